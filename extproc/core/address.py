@@ -1,0 +1,60 @@
+"""The identity of an endpoint: one IP address and one port, in one canonical spelling."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+MAX_PORT = 65_535
+
+
+class AddressError(ValueError):
+    """A text that is no `ip:port`; `str(error)` says what would be one."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """Where a server listens. Equal addresses are one endpoint, whoever named them.
+
+    `host` is an IP literal in canonical spelling (an IPv4-mapped IPv6 address is
+    its IPv4 address); names are resolved before they get here.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `10.0.0.5:8080` or `[::1]:8080`.
+
+        Raises `AddressError` for anything else: a name, a missing or impossible port.
+        """
+        host, colon, port = text.strip().rpartition(":")
+        if not colon:
+            raise AddressError(f"{text!r} has no port; write host:port, e.g. 10.0.0.5:8080")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise AddressError(f"{text!r}: put an IPv6 address in brackets, e.g. [::1]:8080")
+        return cls.of(host, port)
+
+    @classmethod
+    def of(cls, host: str, port: int | str) -> Address:
+        """Build one from its parts; raises `AddressError` when either is impossible."""
+        try:
+            literal = ipaddress.ip_address(host)
+        except ValueError:
+            raise AddressError(f"{host!r} is not an IP address") from None
+        if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
+            literal = literal.ipv4_mapped
+        digits = str(port)
+        if not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= MAX_PORT):
+            raise AddressError(f"{port!r} is not a port; ports go from 1 to {MAX_PORT}")
+        return cls(str(literal), int(digits))
+
+    @property
+    def is_ipv6(self) -> bool:
+        return ":" in self.host
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.host}:{self.port}"

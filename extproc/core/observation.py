@@ -1,0 +1,79 @@
+"""What one look at a server told: the only thing that the outside world feeds the ledger with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from extproc.core.address import Address
+
+MAX_SLOTS = 65_536
+"""More slots than any llama-server runs; a server that claims more is misread, not huge."""
+
+
+class ObservationError(ValueError):
+    """An observation that cannot be true (negative counts, an answer before its question)."""
+
+
+class Sight(Enum):
+    """How the look ended."""
+
+    READY = "ready"  # it answered and serves
+    LOADING = "loading"  # it answered 503: its model is not there yet
+    ASLEEP = "asleep"  # it answers, its model is unloaded until a request comes
+    UNREACHABLE = "unreachable"  # the connection was refused or the host is gone
+    FAILED = "failed"  # it was reached and gave no usable answer (timeout, garbage, 5xx)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """Something that an operator should mend: a stable `code`, what is wrong, and the remedy."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReading:
+    """One model that a server reports. `slots` and `busy_slots` only where it tells them per model."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    is_loaded: bool = True
+    slots: int | None = None
+    busy_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The answer of one look at the server at `address`.
+
+    `began_at` and `answered_at` are monotonic seconds of this process: the questions
+    were sent at the first, the answer that counted `busy_slots` was complete at the second.
+    `slots` is the server's slot count, None when it was not told this time (the last one
+    known stays). `busy_slots` is how many of them were processing, None when the server
+    does not show its slots. `instance` changes when another process took over the address.
+
+    Raises `ObservationError` when built from impossible numbers.
+    """
+
+    address: Address
+    began_at: float
+    answered_at: float
+    sight: Sight
+    slots: int | None = None
+    busy_slots: int | None = None
+    models: tuple[ModelReading, ...] = ()
+    issues: tuple[Issue, ...] = ()
+    instance: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.began_at <= self.answered_at:
+            raise ObservationError(
+                f"{self.address}: answered at {self.answered_at}, before {self.began_at}"
+            )
+        if self.slots is not None and not 0 <= self.slots <= MAX_SLOTS:
+            raise ObservationError(f"{self.address}: {self.slots} slots; 0 to {MAX_SLOTS} can be")
+        if self.busy_slots is not None and not 0 <= self.busy_slots <= MAX_SLOTS:
+            raise ObservationError(f"{self.address}: {self.busy_slots} busy slots cannot be")

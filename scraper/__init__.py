@@ -1,0 +1,1 @@
+"""Reads llama.cpp servers and turns their answers into observations."""

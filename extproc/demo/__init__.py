@@ -1,0 +1,1 @@
+"""`coxswain up`: Envoy, the picker and an embedded fleet of llama-servers in one command."""

@@ -1,0 +1,257 @@
+"""`python -m extproc.demo.llama_build`: build `llama-server` once, into the user's cache.
+
+The llama.cpp source comes from the source distribution of llama-cpp-python, so that one
+package index (the one pip is set up for) is all it needs. Rules:
+- One build at a time: a lock file beside the cache; who comes second waits and finds it done.
+- The cache is filled by one rename of a server that has already answered `--version`.
+- Sources and objects are removed when the build ends well; the log stays when it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from extproc.demo.build_step import StepError, run_step
+from extproc.demo.llama_server import (
+    LLAMA_CPP_PYTHON,
+    LLAMA_SERVER_VARIABLE,
+    LlamaServerError,
+    cache_folder,
+    cached_llama_server,
+    find_llama_server,
+)
+
+__all__ = ["build_llama_server", "find_llama_server", "main", "missing_compiler"]
+
+SDIST_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+CMAKE_WHEEL = "cmake==3.31.10"
+NINJA_WHEEL = "ninja==1.13.0"
+LLAMA_CPP_FOLDER = f"llama_cpp_python-{LLAMA_CPP_PYTHON}/vendor/llama.cpp/"
+
+CMAKE_FLAGS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DBUILD_SHARED_LIBS=OFF",
+)
+
+MEMORY_PER_JOB_BYTES = 1_500 * 1024 * 1024
+"""What the largest files of the server take to compile; fewer jobs beat a killed compiler."""
+
+
+def missing_compiler() -> str | None:
+    """Name the kind of compiler that this machine lacks ("C++" or "C"), None when it has both."""
+    for language, variable, names in (
+        ("C++", "CXX", ("c++", "g++", "clang++")),
+        ("C", "CC", ("cc", "gcc", "clang")),
+    ):
+        wanted = os.environ.get(variable, "").split()
+        if not any(shutil.which(name) for name in (wanted[:1] or names)):
+            return language
+    return None
+
+
+def build_llama_server(out: IO[str]) -> Path:
+    """Build the pinned `llama-server` into the cache and return its path; blocks for minutes.
+
+    Returns at once when the cache has it. Progress goes to `out`. Raises `LlamaServerError`
+    whose text holds the last lines of the log, where all of it lies, and a remedy.
+    """
+    target = cached_llama_server()
+    root = cache_folder()
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root / f"{LLAMA_CPP_PYTHON}.lock", out):
+        if target.is_file():
+            return target
+        work = root / f"{LLAMA_CPP_PYTHON}.building"
+        shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed
+        work.mkdir()
+        log = root / f"{LLAMA_CPP_PYTHON}.log"
+        log.unlink(missing_ok=True)
+        try:
+            binary = _build(work, log, out)
+            staged = work / "staged"
+            (staged / "bin").mkdir(parents=True)
+            shutil.move(binary, staged / "bin" / "llama-server")
+            shutil.rmtree(target.parent.parent, ignore_errors=True)
+            staged.rename(target.parent.parent)
+        except StepError as error:
+            raise LlamaServerError(f"{error}\n{error.tail}\nThe whole log: {log}") from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        log.unlink(missing_ok=True)
+    return target
+
+
+def _build(work: Path, log: Path, out: IO[str]) -> Path:
+    """Download, unpack, configure, compile and try; returns the fresh binary below `work`."""
+    archive = _download(work, log, out)
+    source = _unpack(archive, work)
+    environment = dict(os.environ)
+    cmake, ninja = _build_tools(work, log, out, environment)
+    objects = work / "objects"
+    configure = [cmake, "-S", str(source), "-B", str(objects), "-G", "Ninja"]
+    configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}", *CMAKE_FLAGS]
+    run_step(
+        "configuring llama.cpp",
+        configure,
+        log=log,
+        out=out,
+        environment=environment,
+        remedy="a C++17 compiler is needed, e.g. g++ 9 or newer",
+    )
+    run_step(
+        "building llama-server (several minutes, once)",
+        [ninja, "-C", str(objects), "-j", str(parallel_jobs()), "llama-server"],
+        log=log,
+        out=out,
+        environment=environment,
+        remedy="free memory and disk space, then run it again; or name a llama-server of yours "
+        f"in {LLAMA_SERVER_VARIABLE}",
+    )
+    binary = objects / "bin" / "llama-server"
+    run_step(
+        "trying llama-server",
+        [str(binary), "--version"],
+        log=log,
+        out=out,
+        remedy="the build does not run here; please report it with the log",
+    )
+    return binary
+
+
+def _download(work: Path, log: Path, out: IO[str]) -> Path:
+    """Fetch the source distribution by pip, which also checks its hash and knows the index."""
+    requirements = work / "requirements.txt"
+    requirements.write_text(
+        f"llama-cpp-python=={LLAMA_CPP_PYTHON} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
+    )
+    downloads = work / "downloads"
+    run_step(
+        "downloading llama.cpp (75 MB)",
+        [*_pip("download"), "--no-deps", "--no-binary", "llama-cpp-python", "--no-cache-dir"]
+        + ["--require-hashes", "--requirement", str(requirements), "--dest", str(downloads)],
+        log=log,
+        out=out,
+        remedy="check the network and pip's index (`pip config list`), then run it again",
+    )
+    return downloads / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz"
+
+
+def _unpack(archive: Path, work: Path) -> Path:
+    """Unpack only llama.cpp itself, then drop the archive; returns the source folder."""
+    skipped = tuple(LLAMA_CPP_FOLDER + folder for folder in ("models/", "docs/"))
+    with tarfile.open(archive) as files:
+        wanted = [
+            member
+            for member in files
+            if member.name.startswith(LLAMA_CPP_FOLDER) and not member.name.startswith(skipped)
+        ]
+        files.extractall(work, members=wanted, filter="data")
+    archive.unlink()
+    return work / LLAMA_CPP_FOLDER
+
+
+def _build_tools(
+    work: Path, log: Path, out: IO[str], environment: dict[str, str]
+) -> tuple[str, str]:
+    """Find cmake and ninja; those that PATH lacks come from their wheels, for this build only."""
+    cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
+    wheels = [
+        wheel for found, wheel in ((cmake, CMAKE_WHEEL), (ninja, NINJA_WHEEL)) if found is None
+    ]
+    if wheels:
+        tools = work / "tools"
+        run_step(
+            f"installing {' and '.join(wheels)} for this build",
+            [*_pip("install"), "--only-binary", ":all:", "--no-deps"]
+            + ["--target", str(tools), *wheels],
+            log=log,
+            out=out,
+            remedy="install cmake and ninja yourself (e.g. apt-get install cmake ninja-build)",
+        )
+        # The wheels' commands are Python scripts that import what lies beside them.
+        environment["PYTHONPATH"] = str(tools)
+        cmake = cmake or str(tools / "bin" / "cmake")
+        ninja = ninja or str(tools / "bin" / "ninja")
+    assert cmake is not None and ninja is not None
+    return cmake, ninja
+
+
+def _pip(command: str) -> list[str]:
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", command]
+
+
+def parallel_jobs() -> int:
+    """How many compilers at once: one a core, fewer where memory is short, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(cores or 1, memory // MEMORY_PER_JOB_BYTES))
+
+
+@contextmanager
+def _locked(path: Path, out: IO[str]) -> Iterator[None]:
+    """Hold the lock file at `path`; the kernel frees it when its holder dies, however it dies."""
+    with path.open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another build of llama-server is running; waiting for it", file=out, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: 0 when a llama-server is there or rightly left out, 1 when a build failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m extproc.demo.llama_build",
+        description="Build llama-server once into the user's cache, unless one is found already.",
+    )
+    parser.add_argument(
+        "--require", action="store_true", help="fail where no C++ compiler is installed"
+    )
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwind, clean up
+    try:
+        found = find_llama_server()
+        if found is not None:
+            print(f"llama-server: {found}")
+            return 0
+        lacking = missing_compiler()
+        if lacking is not None:
+            print(
+                f"llama-server is left out: this machine has no {lacking} compiler. Without it, "
+                "tests over real llama-servers are skipped and `coxswain up` uses its simulator. "
+                f"To have it, install g++ or set {LLAMA_SERVER_VARIABLE}."
+            )
+            return 1 if options.require else 0
+        began = time.monotonic()
+        built = build_llama_server(sys.stdout)
+    except LlamaServerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; nothing was left in the cache", file=sys.stderr)
+        return 130
+    print(f"llama-server: {built} (built in {time.monotonic() - began:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""One endpoint's slots: how many are leased by us, how many others use, how many are free.
+
+    leased  = weights of the open and draining leases
+    foreign = max(0, busy - weights of all leases open at any moment of [began_at, answered_at])
+    free    = max(0, slots - leased - foreign)
+
+A fresh lease is in the subtraction whether or not the server had started on it, so it is
+never counted twice; a lease that closed while the server was answering is in it too, so a
+freed slot never looks busy until the next look.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from extproc.core.lease import Lease
+    from extproc.core.observation import Observation
+
+CLOSED_MEMORY_S = 60.0
+"""Closings older than this are forgotten even if no look came: no look takes that long."""
+
+
+class Account:
+    """The numbers of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
+
+    __slots__ = (
+        "_closed",
+        "_instance",
+        "_latest_began_at",
+        "foreign_slots",
+        "is_sighted",
+        "leased_slots",
+        "leases",
+        "slots",
+    )
+
+    def __init__(self, slots: int = 0) -> None:
+        self.slots = slots
+        self.leased_slots = 0
+        self.foreign_slots = 0
+        self.is_sighted = False
+        """Whether the server shows which of its slots are busy."""
+        self.leases: dict[int, Lease] = {}
+        self._closed: deque[_Closed] = deque()
+        self._latest_began_at = float("-inf")
+        self._instance: str | None = None
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.slots - self.leased_slots - self.foreign_slots)
+
+    @property
+    def has_draining(self) -> bool:
+        return any(lease.left_at is not None for lease in self.leases.values())
+
+    def add(self, lease: Lease) -> None:
+        self.leases[lease.id] = lease
+        self.leased_slots += lease.weight_slots
+
+    def remove(self, lease: Lease, now: float) -> None:
+        """Take a lease off; raises `KeyError` when it is not here."""
+        del self.leases[lease.id]
+        self.leased_slots -= lease.weight_slots
+        self._closed.append(_Closed(now, lease.opened_at, lease.weight_slots))
+        while self._closed[0].at < now - CLOSED_MEMORY_S:
+            self._closed.popleft()
+
+    def observe(self, observation: Observation) -> list[Lease]:
+        """Take in what a look told; returns the draining leases whose slots it shows free.
+
+        An observation that began before one already taken in changes nothing.
+        """
+        if observation.began_at < self._latest_began_at:
+            return []
+        self._latest_began_at = observation.began_at
+        if observation.slots is not None:
+            self.slots = observation.slots
+        freed: list[Lease] = []
+        if self._is_replaced(observation.instance):
+            freed = [lease for lease in self.leases.values() if lease.left_at is not None]
+            self.foreign_slots = 0
+            self.is_sighted = False
+            self._closed.clear()
+        if observation.busy_slots is not None:
+            self.is_sighted = True
+            freed = self._count_busy(observation, observation.busy_slots, freed)
+        return freed
+
+    def _is_replaced(self, instance: str | None) -> bool:
+        """Whether another process answers than before. Without a name nobody can tell."""
+        if instance is None or instance == self._instance:
+            return False
+        is_known = self._instance is not None
+        self._instance = instance
+        return is_known
+
+    def _count_busy(
+        self, observation: Observation, busy_slots: int, freed: list[Lease]
+    ) -> list[Lease]:
+        """Set `foreign_slots`; returns `freed` and the draining leases now shown free too."""
+        began_at, answered_at = observation.began_at, observation.answered_at
+        while self._closed and self._closed[0].at < began_at:
+            self._closed.popleft()
+        running = 0
+        left: list[Lease] = []
+        for lease in self.leases.values():
+            if lease.opened_at > answered_at or lease in freed:
+                continue
+            if lease.left_at is not None and lease.left_at < began_at:
+                left.append(lease)
+            else:
+                running += lease.weight_slots
+        # Of what we cannot name, what was foreign before most likely still is; the rest is
+        # what our left clients' requests still hold.
+        unnamed = max(0, busy_slots - running)
+        held = max(0, unnamed - self.foreign_slots)
+        draining = sum(lease.weight_slots for lease in left)
+        for lease in sorted(left, key=_left_at):
+            if draining - lease.weight_slots >= held:
+                draining -= lease.weight_slots
+                freed.append(lease)
+        closed = sum(entry.weight_slots for entry in self._closed if entry.opened_at <= answered_at)
+        self.foreign_slots = max(0, unnamed - closed - draining)
+        return freed
+
+    def give_up_on(self, lease: Lease) -> None:
+        """The cap of a draining lease passed: if its slot was last seen busy, strangers have it.
+
+        The next look corrects that; until then known busy stays busy.
+        """
+        if self.is_sighted and lease.left_at is not None and self._latest_began_at > lease.left_at:
+            self.foreign_slots += lease.weight_slots
+
+
+class _Closed(NamedTuple):
+    at: float
+    opened_at: float
+    weight_slots: int
+
+
+def _left_at(lease: Lease) -> float:
+    return lease.left_at if lease.left_at is not None else float("inf")

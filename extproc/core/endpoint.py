@@ -1,0 +1,137 @@
+"""One llama-server as we know it: what was observed of it, and what the operator wants.
+
+Health (observed):  loading <-> ready <-> degraded <-> asleep, any -> down, down -> any by one
+good look. Intent (wanted): active, draining, disabled. A new endpoint is loading and active.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from extproc.core.address import Address
+from extproc.core.observation import Issue, ModelReading, Observation, Sight
+
+
+class Health(Enum):
+    LOADING = "loading"
+    READY = "ready"
+    DEGRADED = "degraded"
+    DOWN = "down"
+    ASLEEP = "asleep"
+
+
+class Intent(Enum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSpec:
+    """How an endpoint was named: its address, a name for people, the host name it came from.
+
+    `slots` is what to assume for a server that does not tell, None to believe the server.
+    """
+
+    address: Address
+    name: str = ""
+    hostname: str = ""
+    slots: int | None = None
+
+
+SERVING = frozenset({Health.READY, Health.DEGRADED, Health.ASLEEP})
+UNTOLD_SLOTS = 1
+"""Slots of a server that serves but tells nobody how many: the only safe guess."""
+
+
+class Endpoint:
+    """Live state of one endpoint. Its slot numbers are the ledger's, not here."""
+
+    __slots__ = (
+        "consecutive_failures",
+        "health",
+        "intent",
+        "is_fresh",
+        "is_removed",
+        "is_routable",
+        "issues",
+        "models",
+        "observed_at",
+        "spec",
+    )
+
+    def __init__(self, spec: EndpointSpec) -> None:
+        self.spec = spec
+        self.health = Health.LOADING
+        self.intent = Intent.ACTIVE
+        self.is_removed = False
+        """No source names it any more; it stays while its leases run."""
+        self.is_routable = True
+        """Envoy knows it (endpoint discovery says when)."""
+        self.is_fresh = False
+        """Its last observation is recent enough; otherwise it is a backup."""
+        self.issues: tuple[Issue, ...] = ()
+        self.models: tuple[ModelReading, ...] = ()
+        self.observed_at: float | None = None
+        self.consecutive_failures = 0
+
+    @property
+    def address(self) -> Address:
+        return self.spec.address
+
+    @property
+    def is_serving(self) -> bool:
+        """It can answer: passing requests may go there."""
+        return self.health in SERVING
+
+    @property
+    def is_pickable(self) -> bool:
+        """New leases may be opened here, as far as slots allow."""
+        return (
+            self.is_serving
+            and self.is_routable
+            and not self.is_removed
+            and self.intent is Intent.ACTIVE
+        )
+
+    @property
+    def is_first_choice(self) -> bool:
+        """Fresh and awake; the others are backups, used when no first choice has a slot."""
+        return self.is_fresh and self.health is not Health.ASLEEP
+
+    def observe(self, observation: Observation, failures_to_down: int) -> None:
+        """Take in what a look told about health. Freshness is set apart: see `refresh`."""
+        match observation.sight:
+            case Sight.READY:
+                self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
+            case Sight.ASLEEP:
+                self._answered(observation, Health.ASLEEP)
+            case Sight.LOADING:
+                self._answered(observation, Health.LOADING)
+            case Sight.UNREACHABLE:
+                self.lose(observation.issues)
+            case Sight.FAILED:
+                self.consecutive_failures += 1
+                self.issues = observation.issues
+                if self.consecutive_failures >= failures_to_down:
+                    self.health = Health.DOWN
+            case _:
+                assert_never(observation.sight)
+
+    def lose(self, issues: tuple[Issue, ...] = ()) -> None:
+        """A connection to it was refused: it is down until one good look."""
+        self.health = Health.DOWN
+        self.issues = issues
+
+    def _answered(self, observation: Observation, health: Health) -> None:
+        self.health = health
+        self.issues = observation.issues
+        self.models = observation.models or self.models
+        self.consecutive_failures = 0
+
+    def refresh(self, observed_at: float) -> None:
+        """Its slot numbers were brought up to date."""
+        self.observed_at = observed_at
+        self.is_fresh = True

@@ -1,0 +1,124 @@
+"""Who is in the fleet, and who named it: membership, apart from health and from load.
+
+Several sources (the settings, a file, DNS, agents) may name the same address; it is one
+endpoint while any of them does. An endpoint that nobody names any more is removed, but
+stays until its last lease ended, so that Envoy keeps knowing where its requests run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from extproc.core.address import Address
+from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What Envoy must know of one endpoint."""
+
+    address: Address
+    hostname: str = ""
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One immutable picture of the fleet; a later one has a larger `version`."""
+
+    version: int
+    members: tuple[Member, ...]
+
+
+class Fleet:
+    """The endpoints by address. Synchronous; a change of membership is O(its size)."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[Address, Endpoint] = {}
+        self._sources: dict[str, dict[Address, EndpointSpec]] = {}
+        self._version = 0
+        self._membership: Membership | None = None
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._endpoints.values())
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._endpoints
+
+    def get(self, address: Address) -> Endpoint | None:
+        return self._endpoints.get(address)
+
+    def sources_of(self, address: Address) -> list[str]:
+        """Which sources name this address, sorted."""
+        return sorted(name for name, specs in self._sources.items() if address in specs)
+
+    def specs_of(self, source: str) -> Mapping[Address, EndpointSpec]:
+        """What one source names now."""
+        return self._sources.get(source, {})
+
+    def set_members(self, source: str, specs: Iterable[EndpointSpec]) -> list[Address]:
+        """Replace what `source` names; returns the addresses that were added or removed.
+
+        Of two specs for one address the first one counts.
+        """
+        named: dict[Address, EndpointSpec] = {}
+        for spec in specs:
+            named.setdefault(spec.address, spec)
+        before = self._sources.get(source, {})
+        self._sources[source] = named
+        changed = []
+        for address in before:
+            if address not in named and not self.sources_of(address):
+                self._endpoints[address].is_removed = True
+                changed.append(address)
+        for address, spec in named.items():
+            endpoint = self._endpoints.get(address)
+            if endpoint is None:
+                self._endpoints[address] = Endpoint(spec)
+                changed.append(address)
+            elif endpoint.is_removed:
+                endpoint.is_removed = False
+                endpoint.spec = spec
+                changed.append(address)
+            elif before.get(address) not in (None, spec):
+                endpoint.spec = spec
+                changed.append(address)
+        if changed:
+            self._changed()
+        return changed
+
+    def set_intent(self, address: Address, intent: Intent) -> None:
+        """What the operator wants of it; raises `KeyError` for a stranger."""
+        endpoint = self._endpoints[address]
+        if endpoint.intent is not intent:
+            endpoint.intent = intent
+            self._changed()
+
+    def drop(self, address: Address) -> None:
+        """Forget a removed endpoint whose leases ended."""
+        if not self._endpoints[address].is_removed:
+            raise ValueError(f"{address} is still a member")
+        del self._endpoints[address]
+        self._changed()
+
+    def membership(self) -> Membership:
+        """The present picture, the same object until something changes."""
+        if self._membership is None:
+            members = tuple(
+                Member(
+                    endpoint.address,
+                    endpoint.spec.hostname,
+                    endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
+                )
+                for endpoint in self._endpoints.values()
+            )
+            self._membership = Membership(self._version, members)
+        return self._membership
+
+    def _changed(self) -> None:
+        self._version += 1
+        self._membership = None

@@ -1,0 +1,63 @@
+"""A lease: the right of one request to the slots it occupies on one endpoint.
+
+    open --release(served)----> closed
+    open --release(abandoned)-> draining --shown free, or the cap passed--> closed
+
+A draining lease belongs to a client that left: llama.cpp finishes its current step before
+it lets go of the slot, so the slot stays taken until it is seen free.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+
+
+class LeaseState(Enum):
+    OPEN = "open"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class LeaseEnd(Enum):
+    """How a request ended, as far as the server's slot is concerned."""
+
+    SERVED = "served"  # the server finished: its slot is free
+    ABANDONED = "abandoned"  # the exchange broke off: the server may still be at it
+
+
+class LeaseError(RuntimeError):
+    """A transition that a lease does not have: a bug of the caller."""
+
+
+class Lease:
+    """One open claim. Only the ledger moves it from state to state."""
+
+    __slots__ = ("address", "id", "left_at", "opened_at", "state", "weight_slots")
+
+    def __init__(self, id_: int, address: Address, weight_slots: int, opened_at: float) -> None:
+        self.id = id_
+        self.address = address
+        self.weight_slots = weight_slots
+        self.opened_at = opened_at
+        self.left_at: float | None = None
+        self.state = LeaseState.OPEN
+
+    def leave(self, now: float) -> None:
+        """The client left; raises `LeaseError` unless open."""
+        if self.state is not LeaseState.OPEN:
+            raise LeaseError(f"lease {self.id} cannot drain: it is {self.state.value}")
+        self.state = LeaseState.DRAINING
+        self.left_at = now
+
+    def close(self) -> None:
+        """The slots are free; raises `LeaseError` when that was said before."""
+        if self.state is LeaseState.CLOSED:
+            raise LeaseError(f"lease {self.id} was released twice")
+        self.state = LeaseState.CLOSED
+
+    def __repr__(self) -> str:
+        return f"Lease({self.id}, {self.address}, {self.state.value}, weight_slots={self.weight_slots})"

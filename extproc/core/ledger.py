@@ -1,0 +1,111 @@
+"""The books over all endpoints: which leases are open where, and what each look corrects.
+
+Rules, which the property tests hold:
+  1. `free` is never negative and no call here leases more than `free` slots, except
+     `move`, which records where Envoy has already sent a request.
+  2. Every lease is released exactly once; a second release raises.
+  3. A draining lease closes when a look that began after its client left shows its slot
+     free, when its server was replaced by another, or when its cap passed.
+Synchronous and pure; `now` is an argument everywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+
+from extproc.core.account import Account
+from extproc.core.address import Address
+from extproc.core.lease import Lease, LeaseEnd, LeaseState
+from extproc.core.observation import Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainingCaps:
+    """How long a left client's slot counts as taken at most, in seconds.
+
+    `blind_s` is for servers that do not show their slots, where nothing else can end it.
+    """
+
+    sighted_s: float = 10.0
+    blind_s: float = 1.0
+
+
+class Ledger:
+    """Leases by endpoint. O(log n) a call, and O(leases of one endpoint) for a look."""
+
+    def __init__(self, caps: DrainingCaps | None = None) -> None:
+        self._caps = caps or DrainingCaps()
+        self._accounts: dict[Address, Account] = {}
+        self._ids = count(1)
+        self._caps_due: list[tuple[float, int, Lease]] = []
+
+    def open_account(self, address: Address, slots: int = 0) -> Account:
+        """Begin to keep books for an endpoint; returns the account, old or new."""
+        return self._accounts.setdefault(address, Account(slots))
+
+    def close_account(self, address: Address) -> None:
+        """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""
+        if self._accounts[address].leases:
+            raise ValueError(f"{address} still has leases")
+        del self._accounts[address]
+
+    def account(self, address: Address) -> Account:
+        """The numbers of one endpoint; raises `KeyError` for a stranger."""
+        return self._accounts[address]
+
+    def fits(self, account: Account, weight_slots: int) -> bool:
+        """Whether a request of that weight can be leased there now."""
+        return 0 < account.slots and account.free_slots >= min(weight_slots, account.slots)
+
+    def open(self, address: Address, weight_slots: int, now: float) -> Lease:
+        """Lease slots; raises `ValueError` when they are not free: a bug of the caller."""
+        account = self._accounts[address]
+        if not self.fits(account, weight_slots):
+            raise ValueError(f"{address} has no {weight_slots} free slots")
+        lease = Lease(next(self._ids), address, min(weight_slots, account.slots), now)
+        account.add(lease)
+        return lease
+
+    def move(self, lease: Lease, address: Address, now: float) -> None:
+        """Another endpoint than the picked one served: its slots are the ones in use."""
+        self._accounts[lease.address].remove(lease, now)
+        lease.address = address
+        self._accounts[address].add(lease)
+
+    def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
+        """The exchange is over. An abandoned one drains, a served one frees its slots now."""
+        if end is LeaseEnd.SERVED:
+            self._close(lease, now)
+            return
+        lease.leave(now)
+        account = self._accounts[lease.address]
+        cap_s = self._caps.sighted_s if account.is_sighted else self._caps.blind_s
+        heapq.heappush(self._caps_due, (now + cap_s, lease.id, lease))
+
+    def observe(self, observation: Observation, now: float) -> None:
+        """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
+        for lease in self._accounts[observation.address].observe(observation):
+            self._close(lease, now)
+
+    def expire(self, now: float) -> list[Address]:
+        """Close the draining leases whose cap passed; returns the endpoints that changed."""
+        changed = []
+        while self._caps_due and self._caps_due[0][0] <= now:
+            lease = heapq.heappop(self._caps_due)[2]
+            if lease.state is LeaseState.DRAINING:
+                self._accounts[lease.address].give_up_on(lease)
+                self._close(lease, now)
+                changed.append(lease.address)
+        return changed
+
+    def next_expiry(self) -> float | None:
+        """When `expire` has something to do next, or None."""
+        while self._caps_due and self._caps_due[0][2].state is LeaseState.CLOSED:
+            heapq.heappop(self._caps_due)
+        return self._caps_due[0][0] if self._caps_due else None
+
+    def _close(self, lease: Lease, now: float) -> None:
+        lease.close()
+        self._accounts[lease.address].remove(lease, now)

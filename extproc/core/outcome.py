@@ -1,0 +1,48 @@
+"""What becomes of a request: picked, queued or rejected; the reason is the metric's label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from extproc.core.address import Address
+from extproc.core.lease import Lease
+from extproc.core.queue import Ticket
+
+
+class Reason(Enum):
+    """Why a request was refused; the value is what clients read in `x-coxswain-reason`."""
+
+    QUEUE_FULL = "queue-full"
+    QUEUE_TIMEOUT = "queue-timeout"
+    NO_ENDPOINT = "no-endpoint"
+    SHUTTING_DOWN = "shutting-down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """A lease is open on `lease.address`; `fallbacks` are next in order, without leases."""
+
+    lease: Lease
+    fallbacks: tuple[Address, ...]
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """It waits; the listener is told of its end."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Refused; `retry_after_s` is when a new try may do better, as far as we can tell."""
+
+    reason: Reason
+    waited_s: float
+    retry_after_s: float
+
+
+Settlement = Picked | Rejected
+Outcome = Picked | Queued | Rejected

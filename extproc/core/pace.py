@@ -1,0 +1,32 @@
+"""How fast the line moves: the mean time between hand-overs, for `Retry-After`."""
+
+from __future__ import annotations
+
+WEIGHT = 0.2
+"""Of the newest gap in the running mean (exponential smoothing)."""
+MIN_RETRY_S, MAX_RETRY_S = 1.0, 60.0
+
+
+class Pace:
+    """A running mean of the seconds between two hand-overs while somebody waits."""
+
+    __slots__ = ("_last", "_mean_gap_s")
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._mean_gap_s = 0.0
+
+    def handed_over(self, now: float) -> None:
+        """A waiting request got a slot."""
+        if self._last is not None:
+            gap = now - self._last
+            self._mean_gap_s += WEIGHT * (gap - self._mean_gap_s) if self._mean_gap_s else gap
+        self._last = now
+
+    def line_emptied(self) -> None:
+        """Nobody waits: the time until the next hand-over says nothing about the pace."""
+        self._last = None
+
+    def retry_after_s(self, waiting: int) -> float:
+        """Seconds until a line of that length has been served, within 1 to 60."""
+        return min(MAX_RETRY_S, max(MIN_RETRY_S, self._mean_gap_s * (waiting + 1)))

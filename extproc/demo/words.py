@@ -1,0 +1,11 @@
+"""What the demo's models say: words of the boat, plainly no answer to anything."""
+
+from __future__ import annotations
+
+_SPOKEN = (
+    "row pull catch drive finish recover stroke steady easy hold ready all bow stern port "
+    "starboard oar blade hull wake river current bend bridge lane buoy start sprint rate length "
+    "lead level crew seat steer call count swing run clear"
+)
+
+WORDS = tuple(_SPOKEN.split())

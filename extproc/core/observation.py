@@ -36,7 +36,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
-    """One model that a server reports. `slots` and `busy_slots` only where it tells them per model."""
+    """One model that a server reports; `slots` and `busy_slots` only where told per model."""
 
     name: str
     aliases: tuple[str, ...] = ()

@@ -1,0 +1,65 @@
+# Coxswain's commands. `make help` lists them.
+PYTHON ?= python3
+ENDPOINTS ?=
+UP ?=
+TESTS ?= tests
+
+VENV := .venv
+PY := $(VENV)/bin/python
+RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+comma := ,
+PROTO_SCRIPT := $(wildcard tools/proto.py)
+SOURCES := extproc scraper tests tools $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv up check test bench format proto lock clean static generated fast-tests llama
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: ## Make .venv from requirements.lock (does nothing when it is there)
+	@$(PYTHON) tools/bootstrap.py
+
+up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
+	@$(RUN) coxswain up $(foreach endpoint,$(subst $(comma), ,$(ENDPOINTS)),--endpoint $(endpoint)) $(UP)
+
+check: static generated fast-tests ## All that CI runs, but for the tests that start processes
+	@echo "check: all good"
+
+static: venv
+	@echo "check: format" && $(RUN) ruff format --check --quiet . || (echo "run: make format"; exit 1)
+	@echo "check: lint" && $(RUN) ruff check --quiet .
+	@echo "check: types" && $(RUN) mypy --no-error-summary $(SOURCES)
+	@echo "check: imports" && $(RUN) lint-imports --no-logo
+
+generated: venv
+	@$(if $(PROTO_SCRIPT),echo "check: generated code" && $(RUN) $(PY) $(PROTO_SCRIPT) --check,true)
+
+fast-tests: venv
+	@echo "check: unit and property tests"
+	@$(RUN) pytest -q -m "not e2e and not llama" $(TESTS)
+
+test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
+	@$(RUN) pytest -ra $(TESTS)
+
+llama: venv
+	@$(if $(wildcard extproc/demo/llama_build.py),$(RUN) $(PY) -m extproc.demo.llama_build,true)
+
+bench: venv ## Measure speed and memory
+	@$(RUN) $(PY) -m bench
+
+format: venv ## Format the code and mend what ruff can mend
+	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
+
+proto: venv ## Compile proto/ into extproc/pb/
+	@$(RUN) $(PY) $(PROTO_SCRIPT)
+
+lock: ## Resolve requirements.lock anew (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade \
+		--generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+clean: ## Remove .venv and every cache of this checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 comma := ,
-PROTO_SCRIPT := $(wildcard tools/proto.py)
 SOURCES := extproc scraper tests tools $(wildcard bench)
 
 .DEFAULT_GOAL := help
@@ -33,7 +32,7 @@ static: venv
 	@echo "check: imports" && $(RUN) lint-imports --no-logo
 
 generated: venv
-	@$(if $(PROTO_SCRIPT),echo "check: generated code" && $(RUN) $(PY) $(PROTO_SCRIPT) --check,true)
+	@echo "check: generated code" && $(RUN) $(PY) tools/compile_proto.py --check
 
 fast-tests: venv
 	@echo "check: unit and property tests"
@@ -43,7 +42,7 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 	@$(RUN) pytest -ra $(TESTS)
 
 llama: venv
-	@$(if $(wildcard extproc/demo/llama_build.py),$(RUN) $(PY) -m extproc.demo.llama_build,true)
+	@$(RUN) $(PY) -m extproc.demo.llama_build
 
 bench: venv ## Measure speed and memory
 	@$(RUN) $(PY) -m bench
@@ -52,7 +51,7 @@ format: venv ## Format the code and mend what ruff can mend
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
 proto: venv ## Compile proto/ into extproc/pb/
-	@$(RUN) $(PY) $(PROTO_SCRIPT)
+	@$(RUN) $(PY) tools/compile_proto.py
 
 lock: ## Resolve requirements.lock anew (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }

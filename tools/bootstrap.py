@@ -272,7 +272,9 @@ def install(wanted: "dict[str, str]", present: "dict[str, str]") -> None:
     if not only_project_changed:
         python = make_venv()
         say("installing the packages of requirements.lock (about 420 MB on disk)")
-        run(python, "-m", "pip", "install", "--require-hashes", "-r", str(LOCK))
+        bar = "on" if sys.stdout.isatty() else "off"
+        progress = ["--progress-bar", bar]
+        run(python, "-m", "pip", "install", "--require-hashes", *progress, "-r", str(LOCK))
     say("installing coxswain itself, editable")
     project = ["--no-deps", "--no-build-isolation", "--quiet", "-e", str(ROOT)]
     run(python, "-m", "pip", "install", *project)

@@ -227,7 +227,6 @@ def main(arguments: list[str] | None = None) -> int:
         "--require", action="store_true", help="fail where no C++ compiler is installed"
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwind, clean up
     try:
         found = find_llama_server()
         if found is not None:
@@ -254,4 +253,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Unwind when told to stop, so that compilers and sources go too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main())

@@ -1,0 +1,198 @@
+"""Child processes that are watched while they run and never outlive this process.
+
+Rules:
+- Each child leads its own session, so the terminal's Ctrl-C reaches only us and we stop the
+  children in order; a stop is SIGTERM to its process group, then SIGKILL after a grace.
+- Each child is tied to this process by the kernel (`tether`), so that kill -9 ends it too. The
+  tie is to the thread that started it: start children from a thread that lives on.
+- What a child prints goes to one log file, whose end is part of every error about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from extproc.demo import tether
+
+Probe = Callable[[], Awaitable[bool]]
+
+READY_POLL_S = 0.05
+TAIL_LINES = 15
+STOP_GRACE_S = 5.0
+
+
+class ChildError(Exception):
+    """A child ended by itself or never got ready. `tail` is the end of what it printed."""
+
+    def __init__(self, name: str, message: str, tail: str) -> None:
+        super().__init__(f"{name} {message}")
+        self.name = name
+        self.tail = tail
+
+
+class Child:
+    """One running process; made by `Child.start`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+        self._is_stopped = False
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start `command` with its output going to `log`; it is not ready yet.
+
+        A command that cannot be run at all shows as a child that ended at once.
+        """
+        with log.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
+                *map(str, command),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=asyncio.subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    async def wait(self) -> int:
+        """Wait until it has ended; its exit status, or minus the signal that ended it."""
+        return await self._process.wait()
+
+    async def wait_ready(self, probe: Probe, *, timeout_s: float) -> None:
+        """Ask `probe` until it says yes. Raises `ChildError` when the child ends or time is up."""
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not ended.done():
+                    if await probe():
+                        return
+                    await asyncio.wait([ended], timeout=READY_POLL_S)
+        except TimeoutError:
+            raise self._error(f"was not ready after {timeout_s:g} s") from None
+        finally:
+            ended.cancel()
+        raise self.exit_error()
+
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """End it and whatever it started. Returns when it is gone, also when called twice."""
+        if self._is_stopped:
+            return
+        try:
+            if self.is_running:
+                self._signal_group(signal.SIGTERM)
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """Send SIGKILL to it and whatever it started, once; returns at once."""
+        if not self._is_stopped:
+            # Later the number may be another process's, so never twice.
+            self._is_stopped = True
+            self._signal_group(signal.SIGKILL)
+
+    def exit_error(self) -> ChildError:
+        """The error that says how it ended; only for a child that has."""
+        status = self._process.returncode
+        assert status is not None
+        if status < 0:
+            return self._error(f"was ended by {signal.Signals(-status).name}")
+        return self._error(f"ended with exit status {status}")
+
+    def log_tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines that it printed."""
+        with self.log.open("rb") as text:
+            text.seek(max(0, self.log.stat().st_size - 16_384))
+            return "\n".join(text.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _error(self, message: str) -> ChildError:
+        return ChildError(self.name, message, self.log_tail())
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+class Children:
+    """All children of one command: leaving the block stops each, the last started first."""
+
+    def __init__(self, folder: Path, *, grace_s: float = STOP_GRACE_S) -> None:
+        """Logs are written into `folder`, one file a child, named after it."""
+        self._folder = folder
+        self._grace_s = grace_s
+        self._children: list[Child] = []
+
+    async def start(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start one more; see `Child.start`."""
+        log = self._folder / f"{name.replace('/', '-')}.log"
+        child = await Child.start(name, command, log=log, environment=environment)
+        self._children.append(child)
+        return child
+
+    async def first_exit(self) -> Child:
+        """Wait until any child has ended by itself, and return it."""
+        waits = {asyncio.ensure_future(child.wait()): child for child in self._children}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return next(child for wait, child in waits.items() if wait in done)
+
+    async def stop(self) -> None:
+        """Stop all of them, the last started first."""
+        try:
+            while self._children:
+                await self._children[-1].stop(self._grace_s)
+                self._children.pop()
+        finally:
+            # Only left here when the stop itself was cancelled: be quick instead of polite.
+            for child in self._children:
+                child.kill()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()

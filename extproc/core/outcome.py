@@ -17,6 +17,7 @@ class Reason(Enum):
     QUEUE_TIMEOUT = "queue-timeout"
     NO_ENDPOINT = "no-endpoint"
     SHUTTING_DOWN = "shutting-down"
+    BAD_REQUEST = "bad-request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,38 @@
+"""What became of one exchange: the fact that logs, metrics and traces are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from extproc.core.address import Address
+from extproc.core.outcome import Reason
+
+
+class Verdict(Enum):
+    """How an exchange ended, as one label."""
+
+    SERVED = "served"
+    PASSED = "passed"  # took no slot
+    REJECTED = "rejected"  # refused; the reason says why
+    WITHDRAWN = "withdrawn"  # its client left while it waited
+    BROKEN = "broken"  # it broke off after a slot was given: client left or server died
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRecord:
+    """One exchange, told once at its end. Times are seconds; `status` is 0 when none was sent.
+
+    `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked.
+    """
+
+    exchange_id: str
+    request_id: str
+    verdict: Verdict
+    reason: Reason | None
+    endpoint: Address | None
+    status: int
+    attempts: int
+    waited_s: float
+    first_token_s: float | None
+    duration_s: float

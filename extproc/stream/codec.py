@@ -1,0 +1,209 @@
+"""Between ext_proc messages and values: the only place that knows header names and status codes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.address import Address, AddressError
+from extproc.core.outcome import Reason
+from extproc.pb import external_processor_pb2 as pb
+from extproc.pb import http_status_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from extproc.pb import base_pb2
+
+DESTINATION: Final = "x-gateway-destination-endpoint"
+SERVED: Final = "x-gateway-destination-endpoint-served"
+EXCHANGE: Final = "x-coxswain-exchange"
+LB_NAMESPACE: Final = "envoy.lb"
+FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
+QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
+CONTROL_HEADERS: Final = (QUEUE_TIMEOUT,)
+"""Request headers for us alone: no server sees them."""
+
+_STATUS: Final = {
+    Reason.QUEUE_FULL: 429,
+    Reason.QUEUE_TIMEOUT: 504,
+    Reason.NO_ENDPOINT: 503,
+    Reason.SHUTTING_DOWN: 503,
+    Reason.BAD_REQUEST: 400,
+}
+_TEXT: Final = {
+    Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
+    Reason.QUEUE_TIMEOUT: "No slot became free within the time this request may wait.",
+    Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
+    Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
+}
+_ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
+_READ: Final = frozenset({":method", ":path", "x-request-id", QUEUE_TIMEOUT})
+
+
+class BadRequestError(ValueError):
+    """A request that cannot be understood; `str(error)` is for the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHead:
+    """What the request headers say to us. `queue_timeout_s` is None when not asked for."""
+
+    method: str
+    path: str
+    id: str
+    queue_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseHead:
+    """What the response headers and Envoy's attributes say.
+
+    `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
+    an event stream, whose server works on after these headers.
+    """
+
+    status: int
+    is_stream: bool
+    served: Address | None
+    attempts: int
+    code_details: str
+
+    @property
+    def is_local_reply(self) -> bool:
+        return self.code_details not in ("", "via_upstream")
+
+
+def read_request_head(message: pb.HttpHeaders) -> RequestHead:
+    """Read what we need; raises `BadRequestError` for a head that no server could answer."""
+    found = _pick_out(message.headers, _READ)
+    path = found.get(":path", "")
+    if not path:
+        raise BadRequestError("The request has no path.")
+    return RequestHead(
+        method=found.get(":method", ""),
+        path=path,
+        id=found.get("x-request-id", ""),
+        queue_timeout_s=_milliseconds(found.get(QUEUE_TIMEOUT)),
+    )
+
+
+def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
+    """Read status, kind and the facts about who served; what is missing or odd is left out."""
+    found = _pick_out(request.response_headers.headers, _RESPONSE_READ)
+    status = found.get(":status", "")
+    details, attempts, address = "", 1, ""
+    attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
+    if attributes is not None:
+        fields = attributes.fields
+        if "response.code_details" in fields:
+            details = fields["response.code_details"].string_value
+        if "upstream.request_attempt_count" in fields:
+            attempts = int(fields["upstream.request_attempt_count"].number_value)
+        if "upstream.address" in fields:
+            address = fields["upstream.address"].string_value
+    if not address and LB_NAMESPACE in request.metadata_context.filter_metadata:
+        served = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
+        if SERVED in served:
+            address = served[SERVED].string_value
+    return ResponseHead(
+        status=int(status) if status.isascii() and status.isdigit() else 0,
+        is_stream=found.get("content-type", "").startswith("text/event-stream"),
+        served=_address(address),
+        attempts=max(1, attempts),
+        code_details=details,
+    )
+
+
+_RESPONSE_READ: Final = frozenset({":status", "content-type"})
+
+
+def destination(addresses: Sequence[Address], exchange_id: str) -> pb.ProcessingResponse:
+    """Send the request to the first of `addresses`, the others being fallbacks in order."""
+    response = pb.ProcessingResponse()
+    mutation = response.request_headers.response.header_mutation
+    mutation.remove_headers.extend(CONTROL_HEADERS)
+    if addresses:
+        value = ",".join(map(str, addresses))
+        _set(mutation, DESTINATION, value)
+        fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+        fields[DESTINATION].string_value = value
+        fields[EXCHANGE].string_value = exchange_id
+    return response
+
+
+def response_headers(headers: Iterable[tuple[str, str]]) -> pb.ProcessingResponse:
+    """Let the answer through with `headers` added."""
+    response = pb.ProcessingResponse()
+    mutation = response.response_headers.response.header_mutation
+    for key, value in headers:
+        _set(mutation, key, value)
+    return response
+
+
+def hold(timeout_s: float) -> pb.ProcessingResponse:
+    """Ask Envoy to wait for the real answer that much longer (at least 1 ms)."""
+    response = pb.ProcessingResponse()
+    response.override_message_timeout.FromMilliseconds(max(1, ceil(timeout_s * 1000)))
+    return response
+
+
+def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
+    """Answer instead of a server, in OpenAI's error shape."""
+    status = _STATUS[reason]
+    response = pb.ProcessingResponse()
+    immediate = response.immediate_response
+    immediate.status.code = http_status_pb2.StatusCode.ValueType(status)
+    immediate.details = f"coxswain_{reason.value}"
+    error = {
+        "message": text or _TEXT[reason],
+        "type": _ERROR_TYPE.get(status, "server_error"),
+        "code": reason.value,
+    }
+    immediate.body = json.dumps({"error": error}).encode()
+    _set(immediate.headers, "content-type", "application/json")
+    _set(immediate.headers, "x-coxswain-reason", reason.value)
+    if reason is not Reason.BAD_REQUEST:
+        _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
+    return response
+
+
+def unchanged(kind: str) -> pb.ProcessingResponse:
+    """Let a part of the exchange through as it is; `kind` is the question's field name."""
+    response = pb.ProcessingResponse()
+    getattr(response, kind).SetInParent()
+    return response
+
+
+def _set(mutation: pb.HeaderMutation, key: str, value: str) -> None:
+    option = mutation.set_headers.add()
+    option.header.key = key
+    option.header.raw_value = value.encode()
+    option.append_action = option.OVERWRITE_IF_EXISTS_OR_ADD
+
+
+def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, str]:
+    """The first value of each wanted header; broken bytes become replacement characters."""
+    found: dict[str, str] = {}
+    for header in headers.headers:
+        key = header.key
+        if key in wanted and key not in found:
+            found[key] = header.raw_value.decode(errors="replace") or header.value
+    return found
+
+
+def _milliseconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise BadRequestError(f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more.")
+    return int(text) / 1000
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return Address.parse(text) if text else None
+    except AddressError:
+        return None

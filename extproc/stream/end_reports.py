@@ -1,0 +1,77 @@
+"""Envoy's reports of exchanges that broke off, which the end of an ext_proc stream does not tell.
+
+Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag,
+sends one small message for each that its client left or whose server died, before it ends
+the stream; the exchange is named by the id that we put into its metadata. Without the
+report an event stream counts as finished. The first report of a connection may come late:
+then a look at the server has to tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from extproc.core.address import Address, AddressError
+from extproc.pb import access_log_service_pb2 as pb
+from extproc.stream.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from extproc.stream.exchange import Exchange
+
+SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
+
+
+class EndReports:
+    """Marks running exchanges as broken off. `on_late` hears of the server of an ended one."""
+
+    def __init__(self, on_late: Callable[[Address], None]) -> None:
+        self._running: dict[str, Exchange] = {}
+        self._on_late = on_late
+
+    def expect(self, exchange: Exchange) -> None:
+        self._running[exchange.id] = exchange
+
+    def forget(self, exchange: Exchange) -> None:
+        self._running.pop(exchange.id, None)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve the access log service on `server`."""
+        handler = grpc.stream_unary_rpc_method_handler(
+            self._receive,
+            request_deserializer=pb.StreamAccessLogsMessage.FromString,
+            response_serializer=pb.StreamAccessLogsResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"StreamAccessLogs": handler}),)
+        )
+
+    def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
+        """Mark what one message reports; entries of other filters or pickers are passed over."""
+        for entry in message.http_logs.log_entry:
+            namespaces = entry.common_properties.metadata.filter_metadata
+            if LB_NAMESPACE not in namespaces:
+                continue
+            fields = namespaces[LB_NAMESPACE].fields
+            exchange = self._running.get(fields[EXCHANGE].string_value)
+            if exchange is not None:
+                exchange.break_off()
+            else:
+                served = fields[SERVED].string_value or fields[DESTINATION].string_value
+                self._tell_late(served.partition(",")[0])
+
+    def _tell_late(self, text: str) -> None:
+        try:
+            self._on_late(Address.parse(text))
+        except AddressError:
+            return
+
+    async def _receive(
+        self, messages: AsyncIterator[pb.StreamAccessLogsMessage], _: object
+    ) -> pb.StreamAccessLogsResponse:
+        async for message in messages:
+            self.take_in(message)
+        return pb.StreamAccessLogsResponse()

@@ -1,0 +1,95 @@
+"""The ext_proc service over grpc.aio: one coroutine a stream, which only reads, asks and writes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream import codec
+from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.queue import Ticket
+    from extproc.core.record import ExchangeRecord
+    from extproc.stream.end_reports import EndReports
+    from extproc.stream.waiting_room import WaitingRoom
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+HOLD_MARGIN_S: Final = 5.0
+"""Envoy's patience beyond the deadline of a ticket, so that our refusal always comes first."""
+
+log = logging.getLogger("coxswain.stream")
+
+
+class ExternalProcessor:
+    """Answers Envoy's streams. A stream's life is the life of what its exchange holds."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        waiting_room: WaitingRoom,
+        end_reports: EndReports,
+        options: ExchangeOptions,
+        clock: Callable[[], float],
+        tell: Callable[[ExchangeRecord], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._waiting_room = waiting_room
+        self._end_reports = end_reports
+        self._options = options
+        self._clock = clock
+        self._tell = tell
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve ext_proc on `server`."""
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._process,
+            request_deserializer=pb.ProcessingRequest.FromString,
+            response_serializer=pb.ProcessingResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"Process": handler}),)
+        )
+
+    async def _process(self, _: object, context: Context) -> None:
+        exchange = Exchange(self._dispatcher, self._options, self._clock())
+        self._end_reports.expect(exchange)
+        try:
+            await self._converse(exchange, context)
+        except ProtocolError as error:
+            log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            self._end_reports.forget(exchange)
+            self._tell(exchange.end(self._clock()))
+
+    async def _converse(self, exchange: Exchange, context: Context) -> None:
+        while True:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            exchange.feed(message, self._clock())
+            if exchange.ticket is not None:
+                await self._wait(exchange, exchange.ticket, context)
+            reply = exchange.take_reply()
+            if reply is not None:
+                await context.write(reply)
+
+    async def _wait(self, exchange: Exchange, ticket: Ticket, context: Context) -> None:
+        """Hold Envoy's question until the ticket is settled; cancelled when the client leaves."""
+        woken = self._waiting_room.enter(exchange, ticket)
+        try:
+            await context.write(codec.hold(ticket.request.timeout_s + HOLD_MARGIN_S))
+            await woken
+        finally:
+            self._waiting_room.leave(ticket)
+
+
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from extproc.core.lease import Lease
     from extproc.core.observation import Observation
 
+IN_FLIGHT_S = 0.02
+"""A lease younger than this may not have reached its server yet."""
 CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even if no look came: no look takes that long."""
 
@@ -36,15 +38,15 @@ class Account:
         "slots",
     )
 
-    def __init__(self, slots: int = 0) -> None:
-        self.slots = slots
+    def __init__(self, opened_at: float) -> None:
+        self.slots = 0
         self.leased_slots = 0
         self.foreign_slots = 0
         self.is_sighted = False
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
         self._closed: deque[_Closed] = deque()
-        self._latest_began_at = float("-inf")
+        self._latest_began_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
 
     @property
@@ -103,26 +105,27 @@ class Account:
         began_at, answered_at = observation.began_at, observation.answered_at
         while self._closed and self._closed[0].at < began_at:
             self._closed.popleft()
-        running = 0
+        ours = certain = 0
         left: list[Lease] = []
         for lease in self.leases.values():
             if lease.opened_at > answered_at or lease in freed:
                 continue
             if lease.left_at is not None and lease.left_at < began_at:
                 left.append(lease)
-            else:
-                running += lease.weight_slots
-        # Of what we cannot name, what was foreign before most likely still is; the rest is
-        # what our left clients' requests still hold.
-        unnamed = max(0, busy_slots - running)
-        held = max(0, unnamed - self.foreign_slots)
+                continue
+            ours += lease.weight_slots
+            if lease.left_at is None and lease.opened_at <= began_at - IN_FLIGHT_S:
+                certain += lease.weight_slots
+        # Of what we cannot name, what was foreign before most likely still is; the rest may
+        # be what the requests of clients that left still hold.
+        held = max(0, busy_slots - certain - self.foreign_slots)
         draining = sum(lease.weight_slots for lease in left)
         for lease in sorted(left, key=_left_at):
             if draining - lease.weight_slots >= held:
                 draining -= lease.weight_slots
                 freed.append(lease)
         closed = sum(entry.weight_slots for entry in self._closed if entry.opened_at <= answered_at)
-        self.foreign_slots = max(0, unnamed - closed - draining)
+        self.foreign_slots = max(0, busy_slots - ours - closed - draining)
         return freed
 
     def give_up_on(self, lease: Lease) -> None:

@@ -149,7 +149,7 @@ class Dispatcher:
         """Replace the endpoints that `source` names; the removed ones end their requests."""
         changed = self.fleet.set_members(source, specs)
         for address in changed:
-            self.ledger.open_account(address)
+            self.ledger.open_account(address, now)
             self._offer(address, now)
         if changed:
             self._listener.membership_changed()

@@ -41,9 +41,9 @@ class Ledger:
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
 
-    def open_account(self, address: Address, slots: int = 0) -> Account:
-        """Begin to keep books for an endpoint; returns the account, old or new."""
-        return self._accounts.setdefault(address, Account(slots))
+    def open_account(self, address: Address, now: float) -> None:
+        """Begin to keep books for an endpoint; one that has books keeps them."""
+        self._accounts.setdefault(address, Account(now))
 
     def close_account(self, address: Address) -> None:
         """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""

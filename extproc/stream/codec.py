@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from extproc.core.address import Address, AddressError
 from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
-from extproc.pb import http_status_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from extproc.pb import base_pb2
+    from extproc.pb import base_pb2, http_status_pb2
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
 SERVED: Final = "x-gateway-destination-endpoint-served"
@@ -155,7 +154,7 @@ def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.Processi
     status = _STATUS[reason]
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
-    immediate.status.code = http_status_pb2.StatusCode.ValueType(status)
+    immediate.status.code = cast("http_status_pb2.StatusCode", status)
     immediate.details = f"coxswain_{reason.value}"
     error = {
         "message": text or _TEXT[reason],

@@ -71,8 +71,8 @@ class ExternalProcessor:
 
     async def _converse(self, exchange: Exchange, context: Context) -> None:
         while True:
-            message = await context.read()
-            if message is grpc.aio.EOF:
+            message: object = await context.read()
+            if not isinstance(message, pb.ProcessingRequest):  # grpc.aio.EOF
                 return
             exchange.feed(message, self._clock())
             if exchange.ticket is not None:

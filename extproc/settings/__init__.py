@@ -1,0 +1,42 @@
+"""Typed settings from flags, the environment and a YAML file; every mistake is named by its place.
+
+settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
+"""
+
+from __future__ import annotations
+
+from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.load import CONFIG_VARIABLE, load_settings
+from extproc.settings.model import (
+    EndpointSettings,
+    LedgerSettings,
+    ListenSettings,
+    LogSettings,
+    PickerSettings,
+    QueueSettings,
+    ScraperSettings,
+    Settings,
+)
+from extproc.settings.problems import Problem, SettingsError
+from extproc.settings.reference import settings_reference, settings_schema
+from extproc.settings.secrets import read_api_key, read_api_keys
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "EndpointSettings",
+    "EnvoySettings",
+    "LedgerSettings",
+    "ListenSettings",
+    "LogSettings",
+    "PickerSettings",
+    "Problem",
+    "QueueSettings",
+    "ScraperSettings",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+    "read_api_key",
+    "read_api_keys",
+    "settings_reference",
+    "settings_schema",
+]

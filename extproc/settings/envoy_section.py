@@ -1,0 +1,145 @@
+"""What `coxswain config envoy` and `coxswain up` write into Envoy's configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from extproc.settings.section import Section
+from extproc.settings.values import LIST, Bind, Count, Percent, Seconds, SomeSeconds, Target, Whole
+
+MIB: Final = 1024 * 1024
+
+BLOCKED_PATHS: Final = (
+    "/slots*",
+    "/metrics",
+    "POST /props",
+    "POST /lora-adapters",
+    "/models/load",
+    "/models/unload",
+    "/models/sse",
+    "POST /models",
+    "DELETE /models",
+    "/tools",
+    "/cors-proxy",
+    "/predict",
+    "/v1/stream",
+    "/v1/streams/lookup",
+)
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _blocked_path(rule: str) -> str:
+    method, _, path = rule.strip().rpartition(" ")
+    if method.strip() and method.strip().upper() not in METHODS:
+        raise PydanticCustomError(
+            "blocked_path", "write a rule as `/path`, `/path*` or `POST /path`"
+        )
+    bare = path.removesuffix("*")
+    if not bare.startswith("/") or "//" in bare or not bare.strip("/"):
+        raise PydanticCustomError(
+            "blocked_path", "a blocked path begins with one / and names a route"
+        )
+    if any(letter in "*?#%" for letter in bare):
+        raise PydanticCustomError("blocked_path", "a blocked path may end in one *; no ?, # or %")
+    return rule.strip()
+
+
+BlockedRule = Annotated[str, AfterValidator(_blocked_path)]
+
+
+class EnvoySettings(Section):
+    """What `coxswain config envoy` and `coxswain up` write into Envoy's configuration."""
+
+    discovery: bool = Field(
+        default=True,
+        description="Whether Envoy learns the endpoints from Coxswain and then fails open. "
+        "false: every answer names an address (ORIGINAL_DST), and Envoy fails closed.",
+    )
+    listen: Bind = Field(default="0.0.0.0:10000", description="Where clients call.")
+    admin: Bind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
+    message_timeout_s: SomeSeconds = Field(
+        default=1.0,
+        description="How long Envoy waits for a sign of life from Coxswain before it goes on "
+        "without. Waiting in line does not count.",
+    )
+    max_message_timeout_s: SomeSeconds = Field(
+        default=3600.0,
+        description="The longest wait in line that Envoy allows; not below queue.timeout_s.",
+    )
+    end_reports: bool = Field(
+        default=True,
+        description="Whether Envoy tells which answers broke off, and on whose side.",
+    )
+    connect_timeout_s: SomeSeconds = Field(
+        default=1.0, description="How long Envoy waits for a connection to a server."
+    )
+    per_try_idle_timeout_s: Seconds = Field(
+        default=300.0,
+        description="A server's longest silence before its try is given up; 0 waits for ever.",
+    )
+    retries: Whole = Field(
+        default=3, ge=0, le=10, description="How often Envoy tries again, along the fallbacks."
+    )
+    retry_body_bytes: Count = Field(
+        default=4 * MIB,
+        description="A request body longer than this is sent once, and not again.",
+    )
+    health_interval_s: SomeSeconds = Field(
+        default=2.0, description="Seconds between Envoy's own looks at /health of each server."
+    )
+    discovery_timeout_s: SomeSeconds = Field(
+        default=5.0, description="After this Envoy opens its door, with or without endpoints."
+    )
+    host_rewrite: bool = Field(
+        default=False,
+        description="Whether requests carry the endpoint's name as Host. Needs discovery.",
+    )
+    blocked_paths: Annotated[tuple[BlockedRule, ...], LIST] = Field(
+        default=BLOCKED_PATHS,
+        description="What Envoy answers 403 itself: `/path`, `/path*` for all below it, or "
+        "`POST /path` for one method. These routes of llama-server leak what others do or "
+        "change the server.",
+    )
+    request_headers_timeout_s: SomeSeconds = Field(
+        default=10.0, description="How long a client may take to send its headers."
+    )
+    request_body_timeout_s: SomeSeconds = Field(
+        default=300.0, description="How long a client may take to send its body."
+    )
+    connection_idle_timeout_s: SomeSeconds = Field(
+        default=300.0, description="When a client's connection without a request is closed."
+    )
+    max_connections: Whole = Field(
+        default=50_000, ge=1, le=10_000_000, description="How many clients may be connected."
+    )
+    max_heap_bytes: Whole = Field(
+        default=4096 * MIB,
+        ge=0,
+        description="Near this much memory Envoy refuses new requests; 0 sets no bound.",
+    )
+    access_log: bool = Field(default=True, description="Whether Envoy logs each request.")
+    trusted_proxies: Whole = Field(
+        default=0, ge=0, le=100, description="How many hops of x-forwarded-for are believed."
+    )
+    tracing: Target | None = Field(
+        default=None,
+        description="An OpenTelemetry collector's gRPC port, host:port, for Envoy's own spans.",
+    )
+    trace_percent: Percent = Field(
+        default=100.0, description="How many requests are traced whose caller did not decide it."
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        problem: Any = None
+        if self.message_timeout_s > self.max_message_timeout_s:
+            problem = "message_timeout_s must not exceed max_message_timeout_s"
+        elif self.host_rewrite and not self.discovery:
+            problem = "host_rewrite needs discovery: only there an endpoint has a name"
+        if problem is not None:
+            raise PydanticCustomError("order", problem)
+        return self

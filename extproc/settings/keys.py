@@ -1,0 +1,58 @@
+"""Which keys exist, and which one was meant by a key that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from extproc.settings.problems import KeyPath, dotted, nearest
+
+
+def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+    """The section that a field holds, if it holds any, and whether it holds a list of them."""
+    annotation: Any = field.annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    for argument in get_args(annotation):
+        if isinstance(argument, type) and issubclass(argument, BaseModel):
+            return argument, True
+    return None, False
+
+
+def every_key(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every setting that is no section; a list of sections counts as one setting."""
+    for name, field in model.model_fields.items():
+        section, is_list = model_of(field)
+        if section is None or is_list:
+            yield (*path, name)
+        else:
+            yield from every_key(section, (*path, name))
+
+
+def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
+    """The keys that may stand right below `path`; none where `path` leads nowhere."""
+    here: type[BaseModel] | None = model
+    for part in path:
+        if isinstance(part, int):
+            continue
+        if here is None or part not in here.model_fields:
+            return ()
+        here, _ = model_of(here.model_fields[part])
+    return tuple(here.model_fields) if here is not None else ()
+
+
+def advise(model: type[BaseModel], path: KeyPath) -> str:
+    """What to write instead of the unknown key at `path`."""
+    wrong = str(path[-1])
+    siblings = keys_at(model, path[:-1])
+    guess = nearest(wrong.lower(), siblings)
+    if guess is not None:
+        return f"unknown key; did you mean {dotted((*path[:-1], guess))}?"
+    elsewhere = {key[-1]: key for key in every_key(model)}
+    guess = nearest(wrong.lower(), elsewhere)
+    if guess is not None:
+        return f"unknown key; did you mean {dotted(elsewhere[guess])}?"
+    return f"unknown key; here may stand {', '.join(siblings)}" if siblings else "unknown key"

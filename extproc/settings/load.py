@@ -1,0 +1,152 @@
+"""Settings from everywhere: flags before the environment before the file before the defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from extproc.settings.environment import read_environment, variable_of
+from extproc.settings.keys import advise, every_key
+from extproc.settings.model import Settings
+from extproc.settings.problems import KeyPath, Problem, SettingsError, describe, dotted, nearest
+from extproc.settings.yaml_file import Document, read_yaml
+
+CONFIG_VARIABLE: Final = "COXSWAIN_CONFIG"
+"""Names the settings file where no flag does."""
+
+
+def load_settings(
+    config: Path | None = None,
+    *,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read and check all settings. Blocks on the disk when there is a file.
+
+    `flags` maps dotted keys (`queue.timeout_s`) to values and wins over all else; `config` is
+    the YAML file, by default the one that COXSWAIN_CONFIG names, else none.
+    Raises SettingsError with every problem that was found.
+    """
+    environ = os.environ if environ is None else environ
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    problems: list[Problem] = []
+    from_flags, flag_problems = _read_flags(flags or {})
+    problems += flag_problems
+    from_environment, environment_problems = read_environment(Settings, environ)
+    problems += environment_problems
+    document = Document(name="")
+    if config is not None:
+        try:
+            document = read_yaml(config)
+        except SettingsError as error:
+            problems += error.problems
+    origins = _Origins(from_flags, from_environment, document)
+    try:
+        settings = _validate(nested(from_flags), nested(from_environment), document.values)
+    except ValidationError as error:
+        problems += origins.problems_of(error)
+        raise SettingsError(problems) from None
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def _validate(*layers: dict[str, Any]) -> Settings:
+    """Settings from `layers`, the first being the strongest. Raises ValidationError."""
+
+    class Layered(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return tuple(_Layer(settings_cls, values) for values in layers)
+
+    return Settings.model_construct(**dict(Layered()))
+
+
+class _Layer(PydanticBaseSettingsSource):
+    """One place that settings come from, already read."""
+
+    def __init__(self, settings_cls: type[BaseSettings], values: dict[str, Any]) -> None:
+        super().__init__(settings_cls)
+        self._values = values
+
+    def get_field_value(
+        self,
+        field: FieldInfo,  # noqa: ARG002  # the base class's signature
+        field_name: str,
+    ) -> tuple[Any, str, bool]:
+        """Required by the base class; a layer is taken whole."""
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self._values
+
+
+def nested(flat: Mapping[tuple[str, ...], object]) -> dict[str, Any]:
+    """`{("queue", "timeout_s"): 3}` as `{"queue": {"timeout_s": 3}}`."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        branch = tree
+        for part in path[:-1]:
+            branch = branch.setdefault(part, {})
+        branch[path[-1]] = value
+    return tree
+
+
+def _read_flags(
+    flags: Mapping[str, object],
+) -> tuple[dict[tuple[str, ...], object], list[Problem]]:
+    known = {dotted(path): path for path in every_key(Settings)}
+    values: dict[tuple[str, ...], object] = {}
+    problems = []
+    for key, value in flags.items():
+        if key in known:
+            values[known[key]] = value
+            continue
+        guess = nearest(key.lower(), known)
+        hint = f"; did you mean {guess}?" if guess else ""
+        problems.append(Problem(where="flag", key=key, message=f"unknown key{hint}"))
+    return values, problems
+
+
+class _Origins:
+    """Knows who gave a value, so that a mistake is told where it was made."""
+
+    def __init__(
+        self,
+        from_flags: Mapping[tuple[str, ...], object],
+        from_environment: Mapping[tuple[str, ...], str],
+        document: Document,
+    ) -> None:
+        self._flags = from_flags
+        self._environment = from_environment
+        self._document = document
+
+    def problems_of(self, error: ValidationError) -> list[Problem]:
+        """One problem for each mistake that pydantic found."""
+        found = []
+        for detail in error.errors(include_url=False):
+            path: KeyPath = detail["loc"]
+            if detail["type"] == "extra_forbidden":
+                message = advise(Settings, path)
+            else:
+                message = describe(detail)
+            found.append(Problem(where=self._where(path), key=dotted(path), message=message))
+        return found
+
+    def _where(self, path: KeyPath) -> str:
+        for length in range(1, len(path) + 1):
+            key = tuple(str(part) for part in path[:length])
+            if key in self._flags:
+                return "flag"
+            if key in self._environment:
+                return variable_of(key)
+        return self._document.where(path) or "settings"

@@ -1,0 +1,71 @@
+"""The settings described: as a JSON schema for editors, as Markdown for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from extproc.settings.environment import variable_of
+from extproc.settings.keys import model_of
+from extproc.settings.model import Settings
+
+INTRODUCTION: Final = (
+    "Flags win over environment variables, these over the file (`--config coxswain.yaml` or "
+    "`COXSWAIN_CONFIG`), and the file over the defaults. `coxswain config check` names every "
+    "mistake by its line, `coxswain config show` prints what is in force."
+)
+
+
+def settings_schema() -> dict[str, Any]:
+    """The JSON schema of a settings file; an endpoint may also be a plain `host:port`."""
+    schema = Settings.model_json_schema()
+    endpoint = {"$ref": "#/$defs/EndpointSettings"}
+    schema["properties"]["endpoints"]["items"] = {"anyOf": [{"type": "string"}, endpoint]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def settings_reference() -> str:
+    """`docs/settings.md`: every setting with its default, its variable and what it means."""
+    lines = [
+        "# Settings",
+        INTRODUCTION,
+        "",
+        *_table(Settings, ()),
+    ]
+    for name, field in Settings.model_fields.items():
+        section, is_list = model_of(field)
+        if section is not None:
+            title = f"Each of `{name}`" if is_list else f"`{name}`"
+            lines += ["", f"## {title}", (section.__doc__ or "").strip(), ""]
+            lines += _table(section, None if is_list else (name,))
+    return "\n".join(lines) + "\n"
+
+
+def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str]:
+    """One row for each setting of `model`; `path` is None where no variable can set it."""
+    yield (
+        "| key | default | variable | meaning |"
+        if path is not None
+        else ("| key | default | meaning |")
+    )
+    yield "|---|---|---|---|" if path is not None else "|---|---|---|"
+    for name, field in model.model_fields.items():
+        section, is_list = model_of(field)
+        if section is not None and not is_list:
+            continue
+        variable = f" `{variable_of((*path, name))}` |" if path is not None else ""
+        yield f"| `{name}` | {_default(field)} |{variable} {field.description} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "must be given"
+    if field.default is None:
+        return "none"
+    value = list(field.default) if isinstance(field.default, tuple) else field.default
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"

@@ -1,0 +1,61 @@
+"""API keys: settings say where a key is, and only here is it read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from extproc.settings.model import EndpointSettings, Settings
+from extproc.settings.problems import Problem, SettingsError
+
+MAX_KEY_BYTES: Final = 16 * 1024
+
+
+def read_api_key(
+    endpoint: EndpointSettings, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """The API key of `endpoint`, None where it needs none. Blocks on the disk for a key file.
+
+    Raises SettingsError when the key is not where the settings say.
+    """
+    environ = os.environ if environ is None else environ
+    if endpoint.api_key_env is not None:
+        key = environ.get(endpoint.api_key_env, "").strip()
+        source = f"the environment variable {endpoint.api_key_env}"
+    elif endpoint.api_key_file is not None:
+        source = f"the file {endpoint.api_key_file}"
+        try:
+            with Path(endpoint.api_key_file).expanduser().open("rb") as stream:
+                key = stream.read(MAX_KEY_BYTES).decode("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise _error(endpoint, f"{source} cannot be read") from None
+    else:
+        return None
+    if not key:
+        raise _error(endpoint, f"{source} is empty or missing")
+    if not (key.isascii() and key.isprintable()):
+        raise _error(endpoint, f"{source} holds characters that no HTTP header can carry")
+    return key
+
+
+def read_api_keys(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The API key of each endpoint that has one, by its `address`; raises like `read_api_key`."""
+    keys: dict[str, str] = {}
+    problems: list[Problem] = []
+    for endpoint in settings.endpoints:
+        try:
+            key = read_api_key(endpoint, environ)
+        except SettingsError as error:
+            problems += error.problems
+            continue
+        if key is not None:
+            keys[endpoint.address] = key
+    if problems:
+        raise SettingsError(problems)
+    return keys
+
+
+def _error(endpoint: EndpointSettings, message: str) -> SettingsError:
+    return SettingsError([Problem(where=endpoint.address, key="API key", message=message)])

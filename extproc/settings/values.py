@@ -1,0 +1,133 @@
+"""The kinds of value that settings are made of, each with its own idea of what is sane."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+MAX_PORT: Final = 65_535
+MAX_SECONDS: Final = 7 * 24 * 3600.0
+"""A week. A longer wait is a number in the wrong unit."""
+
+HOST_NAME: Final = re.compile(
+    r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.IGNORECASE
+)
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """The two parts of `10.0.0.5:8080`, `[::1]:8080` or `gpu-1:8080`.
+
+    Raises PydanticCustomError with what is wrong. Only the port is ever quoted: an address
+    that somebody pasted may carry a password.
+    """
+    if "://" in text:
+        raise PydanticCustomError("address", "write host:port, without http:// or https://")
+    if "/" in text or "@" in text:
+        raise PydanticCustomError("address", "write host:port, without path, user or password")
+    host, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise PydanticCustomError("address", "there is no port; write host:port")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
+        raise PydanticCustomError(
+            "address",
+            "{port} is not a port; ports go from 1 to 65535",
+            {"port": repr(port[:12])},
+        )
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not _is_ip(host, version=6):
+            raise PydanticCustomError("address", "only an IPv6 address belongs in brackets")
+    elif ":" in host:
+        raise PydanticCustomError(
+            "address", "put an IPv6 address in brackets, for example [::1]:8080"
+        )
+    elif not _is_ip(host, version=4) and (
+        HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)
+    ):
+        raise PydanticCustomError("address", "what stands before the port is no IP or host name")
+    return host, int(port)
+
+
+def _is_ip(host: str, *, version: int) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == version
+    except ValueError:
+        return False
+
+
+def _looks_like_ipv4(host: str) -> bool:
+    """Whether no name server could ever know this name: its last label is a number."""
+    return host.rstrip(".").rpartition(".")[2].isdigit()
+
+
+def _target(text: str) -> str:
+    host, port = split_host_port(text)
+    if port == 0:
+        raise PydanticCustomError("address", "0 is not a port; ports go from 1 to 65535")
+    return _joined(host, port)
+
+
+def _bind(text: str) -> str:
+    return _joined(*split_host_port(text))
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _no_bool(value: Any) -> Any:
+    """A YAML `yes` is not the number one."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_wanted", "expected a number")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """A text from the environment or a flag: `a,b,c`, or a JSON list."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            # `[::1]:8080,10.0.0.5:8080` begins like JSON and is a plain list.
+            if '"' in text or "{" in text:
+                raise PydanticCustomError("list_json", "this is not a well-formed list") from None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _empty_section(value: Any) -> Any:
+    """A section whose keys are all commented out is an empty one."""
+    return {} if value is None else value
+
+
+def _empty_list(value: Any) -> Any:
+    return [] if value is None else _listed(value)
+
+
+EMPTY_SECTION: Final = BeforeValidator(_empty_section)
+LIST: Final = BeforeValidator(_empty_list)
+
+Target = Annotated[str, AfterValidator(_target)]
+"""Where a server is: `host:port`, the host an IP or a name."""
+
+Bind = Annotated[str, AfterValidator(_bind)]
+"""Where to listen: `host:port`; port 0 takes a free one."""
+
+Seconds = Annotated[
+    float, BeforeValidator(_no_bool), Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)
+]
+SomeSeconds = Annotated[
+    float, BeforeValidator(_no_bool), Field(ge=0.001, le=MAX_SECONDS, allow_inf_nan=False)
+]
+Share = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=0.9, allow_inf_nan=False)]
+Percent = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=100, allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(_no_bool)]
+PositiveCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10_000_000)]

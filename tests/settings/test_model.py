@@ -1,0 +1,127 @@
+"""Claims about extproc/settings/model.py, values.py and reference.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from extproc.settings import (
+    EndpointSettings,
+    QueueSettings,
+    ScraperSettings,
+    Settings,
+    settings_reference,
+    settings_schema,
+)
+from extproc.settings.keys import every_key, model_of
+
+
+def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        section, _ = model_of(field)
+        if section is not None:
+            yield from every_model(section)
+
+
+def test_every_setting_is_described() -> None:
+    """No setting without a sentence on what it means, no section without a docstring."""
+    for model in every_model(Settings):
+        assert model.__doc__
+        for name, field in model.model_fields.items():
+            section, is_list = model_of(field)
+            if section is None or is_list:
+                assert field.description, f"{model.__name__}.{name}"
+                assert field.description.endswith("."), f"{model.__name__}.{name}"
+
+
+def test_settings_never_change() -> None:
+    """Settings are read once and shared freely: nobody can change them."""
+    with pytest.raises(ValidationError):
+        Settings().queue.max_requests = 3
+
+
+def test_code_builds_settings_without_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Settings made in code is what the code says, whatever the environment holds."""
+    monkeypatch.setenv("QUEUE", '{"max_requests": 5}')
+    monkeypatch.setenv("COXSWAIN_QUEUE__MAX_REQUESTS", "5")
+    assert Settings(queue=QueueSettings(timeout_s=1)).queue.max_requests == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.5:8080", "10.0.0.5:8080"),
+        ("[::1]:8080", "[::1]:8080"),
+        ("gpu-1.example.org.:1", "gpu-1.example.org.:1"),
+        ("llama_server:65535", "llama_server:65535"),
+    ],
+)
+def test_addresses(text: str, address: str) -> None:
+    """An endpoint is an IP address or a host name, and a port."""
+    assert EndpointSettings(address=text).address == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        ":80",
+        "10.0.0.5",
+        "10.0.0.5:",
+        "10.0.0.5:0",
+        "10.0.0.5:65536",
+        "10.0.0.5:-1",
+        "10.0.0.5:\uff18\uff10",
+        "10.0.0.5:999999999999999999999",
+        "256.0.0.1:80",
+        "10.0.0:80",
+        "::1:80",
+        "[10.0.0.1]:80",
+        "[::1:80",
+        "-a:80",
+        "a..b:80",
+        "a b:80",
+        "http://a:80",
+        "u:p@a:80",
+        "a:80/v1",
+        "x" * 64 + ":80",
+    ],
+)
+def test_no_addresses(text: str) -> None:
+    """What is no address is refused when the settings are read, not when it is dialled."""
+    with pytest.raises(ValidationError):
+        EndpointSettings(address=text)
+
+
+def test_contradictions() -> None:
+    """Settings that cannot work together are refused."""
+    with pytest.raises(ValidationError, match="must not exceed slow_interval_s"):
+        ScraperSettings(fast_interval_s=3)
+    with pytest.raises(ValidationError, match="must exceed slow_interval_s"):
+        ScraperSettings(slow_interval_s=6)
+    with pytest.raises(ValidationError, match=r"must not exceed envoy\.max_message_timeout_s"):
+        Settings(queue=QueueSettings(timeout_s=4000))
+    with pytest.raises(ValidationError, match="not both"):
+        EndpointSettings(address="a:1", api_key_env="A", api_key_file="b")
+
+
+def test_schema_knows_every_key() -> None:
+    """The JSON schema is JSON and allows no key but the known ones."""
+    schema = settings_schema()
+    assert json.loads(json.dumps(schema)) == schema
+    assert set(schema["properties"]) == set(Settings.model_fields)
+    assert schema["additionalProperties"] is False
+    for definition in schema["$defs"].values():
+        assert definition["additionalProperties"] is False
+
+
+def test_reference_names_every_variable() -> None:
+    """The page of all settings leaves none out."""
+    page = settings_reference()
+    for path in every_key(Settings):
+        assert f"`COXSWAIN_{'__'.join(path).upper()}`" in page

@@ -1,0 +1,59 @@
+"""One log line when something goes wrong with an endpoint, one when it is over.
+
+A fault that comes and goes at every look is one fault: it is over only after
+`CALM_LOOKS` looks without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from extproc.core.address import Address
+from extproc.core.observation import Issue, Observation, Sight
+
+logger = logging.getLogger("coxswain.scraper")
+CALM_LOOKS = 3
+
+
+class Journal:
+    """What is wrong with one endpoint now. Its lines hold texts of ours only, never an answer."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._calm_looks: dict[str, int] = {}
+        self._crashed: set[str] = set()
+        self._sight: Sight | None = None
+
+    def record(self, observation: Observation) -> None:
+        """Write what began and what ended since the last look."""
+        if observation.sight is not self._sight:
+            logger.info("endpoint %s: %s", self._address, observation.sight.value)
+            self._sight = observation.sight
+        self._record_issues(observation.issues)
+
+    def _record_issues(self, issues: Iterable[Issue]) -> None:
+        present = {issue.code: issue for issue in issues}
+        for code, issue in present.items():
+            if code not in self._calm_looks:
+                logger.warning(
+                    "endpoint %s: %s: %s; %s", self._address, code, issue.message, issue.remedy
+                )
+            self._calm_looks[code] = 0
+        for code in self._calm_looks.keys() - present.keys():
+            self._calm_looks[code] += 1
+            if self._calm_looks[code] >= CALM_LOOKS:
+                del self._calm_looks[code]
+                logger.info("endpoint %s: %s is over", self._address, code)
+
+    def crash(self, what: str, error: Exception) -> None:
+        """`what`, code of ours, raised: one line with its traceback until it recovers."""
+        if what not in self._crashed:
+            self._crashed.add(what)
+            logger.error("endpoint %s: %s raised", self._address, what, exc_info=error)
+
+    def recover(self, what: str) -> None:
+        """`what` worked. Costs nothing when it had not crashed."""
+        if what in self._crashed:
+            self._crashed.discard(what)
+            logger.info("endpoint %s: %s works again", self._address, what)

@@ -1,0 +1,288 @@
+"""One look at one server: which questions are asked in which state, and the observation of it.
+
+    what is known                        | asked, in this order
+    -------------------------------------|-----------------------------------------------------
+    nothing, or another process hinted   | /props, /v1/models for a process not seen before
+    a plain server that stays awake      | /slots
+    one that sleeps, or may              | /props, then /slots where `scraper/sleep.py` allows it
+    it hides its slots (501, 401)        | /health
+    a router                             | /v1/models, then /slots of each loaded model
+    /slots has not answered in time      | /health; the open /slots question is kept
+    last look failed, or found it loading| /props, then as above
+
+Another process is hinted at by a new connection, another slot count, or task numbers that
+went backwards. Never asked: /metrics, whose gauges every scrape resets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import assert_never
+
+from extproc.core.observation import Issue, Observation, Sight
+from scraper import issues
+from scraper.client import Answer, Failure, FailureKind, LlamaClient
+from scraper.facts import Facts
+from scraper.options import ScraperOptions
+from scraper.parse import ModelEntry, ParseError, parse_models, parse_props
+from scraper.question import NOT_LOADED, SlotsTold, ask_slots, ask_slots_of_models, garbled
+from scraper.router import RouterModels
+from scraper.schedule import Attention
+from scraper.sleep import SleepWatch
+from scraper.target import EndpointTarget
+
+SlotsOutcome = SlotsTold | Answer | Failure
+UNAUTHORIZED = frozenset({401, 403})
+NO_SUCH_PATH = frozenset({404, 405, 501})
+
+
+class Lookout:
+    """What one server is known to be, and the question to it that may still be open.
+
+    `look` is called by one task at a time; close it with `aclose`.
+    """
+
+    def __init__(
+        self,
+        target: EndpointTarget,
+        options: ScraperOptions,
+        clock: Callable[[], float],
+        client: LlamaClient | None = None,
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._clock = clock
+        self._client = client or LlamaClient(target, options.timeouts, clock)
+        self._facts = Facts()
+        self._sleep = SleepWatch(options.sleep_trial, target.may_sleep)
+        self._router = RouterModels(options.sleep_trial)
+        self._question: asyncio.Task[SlotsOutcome] | None = None
+        self._question_began_at = 0.0
+        self._must_learn = True
+        self._looks_since_learnt = 0
+
+    async def aclose(self) -> None:
+        """Drop the open question and the connections."""
+        try:
+            await self._drop_question()
+        finally:
+            await self._client.aclose()
+
+    async def look(self, attention: Attention) -> Observation:
+        """Ask what has to be asked now. Takes `patience_s` and a few short answers at most.
+
+        Never raises for anything the server or the network does.
+        """
+        self._looks_since_learnt += 1
+        if self._question is not None:
+            return await self._await_slots()
+        sign: Answer | None = None
+        if self._is_learning_due(attention):
+            learnt = await self._learn()
+            if isinstance(learnt, Observation):
+                return learnt
+            sign = learnt
+        if self._facts.is_router:
+            return await self._look_at_router(attention)
+        if self._sleep.is_asleep and sign is not None:
+            return self._observe(sign, Sight.ASLEEP, busy_slots=0)
+        if self._facts.hidden is not None:
+            return await self._look_without_slots(sign)
+        if not self._sleep.may_ask_slots(self._clock(), attention) and sign is not None:
+            return self._observe(sign, Sight.READY)
+        self._open(ask_slots(self._client))
+        return await self._await_slots()
+
+    def _is_learning_due(self, attention: Attention) -> bool:
+        if self._must_learn or self._looks_since_learnt > self._options.props_every_looks:
+            return True
+        return not self._facts.is_router and self._sleep.needs_props(self._clock(), attention)
+
+    # Which process it is
+
+    async def _learn(self) -> Answer | Observation:
+        """Ask /props. The answer that showed life, or the observation that ends this look."""
+        answer = await self._client.ask("/props")
+        if isinstance(answer, Answer) and answer.status in UNAUTHORIZED:
+            answer = await self._client.ask("/health")  # is open to everybody
+            if isinstance(answer, Failure) or answer.status != 200:
+                return self._useless(answer, "/health")
+            self._learnt(self._facts.learn(None, self._unauthorized()))
+        elif isinstance(answer, Answer) and answer.status in NO_SUCH_PATH:
+            self._learnt(self._facts.learn(None, None))
+        elif isinstance(answer, Failure) or answer.status != 200:
+            return self._useless(answer, "/props")
+        else:
+            try:
+                props = parse_props(answer.body)
+            except ParseError as error:
+                return self._useless(garbled(answer, error), "/props")
+            hidden = None if props.shows_slots else issues.slots_disabled()
+            self._learnt(self._facts.learn(props, hidden))
+            self._sleep.props_told(props.is_asleep)
+            if not self._facts.models and not props.is_router:
+                await self._learn_models()
+        return answer
+
+    def _learnt(self, is_new: bool) -> None:
+        self._must_learn = False
+        self._looks_since_learnt = 0
+        if is_new:
+            self._sleep.start_process()
+            self._router = RouterModels(self._options.sleep_trial)
+
+    async def _learn_models(self) -> None:
+        answer = await self._client.ask("/v1/models")
+        entries: tuple[ModelEntry, ...] = ()
+        if isinstance(answer, Answer) and answer.status == 200:
+            with suppress(ParseError):  # the name in /props does as well
+                entries = parse_models(answer.body)
+        self._facts.learn_models(entries)
+
+    # How many of its slots are busy
+
+    def _open(self, asking: Coroutine[None, None, SlotsOutcome]) -> None:
+        self._question_began_at = self._clock()
+        self._question = asyncio.create_task(asking)
+
+    async def _drop_question(self) -> None:
+        question, self._question = self._question, None
+        if question is not None:
+            question.cancel()
+            await asyncio.wait({question})
+
+    async def _await_slots(self) -> Observation:
+        """Wait for the open question; without an answer, report that it is slow."""
+        assert self._question is not None
+        await asyncio.wait({self._question}, timeout=self._options.patience_s)
+        if not self._question.done():
+            return await self._look_at_slow()
+        outcome = self._question.result()
+        self._question = None
+        match outcome:
+            case SlotsTold():
+                return await self._count(outcome)
+            case Failure(kind=FailureKind.TIMED_OUT):
+                return await self._look_at_slow()
+            case Answer(status=status) if status in UNAUTHORIZED:
+                self._facts.hidden = self._unauthorized()
+                return self._observe(outcome, Sight.READY)
+            case Answer(status=501):
+                self._facts.hidden = issues.slots_disabled()
+                return self._observe(outcome, Sight.READY)
+            case Answer(status=status) if self._facts.is_router and status in NOT_LOADED:
+                return self._observe(outcome, Sight.READY)  # the next look lists them anew
+            case _:
+                return self._useless(outcome, "/slots")
+
+    async def _count(self, told: SlotsTold) -> Observation:
+        """The count as an observation; first make sure whose count it is."""
+        if self._facts.is_router:
+            self._router.count(told)
+            if told.is_first_on_connection:
+                self._must_learn = True
+            return self._observe(told, Sight.READY, busy_slots=self._router.busy_slots)
+        if self._facts.count(told) or told.is_first_on_connection:
+            learnt = await self._learn()
+            if isinstance(learnt, Observation):
+                return learnt
+            self._facts.count(told)
+        self._sleep.slots_told(told.began_at, told.busy_slots)
+        return self._observe(told, Sight.READY, busy_slots=told.busy_slots)
+
+    async def _look_at_slow(self) -> Observation:
+        """/slots stalls, which is no failure while /health answers. Busy slots stay as known."""
+        waited_s = self._clock() - self._question_began_at
+        health = await self._client.ask("/health")
+        if isinstance(health, Answer) and health.status == 200:
+            return self._observe(health, Sight.READY, also=issues.slow_slots(waited_s))
+        if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):
+            await self._drop_question()
+        return self._useless(health, "/health")
+
+    async def _look_without_slots(self, sign: Answer | None) -> Observation:
+        answer = sign or await self._client.ask("/health")
+        if isinstance(answer, Failure) or answer.status != 200:
+            return self._useless(answer, "/health")
+        if answer.is_first_on_connection and sign is None:
+            self._must_learn = True
+        return self._observe(answer, Sight.READY)
+
+    async def _look_at_router(self, attention: Attention) -> Observation:
+        answer = await self._client.ask("/v1/models")
+        if isinstance(answer, Failure) or answer.status != 200:
+            return self._useless(answer, "/v1/models")
+        try:
+            entries = parse_models(answer.body)
+        except ParseError as error:
+            return self._useless(garbled(answer, error), "/v1/models")
+        assert self._facts.props is not None, "only /props tells a router"
+        self._router.list(entries, self._facts.props.autoloads)
+        sight = self._router.sight
+        if sight is not Sight.READY:
+            return self._observe(answer, sight, busy_slots=0 if sight is Sight.ASLEEP else None)
+        asked = self._router.models_to_ask(self._clock(), attention)
+        if not asked:
+            return self._observe(answer, Sight.READY)
+        self._open(ask_slots_of_models(self._client, asked))
+        return await self._await_slots()
+
+    # What is said of it
+
+    def _observe(
+        self,
+        sign: Answer | Failure | SlotsTold,
+        sight: Sight,
+        busy_slots: int | None = None,
+        also: Issue | None = None,
+    ) -> Observation:
+        is_router = self._facts.is_router
+        told_slots = self._router.slots if is_router else self._facts.slots
+        slots = told_slots if self._target.slots is None else self._target.slots
+        is_telling = sight is Sight.READY or sight is Sight.ASLEEP
+        return Observation(
+            address=self._target.address,
+            began_at=sign.began_at,
+            answered_at=sign.answered_at,
+            sight=sight,
+            slots=slots if is_telling else None,
+            busy_slots=busy_slots,
+            models=self._router.readings() if is_router else self._facts.models,
+            issues=tuple(self._issues(told_slots if is_telling else None, also)),
+            instance=self._facts.instance,
+        )
+
+    def _issues(self, told_slots: int | None, also: Issue | None) -> list[Issue]:
+        found = [issue for issue in (self._facts.hidden, also) if issue is not None]
+        if self._facts.is_router:
+            found.extend(self._router.issues())
+        configured = self._target.slots
+        if configured is not None and told_slots is not None and told_slots < configured:
+            found.append(issues.slots_override_too_large(configured, told_slots))
+        return found
+
+    def _unauthorized(self) -> Issue:
+        return issues.unauthorized(self._target.api_key is not None)
+
+    def _useless(self, answer: Answer | Failure, path: str) -> Observation:
+        """An answer that cannot be used: it is loading, gone, or wrong. Learn anew next time."""
+        self._must_learn = True
+        if isinstance(answer, Answer):
+            if answer.status == 503:
+                return self._observe(answer, Sight.LOADING)
+            message = f"GET {path} was answered with status {answer.status}"
+            return self._observe(answer, Sight.FAILED, also=issues.bad_answer(message))
+        match answer.kind:
+            case FailureKind.UNREACHABLE:
+                self._facts.vanish()
+                return self._observe(
+                    answer, Sight.UNREACHABLE, also=issues.unreachable(answer.message)
+                )
+            case FailureKind.TIMED_OUT | FailureKind.BROKEN:
+                return self._observe(answer, Sight.FAILED, also=issues.no_answer(answer.message))
+            case FailureKind.UNUSABLE:
+                return self._observe(answer, Sight.FAILED, also=issues.bad_answer(answer.message))
+            case _:
+                assert_never(answer.kind)

@@ -1,0 +1,159 @@
+"""Looks at every endpoint again and again: one task per endpoint, started and stopped at will."""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_numbers
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation, Sight
+from scraper import issues
+from scraper.journal import Journal
+from scraper.lookout import Lookout
+from scraper.options import ScraperOptions
+from scraper.schedule import Attention, Schedule
+from scraper.target import EndpointTarget
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Watch:
+    target: EndpointTarget
+    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class Scraper:
+    """Turns servers into observations. Use it from one event loop; end it with `aclose`.
+
+    `sink` takes each observation, synchronously and soon. `attention` says how much the
+    ledger cares about an endpoint; it is asked before and after each look. An exception of
+    either, or of a look, is logged when it begins and harms no other endpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        sink: Callable[[Observation], None],
+        attention: Callable[[Address], Attention] = lambda _: Attention.IDLE,
+        options: ScraperOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_numbers.random,
+    ) -> None:
+        self._sink = sink
+        self._attention = attention
+        self._options = options or ScraperOptions()
+        self._clock = clock
+        self._random = random
+        self._watches: dict[Address, _Watch] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def targets(self) -> tuple[EndpointTarget, ...]:
+        """What is being looked at."""
+        return tuple(watch.target for watch in self._watches.values())
+
+    def watch(self, target: EndpointTarget) -> None:
+        """Look at `target` from now on, at once for the first time. Does not block.
+
+        A target that is watched already stays as it is; another target at the same address
+        replaces it. Raises `RuntimeError` after `aclose`.
+        """
+        if self._is_closed:
+            raise RuntimeError("the scraper is closed")
+        known = self._watches.get(target.address)
+        if known is not None and known.target == target:
+            return
+        self.forget(target.address)
+        watch = _Watch(target=target)
+        self._watches[target.address] = watch
+        watch.task = asyncio.create_task(self._run(watch), name=f"scrape {target.address}")
+
+    def forget(self, address: Address) -> None:
+        """Look no more at `address`: no observation of it follows. Does not block."""
+        watch = self._watches.pop(address, None)
+        if watch is not None and watch.task is not None:
+            watch.task.cancel()
+            self._ending.add(watch.task)
+            watch.task.add_done_callback(self._ending.discard)
+
+    def poke(self, address: Address) -> None:
+        """Look at `address` now. Pokes coalesce: any number of them is one more look.
+
+        A poke in the middle of a look is followed by another look, which begins after it.
+        """
+        watch = self._watches.get(address)
+        if watch is not None:
+            watch.poked.set()
+
+    async def aclose(self) -> None:
+        """Stop looking, close all connections, and wait until nothing is left running."""
+        self._is_closed = True
+        for address in tuple(self._watches):
+            self.forget(address)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _run(self, watch: _Watch) -> None:
+        address = watch.target.address
+        schedule = Schedule(self._options.cadence, self._random)
+        journal = Journal(address)
+        lookout = Lookout(watch.target, self._options, self._clock)
+        try:
+            while True:
+                watch.poked.clear()
+                observation = await self._look(lookout, address, journal)
+                journal.record(observation)
+                self._tell(observation, journal)
+                attention = self._attention_to(address, journal)
+                delay_s = schedule.next_delay_s(self._clock(), observation, attention)
+                await self._pause(watch, delay_s)
+        finally:
+            await lookout.aclose()
+
+    async def _look(self, lookout: Lookout, address: Address, journal: Journal) -> Observation:
+        attention = self._attention_to(address, journal)
+        began_at = self._clock()
+        try:
+            observation = await lookout.look(attention)
+        except Exception as error:  # noqa: BLE001 - a bug met at one endpoint must stay there
+            journal.crash("the look", error)
+            return Observation(
+                address=address,
+                began_at=began_at,
+                answered_at=self._clock(),
+                sight=Sight.FAILED,
+                issues=(issues.internal_error(type(error).__name__),),
+            )
+        journal.recover("the look")
+        return observation
+
+    def _tell(self, observation: Observation, journal: Journal) -> None:
+        try:
+            self._sink(observation)
+        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
+            journal.crash("the taker of observations", error)
+        else:
+            journal.recover("the taker of observations")
+
+    def _attention_to(self, address: Address, journal: Journal) -> Attention:
+        try:
+            attention = self._attention(address)
+        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
+            journal.crash("the teller of attention", error)
+            return Attention.IDLE
+        journal.recover("the teller of attention")
+        return attention
+
+    async def _pause(self, watch: _Watch, delay_s: float) -> None:
+        """Wait for the next look, or for a poke; never shorter than the gap between pokes."""
+        gap_s = min(self._options.poke_gap_s, delay_s)
+        await asyncio.sleep(gap_s)
+        try:
+            async with asyncio.timeout(delay_s - gap_s):
+                await watch.poked.wait()
+        except TimeoutError:
+            pass

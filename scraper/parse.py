@@ -1,0 +1,190 @@
+"""llama-server's JSON answers as readings. Pure: bytes in, a reading or a `ParseError` out.
+
+Only what the fleet needs is read; everything else in an answer is ignored, so a new
+llama.cpp that tells more is no trouble. What is read must have the right type and be
+possible: half an answer is refused as a whole rather than half believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from extproc.core.observation import MAX_SLOTS
+
+MAX_MODELS = 1_024
+"""More models than this in one list are not read: the first ones are kept."""
+MAX_NAME_LENGTH = 512
+MAX_ALIASES = 64
+
+
+class ParseError(ValueError):
+    """An answer that is not what llama-server says; `str(error)` quotes none of it."""
+
+
+class ModelStatus(Enum):
+    """What a router says of one of its models; a plain server's model is always LOADED."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    SLEEPING = "sleeping"
+    UNLOADED = "unloaded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsReading:
+    """GET /slots. `newest_task` is the highest task number any slot remembers, if any does."""
+
+    slots: int
+    busy_slots: int
+    newest_task: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropsReading:
+    """GET /props. `is_asleep` is None when the build knows no sleep.
+
+    `process` is a digest of what differs between processes; `is_process_unique` tells
+    whether another process of the same build and model would surely have another one.
+    """
+
+    is_router: bool
+    total_slots: int | None
+    shows_slots: bool
+    is_asleep: bool | None
+    model: str | None
+    autoloads: bool
+    process: str
+    is_process_unique: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """One entry of GET /v1/models. `may_sleep` only where a router shows the model's arguments."""
+
+    name: str
+    aliases: tuple[str, ...]
+    status: ModelStatus
+    may_sleep: bool
+
+
+def parse_slots(body: bytes) -> SlotsReading:
+    """Read /slots. Raises `ParseError`, never anything else."""
+    entries = _decode(body)
+    if not isinstance(entries, list):
+        raise ParseError("/slots is not a list")
+    if not entries:
+        raise ParseError("/slots is an empty list")
+    if len(entries) > MAX_SLOTS:
+        raise ParseError(f"/slots lists more than {MAX_SLOTS} slots")
+    busy = 0
+    newest: int | None = None
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise ParseError("/slots lists something that is no slot")
+        is_processing = entry.get("is_processing")
+        if not isinstance(is_processing, bool):
+            raise ParseError("/slots lists a slot without a true or false is_processing")
+        busy += is_processing
+        task = entry.get("id_task")
+        if type(task) is int and task >= 0 and (newest is None or task > newest):
+            newest = task
+    return SlotsReading(slots=len(entries), busy_slots=busy, newest_task=newest)
+
+
+def parse_props(body: bytes) -> PropsReading:
+    """Read /props. Raises `ParseError`, never anything else."""
+    props = _decode(body)
+    if not isinstance(props, dict):
+        raise ParseError("/props is not an object")
+    is_router = props.get("role") == "router"
+    total = props.get("total_slots")
+    if total is not None and not (type(total) is int and 0 < total <= MAX_SLOTS):
+        raise ParseError(f"/props tells total_slots that are not 1 to {MAX_SLOTS}")
+    is_asleep = props.get("is_sleeping")
+    if is_asleep is not None and not isinstance(is_asleep, bool):
+        raise ParseError("/props tells is_sleeping that is neither true nor false")
+    if not is_router and total is None:
+        raise ParseError("/props tells neither total_slots nor the role of a router")
+    marker = props.get("media_marker")
+    # The marker is random for each process, unless LLAMA_MEDIA_MARKER pins it to a text.
+    is_random = isinstance(marker, str) and marker.startswith("<__media_")
+    told = [marker] if is_random else [marker, props.get("build_info"), props.get("model_path")]
+    return PropsReading(
+        is_router=is_router,
+        total_slots=total,
+        shows_slots=props.get("endpoint_slots") is not False,
+        is_asleep=is_asleep,
+        model=_name(props.get("model_alias")),
+        autoloads=props.get("models_autoload") is True,
+        process=_digest(told),
+        is_process_unique=is_random,
+    )
+
+
+def parse_models(body: bytes) -> tuple[ModelEntry, ...]:
+    """Read /v1/models, of a plain server or of a router. Raises `ParseError`, nothing else.
+
+    Entries without a usable name are left out: one odd model must not hide the others.
+    """
+    listing = _decode(body)
+    entries = listing.get("data") if isinstance(listing, dict) else None
+    if not isinstance(entries, list):
+        raise ParseError("/v1/models has no list named data")
+    models: dict[str, ModelEntry] = {}
+    for entry in entries[:MAX_MODELS]:
+        name = _name(entry.get("id")) if isinstance(entry, dict) else None
+        if name is not None and name not in models:
+            models[name] = _model_entry(name, entry)
+    return tuple(models.values())
+
+
+def _model_entry(name: str, entry: dict[str, Any]) -> ModelEntry:
+    aliases = entry.get("aliases")
+    named = [_name(alias) for alias in aliases[:MAX_ALIASES]] if isinstance(aliases, list) else []
+    status = entry.get("status")
+    arguments = status.get("args") if isinstance(status, dict) else None
+    return ModelEntry(
+        name=name,
+        aliases=tuple(alias for alias in dict.fromkeys(named) if alias not in (None, name)),
+        status=_model_status(status),
+        may_sleep=isinstance(arguments, list) and "--sleep-idle-seconds" in arguments,
+    )
+
+
+def _model_status(status: object) -> ModelStatus:
+    if not isinstance(status, dict):
+        return ModelStatus.LOADED
+    value = status.get("value")
+    if value == "unloaded" and status.get("failed") is True:
+        return ModelStatus.FAILED
+    if value in ("loaded", "loading", "sleeping"):
+        return ModelStatus(value)
+    # "unloaded", "downloading", and whatever a later build invents: nothing to ask there.
+    return ModelStatus.UNLOADED
+
+
+def _name(value: object) -> str | None:
+    """`value` if it is a text that can be put into a URL, a header and a log line."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_LENGTH:
+        return None
+    return value if value.isprintable() else None
+
+
+def _digest(told: list[object]) -> str:
+    """Tells two processes apart without repeating the marker: it guards the server's prompts."""
+    text = json.dumps([value if isinstance(value, str) else None for value in told])
+    return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ParseError("the answer is nested too deeply") from None
+    except ValueError:  # also bytes that are no text, and numbers of thousands of digits
+        raise ParseError("the answer is not JSON") from None

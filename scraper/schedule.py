@@ -1,0 +1,92 @@
+"""When to look at an endpoint again. Pure: time and randomness are arguments.
+
+    what the look told                        | interval
+    ------------------------------------------|---------------------------------------
+    ready, somebody is restless about it      | fast
+    ready, nobody is                          | slow
+    ready, /slots is still being answered     | fast
+    ready, it does not show its slots         | slow: looking faster tells nothing more
+    loading                                   | fast
+    asleep                                    | slow; fast while a lease of ours wakes it
+    unreachable, failed                       | fast at first, then doubling up to slow
+
+Every interval is spread by the jitter, so that looks at a fleet do not fall into step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from extproc.core.observation import Observation, Sight
+from scraper.issues import SLOW_SLOTS
+
+
+class Attention(Enum):
+    """How much the ledger cares about an endpoint right now."""
+
+    IDLE = "idle"  # no lease of ours, no stranger known: nothing is expected to happen
+    STEADY = "steady"  # it has leases of ours, and they explain every busy slot
+    RESTLESS = "restless"  # strangers are on it, or a lease is draining: look often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """Intervals in seconds. `eager_s` is how long a dead server is looked at as if it were back
+    any moment; `jitter` is the part of an interval by which it is spread to both sides."""
+
+    fast_s: float = 0.2
+    slow_s: float = 2.0
+    eager_s: float = 5.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fast_s <= self.slow_s:
+            raise ValueError(f"0 < fast_s <= slow_s must hold, not {self.fast_s}, {self.slow_s}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter must be 0 or more and below 1, not {self.jitter}")
+        if self.eager_s < 0:
+            raise ValueError(f"eager_s must be 0 or more, not {self.eager_s}")
+
+
+class Schedule:
+    """The cadence of one endpoint. It only remembers since when the endpoint fails."""
+
+    def __init__(self, cadence: Cadence, random: Callable[[], float]) -> None:
+        """`random` gives numbers in [0, 1)."""
+        self._cadence = cadence
+        self._random = random
+        self._failing_since: float | None = None
+        self._backoff_s = cadence.fast_s
+
+    def next_delay_s(self, now: float, observation: Observation, attention: Attention) -> float:
+        """Seconds from `now` to the next look, after `observation`. Call it once per look."""
+        jitter = self._cadence.jitter * (2 * self._random() - 1)
+        return self._interval_s(now, observation, attention) * (1 + jitter)
+
+    def _interval_s(self, now: float, observation: Observation, attention: Attention) -> float:
+        fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s
+        sight = observation.sight
+        if sight is Sight.UNREACHABLE or sight is Sight.FAILED:
+            return self._failing_interval_s(now)
+        self._failing_since = None
+        if sight is Sight.LOADING:
+            return fast_s
+        if sight is Sight.ASLEEP:
+            return slow_s if attention is Attention.IDLE else fast_s
+        if sight is Sight.READY:
+            if observation.busy_slots is None:
+                is_slow = any(issue.code == SLOW_SLOTS for issue in observation.issues)
+                return fast_s if is_slow else slow_s
+            return fast_s if attention is Attention.RESTLESS else slow_s
+        assert_never(sight)
+
+    def _failing_interval_s(self, now: float) -> float:
+        if self._failing_since is None:
+            self._failing_since = now
+            self._backoff_s = self._cadence.fast_s
+        elif now - self._failing_since >= self._cadence.eager_s:
+            self._backoff_s = min(2 * self._backoff_s, self._cadence.slow_s)
+        return self._backoff_s

@@ -183,6 +183,10 @@ class Dispatcher:
         is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
         return not is_settled or account.foreign_slots > 0 or account.has_draining
 
+    def has_leases(self, address: Address) -> bool:
+        """Whether requests of ours run there; False for a stranger."""
+        return address in self.fleet and bool(self.ledger.account(address).leases)
+
     # Time
 
     def advance(self, now: float) -> None:

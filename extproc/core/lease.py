@@ -60,4 +60,4 @@ class Lease:
         self.state = LeaseState.CLOSED
 
     def __repr__(self) -> str:
-        return f"Lease({self.id}, {self.address}, {self.state.value}, weight_slots={self.weight_slots})"
+        return f"Lease({self.id}, {self.address}, {self.state.value}, {self.weight_slots} slots)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,10 @@ class ExternalProcessor:
         self._options = options
         self._clock = clock
         self._tell = tell
+        self._running = 0
+        self._is_closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve ext_proc on `server`."""
@@ -57,17 +62,44 @@ class ExternalProcessor:
             (grpc.method_handlers_generic_handler(SERVICE, {"Process": handler}),)
         )
 
+    def close(self) -> None:
+        """Take no new streams: Envoy's failure mode decides about their requests."""
+        self._is_closed = True
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until no stream runs, at most `timeout_s`; returns whether that was reached."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("%d exchanges still run after %g s", self._running, timeout_s)
+            return False
+        return True
+
     async def _process(self, _: object, context: Context) -> None:
+        if self._is_closed:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
         exchange = Exchange(self._dispatcher, self._options, self._clock())
-        self._end_reports.expect(exchange)
+        self._enter(exchange)
         try:
             await self._converse(exchange, context)
         except ProtocolError as error:
             log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            self._end_reports.forget(exchange)
-            self._tell(exchange.end(self._clock()))
+            self._leave(exchange)
+
+    def _enter(self, exchange: Exchange) -> None:
+        self._running += 1
+        self._idle.clear()
+        self._end_reports.expect(exchange)
+
+    def _leave(self, exchange: Exchange) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._idle.set()
+        self._end_reports.forget(exchange)
+        self._tell(exchange.end(self._clock()))
 
     async def _converse(self, exchange: Exchange, context: Context) -> None:
         while True:

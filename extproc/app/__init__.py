@@ -1,0 +1,8 @@
+"""The one place that wires everything: settings in, a running endpoint picker out."""
+
+from __future__ import annotations
+
+from extproc.app.serve import serve
+from extproc.app.service import Service
+
+__all__ = ["Service", "serve"]

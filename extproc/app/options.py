@@ -1,0 +1,50 @@
+"""From the settings to each part's own options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.dispatcher import DispatcherOptions
+from extproc.core.ledger import DrainingCaps
+from extproc.stream.exchange import ExchangeOptions
+from scraper.client import Timeouts
+from scraper.options import ScraperOptions
+from scraper.schedule import Cadence
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
+
+
+def dispatcher_options(settings: Settings) -> DispatcherOptions:
+    return DispatcherOptions(
+        max_queued=settings.queue.max_requests,
+        fallbacks=settings.picker.fallbacks,
+        failures_to_down=settings.scraper.failures_to_down,
+        stale_after_s=settings.scraper.stale_after_s,
+        draining_caps=DrainingCaps(
+            sighted_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
+        ),
+    )
+
+
+def exchange_options(settings: Settings) -> ExchangeOptions:
+    return ExchangeOptions(
+        queue_timeout_s=settings.queue.timeout_s, adds_response_headers=settings.response_headers
+    )
+
+
+def scraper_options(settings: Settings) -> ScraperOptions:
+    scraper = settings.scraper
+    return ScraperOptions(
+        cadence=Cadence(
+            fast_s=scraper.fast_interval_s, slow_s=scraper.slow_interval_s, jitter=scraper.jitter
+        ),
+        timeouts=Timeouts(
+            connect_s=scraper.connect_timeout_s,
+            read_s=scraper.read_timeout_s,
+            slots_read_s=scraper.slots_read_timeout_s,
+            write_s=scraper.write_timeout_s,
+            pool_s=scraper.pool_timeout_s,
+        ),
+        patience_s=scraper.patience_s,
+    )

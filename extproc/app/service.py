@@ -1,0 +1,157 @@
+"""The running picker: every part, put together, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from extproc.app import options
+from extproc.app.alarm import Alarm
+from extproc.app.members import SettingsMembers
+from extproc.app.switchboard import Switchboard
+from extproc.core.dispatcher import Dispatcher
+from extproc.settings import read_api_keys
+from extproc.stream.end_reports import EndReports
+from extproc.stream.servicer import SERVICE, ExternalProcessor
+from extproc.stream.waiting_room import WaitingRoom
+from extproc.xds import EndpointDiscovery
+from scraper.loop import Scraper
+from scraper.schedule import Attention
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.endpoint import EndpointSpec
+    from extproc.core.observation import Observation
+    from extproc.core.record import ExchangeRecord
+    from extproc.settings import Settings
+
+SERVER_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),  # a second picker on the port is an error, not a lottery
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),  # a body part beside its headers
+)
+
+log = logging.getLogger("coxswain.service")
+request_log = logging.getLogger("coxswain.request")
+
+
+class ListenError(OSError):
+    """A port could not be had; `str(error)` says which and what to do."""
+
+
+class Service:
+    """One picker. `start` returns when it serves; `stop` when nothing of it is left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._switchboard = Switchboard()
+        self.dispatcher = Dispatcher(
+            self._switchboard, Random(), options.dispatcher_options(settings)
+        )
+        self._waiting_room = WaitingRoom()
+        self._alarm = Alarm(self.dispatcher.advance)
+        self._scraper = Scraper(
+            sink=self._observe,
+            attention=self._attention,
+            options=options.scraper_options(settings),
+        )
+        self._end_reports = EndReports(self._scraper.poke)
+        self._discovery = EndpointDiscovery(
+            self.dispatcher.fleet.membership, self.dispatcher.set_routable
+        )
+        self._members = SettingsMembers(
+            settings.endpoints, read_api_keys(settings), self._set_members
+        )
+        self._processor = ExternalProcessor(
+            self.dispatcher,
+            self._waiting_room,
+            self._end_reports,
+            options.exchange_options(settings),
+            time.monotonic,
+            self._tell,
+        )
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self.grpc_port = 0
+
+    async def start(self) -> None:
+        """Begin to serve; raises `ListenError` when the port cannot be had."""
+        switchboard = self._switchboard
+        switchboard.on_settled.append(self._waiting_room.settled)
+        switchboard.on_wake_at.append(self._alarm.wake_at)
+        switchboard.on_membership_changed += [
+            self._discovery.membership_changed,
+            self._watch_members,
+        ]
+        switchboard.on_unsure_of.append(self._scraper.poke)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        for part in (self._processor, self._end_reports, self._discovery):
+            part.add_to(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.grpc_port = _bind(self._server, self._settings.listen.grpc)
+        await self._server.start()
+        self._members.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log.info("serving Envoy on %s", self._settings.listen.grpc)
+
+    async def stop(self) -> None:
+        """Refuse who waits, let running exchanges end within `drain_timeout_s`, then go."""
+        await self._health.enter_graceful_shutdown()
+        self._processor.close()
+        self.dispatcher.close(time.monotonic())
+        await self._processor.drain(self._settings.drain_timeout_s)
+        self._discovery.close()
+        if self._server is not None:
+            await self._server.stop(grace=0.5)
+        await self._members.aclose()
+        await self._scraper.aclose()
+        self._alarm.stop()
+
+    # The world's news, brought to the core
+
+    def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
+        self.dispatcher.set_members(source, specs, time.monotonic())
+
+    def _observe(self, observation: Observation) -> None:
+        self.dispatcher.observe(observation, time.monotonic())
+
+    def _attention(self, address: Address) -> Attention:
+        if self.dispatcher.is_restless(address):
+            return Attention.RESTLESS
+        return Attention.STEADY if self.dispatcher.has_leases(address) else Attention.IDLE
+
+    def _watch_members(self) -> None:
+        members = self.dispatcher.fleet
+        for target in self._scraper.targets:
+            if target.address not in members:
+                self._scraper.forget(target.address)
+        for endpoint in members:
+            self._scraper.watch(self._members.target(endpoint.spec))
+
+    def _tell(self, record: ExchangeRecord) -> None:
+        request_log.info(
+            "%s request=%s endpoint=%s status=%d waited_ms=%d duration_ms=%d%s",
+            record.verdict.value,
+            record.request_id or record.exchange_id,
+            record.endpoint or "-",
+            record.status,
+            round(record.waited_s * 1000),
+            round(record.duration_s * 1000),
+            f" reason={record.reason.value}" if record.reason else "",
+        )
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ListenError(f"cannot listen on {address}: is it in use? Set listen.grpc to another")
+    return port

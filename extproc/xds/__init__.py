@@ -1,0 +1,7 @@
+"""The endpoint discovery service, from which every Envoy learns the fleet."""
+
+from __future__ import annotations
+
+from extproc.xds.service import ConnectedEnvoy, EndpointDiscovery, EndpointDiscoveryOptions
+
+__all__ = ["ConnectedEnvoy", "EndpointDiscovery", "EndpointDiscoveryOptions"]

@@ -1,0 +1,111 @@
+"""Which endpoints every Envoy knows: the rule that keeps a pick from missing its host.
+
+    unknown --publish, no Envoy connected--> routable
+    unknown --publish, some Envoy connected--> awaited (not routable)
+    awaited --every connected Envoy acknowledged it--> routable
+    awaited --`grace_s` after it was published--> routable
+    awaited, routable --published without it--> unknown
+
+Once routable, an endpoint stays so until it leaves the fleet: an Envoy that connects later
+fetches the fleet before it opens its listeners, and one that stalls costs a fallback, which
+the answer's served feedback corrects. Pure and synchronous; `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from extproc.core.address import Address
+
+NEVER = -1
+"""The acknowledged version of an Envoy that acknowledged none; real ones start at 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Which endpoints an event made routable, and which it made wait."""
+
+    routable: tuple[Address, ...] = ()
+    awaited: tuple[Address, ...] = ()
+
+
+NO_SHIFT = Shift()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    version: int
+    until: float
+
+
+class Acknowledgements:
+    """Fed with what was published and what each stream acknowledged; answers with a `Shift`.
+
+    `publish` costs O(fleet), every other event O(streams + endpoints it settles).
+    """
+
+    def __init__(self, grace_s: float = 1.0) -> None:
+        self._grace_s = grace_s
+        self._version = NEVER
+        self._addresses: frozenset[Address] = frozenset()
+        self._waits: dict[Address, _Wait] = {}  # in the order of both version and time
+        self._acknowledged: dict[int, int] = {}
+
+    def publish(self, version: int, addresses: Iterable[Address], now: float) -> Shift:
+        """The fleet is now `addresses`; raises `ValueError` when `version` is not a later one."""
+        if version <= self._version:
+            raise ValueError(f"version {version} published after version {self._version}")
+        before, self._addresses = self._addresses, frozenset(addresses)
+        self._version = version
+        for gone in before - self._addresses:
+            self._waits.pop(gone, None)
+        added = tuple(sorted(self._addresses - before))
+        if not self._acknowledged:
+            return Shift(routable=added)
+        wait = _Wait(version, now + self._grace_s)
+        self._waits.update((address, wait) for address in added)
+        return Shift(awaited=added)
+
+    def connect(self, stream: int) -> None:
+        """An Envoy subscribed; what is awaited, it must acknowledge too."""
+        if stream in self._acknowledged:
+            raise ValueError(f"stream {stream} is connected already")
+        self._acknowledged[stream] = NEVER
+
+    def acknowledge(self, stream: int, version: int) -> Shift:
+        """The Envoy of `stream` took over `version`, and so all before it."""
+        self._acknowledged[stream] = max(self._acknowledged[stream], version)
+        return self._settle(NEVER)
+
+    def disconnect(self, stream: int) -> Shift:
+        """The stream ended; nothing waits for it any more."""
+        del self._acknowledged[stream]
+        return self._settle(NEVER)
+
+    def advance(self, now: float) -> Shift:
+        """Do what is due at `now`: waits that lasted too long end."""
+        return self._settle(now)
+
+    def next_wakeup(self) -> float | None:
+        """When `advance` has something to do next, or None."""
+        return next((wait.until for wait in self._waits.values()), None)
+
+    def is_routable(self, address: Address) -> bool:
+        """Whether a pick of this endpoint reaches it through every Envoy, as far as known."""
+        return address in self._addresses and address not in self._waits
+
+    def acknowledged_by(self, stream: int) -> int:
+        """The latest version that this stream took over, `NEVER` before its first."""
+        return self._acknowledged[stream]
+
+    def _settle(self, now: float) -> Shift:
+        known_by_all = min(self._acknowledged.values(), default=self._version)
+        settled = []
+        for address, wait in self._waits.items():
+            if wait.version > known_by_all and wait.until > now:
+                break  # those behind it were published later still
+            settled.append(address)
+        for address in settled:
+            del self._waits[address]
+        return Shift(routable=tuple(settled)) if settled else NO_SHIFT

@@ -1,0 +1,61 @@
+"""The fleet as Envoy reads it: one ClusterLoadAssignment for each name that is asked for.
+
+A draining endpoint is told as DRAINING: Envoy's fallback leaves it alone, while its requests
+run on. The `override_host` policy does not look at health at all (docs/decisions), so what a
+pick may choose is decided by the picker, and here only that Envoy knows the address.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.any_pb2 import Any
+
+from extproc.core.fleet import Member, Membership
+from extproc.pb.base_pb2 import Address, HealthStatus, SocketAddress
+from extproc.pb.endpoint_pb2 import (
+    ClusterLoadAssignment,
+    Endpoint,
+    LbEndpoint,
+    LocalityLbEndpoints,
+)
+from extproc.xds.subscription import ENDPOINT_TYPE
+
+
+class Assignments:
+    """Writes each member once, and each membership once, however many Envoys and names want it.
+
+    Messages that are written one after the other read as one: that is how the parts are joined.
+    """
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._endpoints = b""
+        self._written: dict[Member, bytes] = {}
+
+    def resource(self, name: str, membership: Membership) -> Any:
+        """The assignment of the cluster `name`, ready to be sent."""
+        if self._version != membership.version:
+            self._endpoints = self._write(membership.members)
+            self._version = membership.version
+        named = ClusterLoadAssignment(cluster_name=name).SerializeToString()
+        return Any(type_url=ENDPOINT_TYPE, value=named + self._endpoints)
+
+    def _write(self, members: tuple[Member, ...]) -> bytes:
+        written = self._written
+        self._written = {member: written.get(member) or _locality(member) for member in members}
+        nameless = ClusterLoadAssignment()
+        if members:
+            nameless.endpoints.add().MergeFromString(b"".join(self._written.values()))
+        return nameless.SerializeToString()
+
+
+def _locality(member: Member) -> bytes:
+    """A locality with this endpoint alone, in wire format."""
+    return LocalityLbEndpoints(lb_endpoints=[_endpoint(member)]).SerializeToString()
+
+
+def _endpoint(member: Member) -> LbEndpoint:
+    socket = SocketAddress(address=member.address.host, port_value=member.address.port)
+    return LbEndpoint(
+        endpoint=Endpoint(address=Address(socket_address=socket), hostname=member.hostname),
+        health_status=HealthStatus.DRAINING if member.is_draining else HealthStatus.UNKNOWN,
+    )

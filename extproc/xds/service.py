@@ -1,0 +1,250 @@
+"""The endpoint discovery service over grpc.aio: a thin shell around the two state machines.
+
+Each stream has a reader, which feeds its `Subscription`, and a writer, which sends the newest
+version whenever an answer is due. What that makes routable is told to the sink at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import grpc.aio
+
+from extproc.core.address import Address
+from extproc.core.fleet import Membership
+from extproc.pb.base_pb2 import ControlPlane
+from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.pb.endpoint_discovery_pb2_grpc import (
+    EndpointDiscoveryServiceServicer,
+    add_EndpointDiscoveryServiceServicer_to_server,
+)
+from extproc.xds.acknowledgements import Acknowledgements, Shift
+from extproc.xds.assignment import Assignments
+from extproc.xds.subscription import (
+    ENDPOINT_TYPE,
+    Acknowledged,
+    Answer,
+    Question,
+    Refused,
+    Subscription,
+    SubscriptionError,
+)
+
+log = logging.getLogger(__name__)
+
+CONTROL_PLANE = ControlPlane(identifier="coxswain")
+MAX_NODE_ID_CHARS = 100
+MAX_ERROR_CHARS = 500
+
+StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointDiscoveryOptions:
+    """How long a new endpoint waits for an Envoy that does not acknowledge it."""
+
+    grace_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectedEnvoy:
+    """One subscribed stream, for people to see. The version is -1 before the first one."""
+
+    node_id: str
+    names: tuple[str, ...]
+    acknowledged_version: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    number: int
+    node_id: str = ""
+    subscription: Subscription = field(default_factory=Subscription)
+    is_counted: bool = False
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class EndpointDiscovery(EndpointDiscoveryServiceServicer):
+    """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
+
+    `membership` gives the present picture of the fleet (the same version, the same picture);
+    `set_routable` is called from the event loop, never from inside `membership_changed`.
+    `clock` must be the clock of the core. One instance belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        membership: Callable[[], Membership],
+        set_routable: Callable[[Address, bool, float], None],
+        options: EndpointDiscoveryOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        options = options or EndpointDiscoveryOptions()
+        self._fetch = membership
+        self._set_routable = set_routable
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._streams: dict[int, _Stream] = {}
+        self._acknowledgements = Acknowledgements(options.grace_s)
+        self._assignments = Assignments()
+        self._membership: Membership | None = None
+        self._is_refresh_due = False
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on this server, beside whatever else it serves."""
+        add_EndpointDiscoveryServiceServicer_to_server(self, server)
+
+    def membership_changed(self) -> None:
+        """The fleet is another one: look at it in the event loop's next turn. Never blocks."""
+        if not self._is_refresh_due:
+            self._is_refresh_due = True
+            asyncio.get_running_loop().call_soon(self._refresh)
+
+    def envoys(self) -> tuple[ConnectedEnvoy, ...]:
+        """Who is subscribed now."""
+        return tuple(
+            ConnectedEnvoy(
+                node_id=stream.node_id,
+                names=stream.subscription.names,
+                acknowledged_version=self._acknowledgements.acknowledged_by(stream.number),
+            )
+            for stream in self._streams.values()
+            if stream.is_counted
+        )
+
+    def close(self) -> None:
+        """End every stream, and every later one at once: the server goes down."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream in self._streams.values():
+            stream.due.set()
+
+    async def StreamEndpoints(  # noqa: N802  # gRPC names it
+        self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
+    ) -> None:
+        """One Envoy's stream; ends when either side leaves."""
+        stream = _Stream(next(self._numbers))
+        self._streams[stream.number] = stream
+        tasks = (
+            asyncio.create_task(self._read(stream, request_iterator)),
+            asyncio.create_task(self._write(stream, context)),
+        )
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except SubscriptionError as error:
+            log.warning("endpoint discovery refused Envoy %r: %s", stream.node_id, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._forget(stream)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, stream: _Stream, questions: AsyncIterator[DiscoveryRequest]) -> None:
+        async for message in questions:
+            if not stream.node_id:
+                stream.node_id = message.node.id[:MAX_NODE_ID_CHARS]
+            event = stream.subscription.ask(_question(message))
+            self._count(stream)
+            if isinstance(event, Acknowledged) and stream.is_counted:
+                self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
+            elif isinstance(event, Refused):
+                log.error(
+                    "Envoy %r refused version %d of the fleet and keeps the one before: %s",
+                    stream.node_id,
+                    event.version,
+                    " ".join(event.error.split())[:MAX_ERROR_CHARS],
+                )
+            stream.due.set()
+
+    async def _write(self, stream: _Stream, context: StreamContext) -> None:
+        while not self._is_closed:
+            membership = self._refresh()
+            answer = stream.subscription.next_answer(membership.version)
+            if answer is not None:
+                await context.write(self._response(answer, membership))
+            await stream.due.wait()
+            stream.due.clear()
+
+    def _response(self, answer: Answer, membership: Membership) -> DiscoveryResponse:
+        return DiscoveryResponse(
+            version_info=str(answer.version),
+            nonce=answer.nonce,
+            type_url=ENDPOINT_TYPE,
+            resources=[self._assignments.resource(name, membership) for name in answer.names],
+            control_plane=CONTROL_PLANE,
+        )
+
+    def _refresh(self) -> Membership:
+        """Take over the fleet's present membership if it is another one than before."""
+        self._is_refresh_due = False
+        membership = self._fetch()
+        if self._membership is None or membership.version != self._membership.version:
+            self._membership = membership
+            addresses = (member.address for member in membership.members)
+            shift = self._acknowledgements.publish(membership.version, addresses, self._clock())
+            self._apply(shift)
+            for stream in self._streams.values():
+                stream.due.set()
+        return membership
+
+    def _count(self, stream: _Stream) -> None:
+        """An Envoy that wants no endpoints is not waited for."""
+        wants = bool(stream.subscription.names)
+        if wants and not stream.is_counted:
+            stream.is_counted = True
+            self._acknowledgements.connect(stream.number)
+            log.info("Envoy %r subscribed to %s", stream.node_id, stream.subscription.names)
+        elif stream.is_counted and not wants:
+            self._discount(stream)
+
+    def _discount(self, stream: _Stream) -> None:
+        stream.is_counted = False
+        log.info("Envoy %r is no longer subscribed", stream.node_id)
+        self._apply(self._acknowledgements.disconnect(stream.number))
+
+    def _forget(self, stream: _Stream) -> None:
+        del self._streams[stream.number]
+        if stream.is_counted:
+            self._discount(stream)
+
+    def _apply(self, shift: Shift) -> None:
+        now = self._clock()
+        for address in shift.awaited:
+            self._set_routable(address, False, now)
+        for address in shift.routable:
+            self._set_routable(address, True, now)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._acknowledgements.next_wakeup()
+        if wakeup is not None and not self._is_closed:
+            delay_s = max(0.0, wakeup - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._advance)
+
+    def _advance(self) -> None:
+        self._timer = None
+        self._apply(self._acknowledgements.advance(self._clock()))
+
+
+def _question(message: DiscoveryRequest) -> Question:
+    return Question(
+        names=tuple(message.resource_names),
+        nonce=message.response_nonce,
+        type_url=message.type_url,
+        error=message.error_detail.message if message.HasField("error_detail") else None,
+    )

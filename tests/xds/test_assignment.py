@@ -1,0 +1,64 @@
+"""What Envoy is told of the fleet, read with Envoy's own full types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet import Member, Membership
+from extproc.xds.assignment import Assignments
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:DeprecationWarning")
+
+
+def test_an_assignment_reads_as_envoys() -> None:
+    """Name, addresses, host names and draining; IPv6 without brackets."""
+    from envoy_data_plane.envoy.config.core.v3 import HealthStatus
+    from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment
+
+    membership = Membership(
+        7,
+        (
+            Member(Address.of("10.0.0.5", 8080), "llama-0.example"),
+            Member(Address.of("::1", 8081), is_draining=True),
+        ),
+    )
+    resource = Assignments().resource("llama", membership)
+    assert resource.type_url.endswith("/envoy.config.endpoint.v3.ClusterLoadAssignment")
+    told: Any = ClusterLoadAssignment.parse(resource.value)
+    assert told.cluster_name == "llama"
+    (locality,) = told.endpoints
+    assert [
+        (
+            part.endpoint.address.socket_address.address,
+            part.endpoint.address.socket_address.port_value,
+            part.endpoint.hostname,
+            part.health_status,
+        )
+        for part in locality.lb_endpoints
+    ] == [
+        ("10.0.0.5", 8080, "llama-0.example", HealthStatus.UNKNOWN),
+        ("::1", 8081, "", HealthStatus.DRAINING),
+    ]
+
+
+def test_an_empty_fleet_is_an_assignment_without_endpoints() -> None:
+    """Envoy must hear that nobody is left."""
+    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
+
+    value = Assignments().resource("llama", Membership(1, ())).value
+    assert ClusterLoadAssignment.FromString(value) == ClusterLoadAssignment(cluster_name="llama")
+
+
+def test_a_new_version_is_written_anew() -> None:
+    """The bytes kept from the version before are not used for the next."""
+    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
+
+    assignments = Assignments()
+    first, second = Address.of("10.0.0.5", 1), Address.of("10.0.0.6", 1)
+    assignments.resource("llama", Membership(1, (Member(first),)))
+    value = assignments.resource("b", Membership(2, (Member(first), Member(second)))).value
+    told = ClusterLoadAssignment.FromString(value)
+    assert (told.cluster_name, len(told.endpoints[0].lb_endpoints)) == ("b", 2)

@@ -1,0 +1,266 @@
+"""The discovery service over real loopback gRPC, with fake Envoys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+import grpc.aio
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet import Member, Membership
+from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
+from tests.fakes.discovery_client import DiscoveryClient, assignments
+
+A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
+
+
+class FakeFleet:
+    """A membership that the test sets, and what it was told to be routable."""
+
+    def __init__(self) -> None:
+        self.membership = Membership(0, ())
+        self.routable: dict[Address, bool] = {}
+
+    def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
+        self.routable[address] = is_routable
+
+    async def becomes(self, address: Address, is_routable: bool) -> None:
+        """Wait until this was told."""
+        await eventually(lambda: self.routable.get(address) is is_routable)
+
+
+async def eventually(is_true: Callable[[], bool]) -> None:
+    """Let the loop run until it is so; fails after 10 s."""
+    async with asyncio.timeout(10):
+        while not is_true():  # noqa: ASYNC110  # the subject has no event to await, on purpose
+            await asyncio.sleep(0.001)
+
+
+class Served:
+    """A discovery service on a port of its own."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.fleet = FakeFleet()
+        self.discovery = EndpointDiscovery(
+            lambda: self.fleet.membership,
+            self.fleet.set_routable,
+            EndpointDiscoveryOptions(grace_s=grace_s),
+        )
+        self.server = grpc.aio.server()
+        self.discovery.add_to(self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    def set(self, *addresses: Address, draining: tuple[Address, ...] = ()) -> None:
+        members = tuple(Member(a, is_draining=a in draining) for a in addresses)
+        self.fleet.membership = Membership(self.fleet.membership.version + 1, members)
+        self.discovery.membership_changed()
+
+    async def has_envoys(self, count: int) -> None:
+        await eventually(lambda: len(self.discovery.envoys()) == count)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """With a grace so long that only acknowledgements count."""
+    subject = Served(grace_s=3600)
+    await subject.server.start()
+    yield subject
+    subject.discovery.close()
+    await subject.server.stop(None)
+
+
+async def test_fleet_is_told_and_followed(served: Served) -> None:
+    """The first answer is the fleet as it is; a change follows, with the draining one marked."""
+    served.set(A)
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        first = await envoy.read_and_acknowledge()
+        assert assignments(first) == {"llama": {"10.0.0.1:1": "unknown"}}
+        assert first.control_plane.identifier == "coxswain"
+        served.set(A, B, draining=(A,))
+        second = await envoy.read()
+        assert assignments(second) == {"llama": {"10.0.0.1:1": "draining", "10.0.0.1:2": "unknown"}}
+        assert int(second.version_info) > int(first.version_info)
+
+
+async def test_any_name_is_answered_with_the_fleet(served: Served) -> None:
+    """Several names in one answer; a name added later is answered without a change."""
+    served.set(A)
+    async with DiscoveryClient(served.port) as envoy:
+        fleet = {"10.0.0.1:1": "unknown"}
+        envoy.ask("llama", "pool-b")
+        first = await envoy.read()
+        assert assignments(first) == {"llama": fleet, "pool-b": fleet}
+        envoy.acknowledge(first, "llama", "pool-b", "pool-c")
+        assert set(assignments(await envoy.read())) == {"llama", "pool-b", "pool-c"}
+
+
+async def test_new_endpoint_is_routable_once_all_envoys_know_it(served: Served) -> None:
+    """Each stream has its own acknowledged version; the last one decides."""
+    async with (
+        DiscoveryClient(served.port, "one") as one,
+        DiscoveryClient(served.port, "two") as two,
+    ):
+        for envoy in (one, two):
+            envoy.ask("llama")
+            await envoy.read_and_acknowledge()
+        await served.has_envoys(2)
+        served.set(A)
+        await one.read_and_acknowledge()
+        answer = await two.read()
+        assert served.fleet.routable == {A: False}
+        assert {envoy.node_id for envoy in served.discovery.envoys()} == {"one", "two"}
+        two.acknowledge(answer)
+        await served.fleet.becomes(A, True)
+
+
+async def test_without_an_envoy_all_is_routable(served: Served) -> None:
+    served.set(A)
+    await served.fleet.becomes(A, True)
+
+
+async def test_a_lost_envoy_is_waited_for_no_more(served: Served) -> None:
+    """It is cancelled while an endpoint waits for it."""
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        served.set(A)
+        await envoy.read()
+        assert served.fleet.routable == {A: False}
+    await served.fleet.becomes(A, True)
+    await served.has_envoys(0)
+
+
+async def test_grace_ends_the_wait_for_a_silent_envoy() -> None:
+    """A straggler never acknowledges; its endpoint becomes routable all the same."""
+    subject = Served(grace_s=0.05)
+    await subject.server.start()
+    async with DiscoveryClient(subject.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        subject.set(A)
+        await subject.fleet.becomes(A, False)
+        await subject.fleet.becomes(A, True)
+    subject.discovery.close()
+    await subject.server.stop(None)
+
+
+async def test_a_slow_envoy_skips_versions(served: Served) -> None:
+    """While it has not acknowledged, nothing is sent; then only the newest is."""
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        first = await envoy.read()
+        for addresses in ((A,), (A, B), (A, B, C), (B, C)):
+            served.set(*addresses)
+            await asyncio.sleep(0)
+        envoy.acknowledge(first)
+        second = await envoy.read_and_acknowledge()
+        assert second.version_info == str(served.fleet.membership.version)
+        assert set(assignments(second)["llama"]) == {"10.0.0.1:2", "10.0.0.1:3"}
+
+
+async def test_a_refusal_is_one_log_line_and_no_loop(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names Envoy, version and reason in one line; the next version is sent as ever."""
+    caplog.set_level(logging.ERROR, logger="extproc.xds.service")
+    async with DiscoveryClient(served.port, "edge-7") as envoy:
+        envoy.ask("llama")
+        answer = await envoy.read()
+        envoy.ask("llama", nonce=answer.nonce, error="bad\nassignment")
+        served.set(A)
+        after = await envoy.read_and_acknowledge()
+        assert after.version_info == str(served.fleet.membership.version)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Envoy 'edge-7' refused version 0 of the fleet and keeps the one before: bad assignment"
+    )
+
+
+async def test_a_wrong_type_is_a_clear_error(served: Served) -> None:
+    """The status says what was asked and what is served; the service lives on."""
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama", type_url="type.googleapis.com/envoy.config.cluster.v3.Cluster")
+        code, details = await envoy.status()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "Cluster' is not served here, only" in details
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama", type_url="")
+        assert assignments(await envoy.read()) == {"llama": {}}
+
+
+async def test_stale_and_repeated_nonces_change_nothing(served: Served) -> None:
+    """Only the acknowledgement of the latest answer makes its endpoint routable."""
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        first = await envoy.read_and_acknowledge()
+        served.set(A)
+        second = await envoy.read()
+        envoy.acknowledge(first)
+        envoy.acknowledge(first)
+        envoy.ask("llama", nonce="no such")
+        served.set(A, B)
+        assert served.fleet.routable == {A: False}
+        envoy.acknowledge(second)
+        await served.fleet.becomes(A, True)
+        third = await envoy.read()
+        assert served.fleet.routable == {A: True, B: False}
+        envoy.acknowledge(third)
+        await served.fleet.becomes(B, True)
+
+
+async def test_an_envoy_that_returns_gets_the_fleet_anew(served: Served) -> None:
+    """A new stream is answered even if Envoy says that it has this version already."""
+    served.set(A)
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        version = (await envoy.read_and_acknowledge()).version_info
+    await served.has_envoys(0)
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama", version=version)
+        assert assignments(await envoy.read()) == {"llama": {"10.0.0.1:1": "unknown"}}
+        await served.has_envoys(1)
+        assert served.fleet.routable == {A: True}
+
+
+async def test_who_wants_nothing_is_not_waited_for(served: Served) -> None:
+    """Names that are all dropped, and a stream that never asked."""
+    async with DiscoveryClient(served.port) as silent, DiscoveryClient(served.port) as envoy:
+        silent.ask()
+        envoy.ask("llama")
+        answer = await envoy.read()
+        await served.has_envoys(1)
+        envoy.ask(nonce=answer.nonce)
+        await served.has_envoys(0)
+        served.set(A)
+        await served.fleet.becomes(A, True)
+
+
+async def test_a_half_closed_stream_ends_well(served: Served) -> None:
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read()
+        envoy.leave()
+        assert (await envoy.status())[0] is grpc.StatusCode.OK
+    await served.has_envoys(0)
+
+
+async def test_close_ends_every_stream(served: Served) -> None:
+    """A server that goes down is not held up by streams that never end by themselves."""
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read()
+        served.discovery.close()
+        assert (await envoy.status())[0] is grpc.StatusCode.OK
+
+
+async def test_a_large_fleet_fits_one_message(served: Served) -> None:
+    """5,000 endpoints under gRPC's default limit of 4 MiB."""
+    served.set(*(Address.of(f"10.1.{n // 250}.{n % 250}", 8080) for n in range(5000)))
+    async with DiscoveryClient(served.port) as envoy:
+        envoy.ask("llama")
+        answer = await envoy.read()
+        assert len(assignments(answer)["llama"]) == 5000

@@ -11,7 +11,7 @@ comma := ,
 SOURCES := extproc scraper tests tools $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up check test bench format proto lock clean static generated fast-tests llama
+.PHONY: help venv up check test bench format proto docs lock clean static generated fast-tests llama
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: venv ## Format the code and mend what ruff can mend
 
 proto: venv ## Compile proto/ into extproc/pb/
 	@$(RUN) $(PY) tools/compile_proto.py
+
+docs: venv ## Write the generated pages in docs/
+	@$(RUN) coxswain config reference > docs/settings.md
 
 lock: ## Resolve requirements.lock anew (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }

@@ -131,22 +131,28 @@ class _Origins:
         self._document = document
 
     def problems_of(self, error: ValidationError) -> list[Problem]:
-        """One problem for each mistake that pydantic found."""
-        found = []
+        """One problem for each mistake that pydantic found, in the order of the file."""
+        found: list[tuple[int, Problem]] = []
         for detail in error.errors(include_url=False):
             path: KeyPath = detail["loc"]
             if detail["type"] == "extra_forbidden":
                 message = advise(Settings, path)
             else:
                 message = describe(detail)
-            found.append(Problem(where=self._where(path), key=dotted(path), message=message))
-        return found
+            line, where = self._where(path)
+            problem = Problem(where=where, key=dotted(path), message=message)
+            found.append((line, problem))
+        return [problem for _, problem in sorted(found, key=lambda pair: pair[0])]
 
-    def _where(self, path: KeyPath) -> str:
+    def _where(self, path: KeyPath) -> tuple[int, str]:
+        """The line in the file (0 outside of it) and the name of the place."""
         for length in range(1, len(path) + 1):
             key = tuple(str(part) for part in path[:length])
             if key in self._flags:
-                return "flag"
+                return 0, "flag"
             if key in self._environment:
-                return variable_of(key)
-        return self._document.where(path) or "settings"
+                return 0, variable_of(key)
+        line = self._document.line_of(path)
+        if line:
+            return line, f"{self._document.name}:{line}"
+        return 0, self._document.name or "settings"

@@ -27,12 +27,12 @@ class Document:
     values: dict[str, Any] = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
-    def where(self, path: KeyPath) -> str:
-        """`file:line` of `path`, or of the nearest thing around it that has a line."""
+    def line_of(self, path: KeyPath) -> int:
+        """The line of `path`, or of the nearest thing around it that has one; else 0."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
-                return f"{self.name}:{self.lines[path[:length]]}"
-        return self.name
+                return self.lines[path[:length]]
+        return 0
 
 
 def read_yaml(file: Path) -> Document:

@@ -80,14 +80,14 @@ def test_every_mistake_by_its_line(tmp_path: Path) -> None:
         "picker: {fallbacks: -1}\n",
     )
     assert problems_of(file) == [
+        f"{file}:2: queue.max_requets: unknown key; did you mean queue.max_requests?",
+        f"{file}:3: queue.timeout_s: expected a number, got a text",
         f"{file}:5: endpoints[0].address: '80800' is not a port; ports go from 1 to 65535",
         f"{file}:6: endpoints[1].address: this key must be given",
-        f"{file}:3: queue.timeout_s: expected a number, got a text",
-        f"{file}:2: queue.max_requets: unknown key; did you mean queue.max_requests?",
-        f"{file}:9: scraper: expected a section with keys below it, got the number 4",
-        f"{file}:10: picker.fallbacks: expected at least 0, got the number -1",
         f"{file}:7: log.format: expected one of human, json; did you mean json?",
         f"{file}:8: max_requests: unknown key; did you mean queue.max_requests?",
+        f"{file}:9: scraper: expected a section with keys below it, got the number 4",
+        f"{file}:10: picker.fallbacks: expected at least 0, got the number -1",
     ]
 
 

@@ -1,0 +1,89 @@
+"""`coxswain config`: check, show and describe the settings."""
+
+from __future__ import annotations
+
+import typer
+
+from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+
+group = typer.Typer(
+    help="Check, show and describe the settings.", no_args_is_help=True, rich_markup_mode=None
+)
+"""Other modules may add their commands to this group."""
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain config` to the root command."""
+    root.add_typer(group, name="config")
+
+
+@group.command()
+def check(
+    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+) -> None:
+    """Check the settings; name every mistake.
+
+    Each mistake is told with its file and line, or its variable. Ends with 2 when there is one.
+
+    \b
+    Examples:
+      coxswain config check --config coxswain.yaml
+      coxswain config check --endpoint 10.0.0.5:8080 --set queue.timeout_s=30
+    """
+    from extproc.settings import read_api_keys
+
+    settings = settings_from(config, endpoint, assignment)
+    read_api_keys(settings)
+    count = len(settings.endpoints)
+    typer.echo(f"the settings are good: {count} endpoint{'' if count == 1 else 's'}")
+
+
+@group.command()
+def show(
+    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+) -> None:
+    """Print the settings in force, as YAML.
+
+    The output is a settings file that would give them again. API keys are never in it:
+    settings only say where a key is.
+
+    \b
+    Example:
+      COXSWAIN_QUEUE__TIMEOUT_S=30 coxswain config show --config coxswain.yaml
+    """
+    import yaml
+
+    settings = settings_from(config, endpoint, assignment)
+    content = settings.model_dump(mode="json")
+    content["endpoints"] = [
+        endpoint.model_dump(mode="json", exclude_none=True) for endpoint in settings.endpoints
+    ]
+    typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), nl=False)
+
+
+@group.command()
+def schema() -> None:
+    """Print the settings file's JSON schema.
+
+    Editors complete and check YAML with it.
+
+    \b
+    Example:
+      coxswain config schema > coxswain.schema.json
+    """
+    import json
+
+    from extproc.settings import settings_schema
+
+    typer.echo(json.dumps(settings_schema(), indent=2))
+
+
+@group.command()
+def reference() -> None:
+    """Print what each setting means.
+
+    Markdown, with every default and environment variable: docs/settings.md is made of it.
+    """
+    from extproc.settings import settings_reference
+
+    typer.echo(settings_reference(), nl=False)

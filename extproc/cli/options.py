@@ -1,0 +1,62 @@
+"""The options that commands share, and the settings that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The YAML file with the settings; by default the one that COXSWAIN_CONFIG names.",
+    ),
+]
+
+EndpointOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--endpoint",
+        "-e",
+        metavar="HOST:PORT",
+        help="A llama-server; give it again for each. Replaces the list of the file.",
+    ),
+]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, for example --set queue.timeout_s=30; give it again for more.",
+    ),
+]
+
+
+def settings_from(
+    config: Path | None,
+    endpoints: list[str] | None = None,
+    assignments: list[str] | None = None,
+) -> Settings:
+    """The settings that follow from the shared options, the environment and the file.
+
+    Raises SettingsError, which `coxswain` prints line by line, ending with code 2.
+    """
+    from extproc.settings import load_settings
+
+    flags: dict[str, Any] = {}
+    for assignment in assignments or ():
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter("write --set KEY=VALUE, for example queue.timeout_s=30")
+        flags[key.strip()] = value
+    if endpoints:
+        flags["endpoints"] = endpoints
+    return load_settings(config, flags=flags)

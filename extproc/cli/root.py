@@ -1,0 +1,51 @@
+"""Puts the commands together. A new one is a module with `register`, named in `COMMANDS`.
+
+What a command needs is imported when it runs, so that `coxswain --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extproc.cli import config
+
+COMMANDS = (config,)
+
+root = typer.Typer(
+    name="coxswain",
+    help="Coxswain tells Envoy which llama-server has a free slot, and keeps the line "
+    "for those that must wait.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("coxswain")
+        except PackageNotFoundError:
+            number = "(not installed, run from its sources)"
+        typer.echo(f"coxswain {number}")
+        raise typer.Exit
+
+
+@root.callback()
+def _coxswain(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+for command in COMMANDS:
+    command.register(root)

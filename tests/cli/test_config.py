@@ -1,0 +1,146 @@
+"""Claims about extproc/cli: the command line as people and scripts meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from extproc.cli import main
+from extproc.settings import Settings, load_settings, settings_reference, settings_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How one run of the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """Runs `coxswain` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Ended:
+        self._monkeypatch.setattr(sys, "argv", ["coxswain", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        captured = self._capsys.readouterr()
+        code = exit_.value.code
+        assert code is None or isinstance(code, int)
+        return Ended(code=code or 0, out=captured.out, err=captured.err)
+
+
+@pytest.fixture
+def coxswain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def test_help_and_version(coxswain: Command) -> None:
+    """Help is asked for in three ways and always answers; so does the version."""
+    assert "config" in coxswain("--help").out
+    assert coxswain("-h").code == 0
+    assert "Usage: coxswain" in "".join([(bare := coxswain()).out, bare.err])
+    assert coxswain("--version").out.startswith("coxswain ")
+    assert "Examples:" in coxswain("config", "check", "--help").out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`coxswain --help` imports neither gRPC nor the settings' machinery: it answers at once."""
+    script = (
+        "import sys; sys.argv = ['coxswain', '--help']\n"
+        "from extproc.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n"
+        "    print(sorted({'grpc', 'pydantic', 'yaml', 'httpx', 'opentelemetry',"
+        " 'envoy_data_plane'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.rstrip().endswith("[]")
+
+
+def test_good_settings(coxswain: Command) -> None:
+    """Good settings are said to be good."""
+    ended = coxswain("config", "check", "-e", "10.0.0.5:8080", "-e", "gpu-1:8080")
+    assert (ended.code, ended.out, ended.err) == (0, "the settings are good: 2 endpoints\n", "")
+
+
+def test_bad_settings(coxswain: Command, tmp_path: Path) -> None:
+    """Bad settings end with 2 and one line for each mistake, on stderr, without a traceback."""
+    file = tmp_path / "coxswain.yaml"
+    file.write_text("queue:\n  max_request: 1\n  timeout_s: -1\n", encoding="utf-8")
+    ended = coxswain("config", "check", "--config", str(file), "--set", "log.level=loud")
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.splitlines() == [
+        "flag: log.level: expected one of debug, info, warning, error, got a text",
+        f"{file}:2: queue.max_request: unknown key; did you mean queue.max_requests?",
+        f"{file}:3: queue.timeout_s: expected at least 0, got the number -1",
+    ]
+
+
+def test_a_missing_key_is_a_bad_setting(coxswain: Command, tmp_path: Path) -> None:
+    """`check` also looks whether each API key is where the settings say."""
+    file = tmp_path / "coxswain.yaml"
+    file.write_text("endpoints: [{address: 'a:1', api_key_env: NO_SUCH_KEY}]", encoding="utf-8")
+    ended = coxswain("config", "check", "-c", str(file))
+    assert ended.code == 2
+    assert "NO_SUCH_KEY is empty or missing" in ended.err
+
+
+def test_show_gives_the_same_settings_again(
+    coxswain: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `show` prints is a settings file with the same meaning, and holds no key."""
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    monkeypatch.setenv("COXSWAIN_QUEUE__TIMEOUT_S", "7")
+    endpoints = '[{"address": "[::1]:80", "api_key_env": "MY_KEY"}]'
+    ended = coxswain("config", "show", "--set", f"endpoints={endpoints}")
+    assert "sk-secret" not in ended.out
+    file = tmp_path / "again.yaml"
+    file.write_text(ended.out, encoding="utf-8")
+    again = load_settings(file, environ={})
+    assert again.queue.timeout_s == 7
+    assert again.endpoints[0].api_key_env == "MY_KEY"
+    assert again.envoy == Settings().envoy
+
+
+def test_schema(coxswain: Command) -> None:
+    """`schema` prints the JSON schema."""
+    assert json.loads(coxswain("config", "schema").out) == settings_schema()
+
+
+def test_reference_is_the_page_in_docs(coxswain: Command) -> None:
+    """docs/settings.md is what the command prints; `make docs` writes it."""
+    page = coxswain("config", "reference").out
+    assert page == settings_reference()
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("wrong", ["queue.timeout_s", "=3", ""])
+def test_assignments_have_an_equals_sign(coxswain: Command, wrong: str) -> None:
+    """`--set` without KEY=VALUE says how to write it."""
+    ended = coxswain("config", "check", "--set", wrong)
+    assert ended.code == 2
+    assert "KEY=VALUE" in ended.err
+
+
+@pytest.mark.parametrize("wrong", [["confg"], ["config", "chek"], ["config", "check", "--confi"]])
+def test_misspelt_commands(coxswain: Command, wrong: list[str]) -> None:
+    """A misspelt command or option ends with 2 and names the right one."""
+    ended = coxswain(*wrong)
+    assert ended.code == 2
+    assert "config" in ended.err or "check" in ended.err

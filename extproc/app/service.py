@@ -117,6 +117,7 @@ class Service:
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
+        self._discovery.open()
 
     def _observe(self, observation: Observation) -> None:
         self.dispatcher.observe(observation, time.monotonic())

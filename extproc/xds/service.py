@@ -47,9 +47,15 @@ StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, Discovery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDiscoveryOptions:
-    """How long a new endpoint waits for an Envoy that does not acknowledge it."""
+    """Both in seconds.
+
+    `grace_s`: how long a new endpoint waits for an Envoy that does not acknowledge it.
+    `hold_s`: how long an Envoy waits for a fleet that is not known yet; keep it below Envoy's
+    `initial_fetch_timeout`.
+    """
 
     grace_s: float = 1.0
+    hold_s: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,10 @@ class _Stream:
 class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
 
+    A picker that just started may not know its fleet yet, and an empty answer would take their
+    hosts from Envoys that serve on without it. So nobody is answered until the fleet has a
+    member, or `open` is called, or an Envoy waited for `hold_s`.
+
     `membership` gives the present picture of the fleet (the same version, the same picture);
     `set_routable` is called from the event loop, never from inside `membership_changed`.
     `clock` must be the clock of the core. One instance belongs to one event loop.
@@ -85,18 +95,20 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         options: EndpointDiscoveryOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        options = options or EndpointDiscoveryOptions()
+        self._options = options or EndpointDiscoveryOptions()
         self._fetch = membership
         self._set_routable = set_routable
         self._clock = clock
         self._numbers = itertools.count(1)
         self._streams: dict[int, _Stream] = {}
-        self._acknowledgements = Acknowledgements(options.grace_s)
+        self._acknowledgements = Acknowledgements(self._options.grace_s)
         self._assignments = Assignments()
         self._membership: Membership | None = None
         self._is_refresh_due = False
+        self._is_open = False
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
+        self._hold: asyncio.TimerHandle | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on this server, beside whatever else it serves."""
@@ -107,6 +119,12 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         if not self._is_refresh_due:
             self._is_refresh_due = True
             asyncio.get_running_loop().call_soon(self._refresh)
+
+    def open(self) -> None:
+        """The fleet is known, though it may be empty: answer from now on."""
+        self._is_open = True
+        self._cancel(self._hold)
+        self._wake_all()
 
     def envoys(self) -> tuple[ConnectedEnvoy, ...]:
         """Who is subscribed now."""
@@ -123,10 +141,9 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     def close(self) -> None:
         """End every stream, and every later one at once: the server goes down."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for stream in self._streams.values():
-            stream.due.set()
+        self._cancel(self._hold)
+        self._cancel(self._timer)
+        self._wake_all()
 
     async def StreamEndpoints(  # noqa: N802  # gRPC names it
         self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
@@ -134,6 +151,9 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         """One Envoy's stream; ends when either side leaves."""
         stream = _Stream(next(self._numbers))
         self._streams[stream.number] = stream
+        if self._hold is None and not self._is_open:
+            loop = asyncio.get_running_loop()
+            self._hold = loop.call_later(self._options.hold_s, self.open)
         tasks = (
             asyncio.create_task(self._read(stream, request_iterator)),
             asyncio.create_task(self._write(stream, context)),
@@ -171,9 +191,10 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     async def _write(self, stream: _Stream, context: StreamContext) -> None:
         while not self._is_closed:
             membership = self._refresh()
-            answer = stream.subscription.next_answer(membership.version)
-            if answer is not None:
-                await context.write(self._response(answer, membership))
+            if self._is_open:
+                answer = stream.subscription.next_answer(membership.version)
+                if answer is not None:
+                    await context.write(self._response(answer, membership))
             await stream.due.wait()
             stream.due.clear()
 
@@ -195,9 +216,14 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             addresses = (member.address for member in membership.members)
             shift = self._acknowledgements.publish(membership.version, addresses, self._clock())
             self._apply(shift)
-            for stream in self._streams.values():
-                stream.due.set()
+            if membership.members and not self._is_open:
+                self.open()
+            self._wake_all()
         return membership
+
+    def _wake_all(self) -> None:
+        for stream in self._streams.values():
+            stream.due.set()
 
     def _count(self, stream: _Stream) -> None:
         """An Envoy that wants no endpoints is not waited for."""
@@ -228,13 +254,17 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._arm()
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel(self._timer)
+        self._timer = None
         wakeup = self._acknowledgements.next_wakeup()
         if wakeup is not None and not self._is_closed:
             delay_s = max(0.0, wakeup - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._advance)
+
+    @staticmethod
+    def _cancel(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
 
     def _advance(self) -> None:
         self._timer = None

@@ -42,12 +42,12 @@ async def eventually(is_true: Callable[[], bool]) -> None:
 class Served:
     """A discovery service on a port of its own."""
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float = 3600, hold_s: float = 3600) -> None:
         self.fleet = FakeFleet()
         self.discovery = EndpointDiscovery(
             lambda: self.fleet.membership,
             self.fleet.set_routable,
-            EndpointDiscoveryOptions(grace_s=grace_s),
+            EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s),
         )
         self.server = grpc.aio.server()
         self.discovery.add_to(self.server)
@@ -64,8 +64,9 @@ class Served:
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """With a grace so long that only acknowledgements count."""
-    subject = Served(grace_s=3600)
+    """Open, and with a grace so long that only acknowledgements count."""
+    subject = Served()
+    subject.discovery.open()
     await subject.server.start()
     yield subject
     subject.discovery.close()
@@ -137,6 +138,7 @@ async def test_a_lost_envoy_is_waited_for_no_more(served: Served) -> None:
 async def test_grace_ends_the_wait_for_a_silent_envoy() -> None:
     """A straggler never acknowledges; its endpoint becomes routable all the same."""
     subject = Served(grace_s=0.05)
+    subject.discovery.open()
     await subject.server.start()
     async with DiscoveryClient(subject.port) as envoy:
         envoy.ask("llama")
@@ -264,3 +266,34 @@ async def test_a_large_fleet_fits_one_message(served: Served) -> None:
         envoy.ask("llama")
         answer = await envoy.read()
         assert len(assignments(answer)["llama"]) == 5000
+
+
+async def test_an_unknown_fleet_is_not_told_as_empty() -> None:
+    """A picker that comes back answers with its first member, not with nothing before it."""
+    subject = Served()
+    await subject.server.start()
+    async with DiscoveryClient(subject.port) as envoy:
+        envoy.ask("llama")
+        await subject.has_envoys(1)
+        subject.set(A)
+        assert assignments(await envoy.read()) == {"llama": {"10.0.0.1:1": "unknown"}}
+        subject.set()
+        envoy.acknowledge(envoy.received[-1])
+        assert assignments(await envoy.read()) == {"llama": {}}
+    subject.discovery.close()
+    await subject.server.stop(None)
+
+
+@pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "held"])
+async def test_an_empty_fleet_is_told_when_known_or_held_long(is_opened: bool) -> None:
+    """Scale from zero: Envoy must not wait for endpoints that do not exist."""
+    subject = Served(hold_s=3600 if is_opened else 0.02)
+    await subject.server.start()
+    async with DiscoveryClient(subject.port) as envoy:
+        envoy.ask("llama")
+        if is_opened:
+            await subject.has_envoys(1)
+            subject.discovery.open()
+        assert assignments(await envoy.read()) == {"llama": {}}
+    subject.discovery.close()
+    await subject.server.stop(None)

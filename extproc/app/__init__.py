@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from extproc.app.serve import serve
-from extproc.app.service import Service
+from extproc.app.service import ListenError, Service
 
-__all__ = ["Service", "serve"]
+__all__ = ["ListenError", "Service", "serve"]

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli import config
+from extproc.cli import config, serve
 
-COMMANDS = (config,)
+COMMANDS = (serve, config)
 
 root = typer.Typer(
     name="coxswain",

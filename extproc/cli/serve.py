@@ -1,0 +1,42 @@
+"""`coxswain serve`: the picker itself."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain serve` to the root command."""
+    root.command()(serve)
+
+
+def serve(
+    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+) -> None:
+    """Run the picker that Envoy asks, until Ctrl-C or SIGTERM.
+
+    Envoy is started apart from it; `coxswain config envoy` prints its configuration, and
+    `coxswain up` runs everything in one command. Ends with 1 when a port is in use.
+
+    \b
+    Examples:
+      coxswain serve --endpoint 10.0.0.5:8080 --endpoint 10.0.0.6:8080
+      coxswain serve --config coxswain.yaml --set log.format=json
+    """
+    import asyncio
+
+    from extproc.app import ListenError
+    from extproc.app import serve as run
+    from extproc.app.logs import set_up_logging
+
+    settings = settings_from(config, endpoint, assignment)
+    set_up_logging(settings.log)
+    try:
+        asyncio.run(run(settings))
+    except ListenError as error:
+        print(f"coxswain: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None

@@ -1,0 +1,47 @@
+"""How Envoy chooses a host: the picker's list first, its own least_request without one."""
+
+from __future__ import annotations
+
+from envoy_data_plane.envoy.config.cluster.v3 import LoadBalancingPolicy, LoadBalancingPolicyPolicy
+from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
+from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (
+    OverrideHost,
+    OverrideHostOverrideHostSource,
+)
+from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
+
+from extproc.envoy_config import names
+from extproc.envoy_config.messages import extension
+
+
+def override_host() -> LoadBalancingPolicy:
+    """The list is walked by the retries; an address that Envoy does not know is passed over."""
+    least_request = extension(
+        "envoy.load_balancing_policies.least_request", LeastRequest(choice_count=2)
+    )
+    return _policy(
+        OverrideHost(
+            override_host_sources=[
+                OverrideHostOverrideHostSource(header=names.DESTINATION),
+                OverrideHostOverrideHostSource(metadata=destination_key()),
+            ],
+            selected_host_key=_key(names.SERVED),
+            fallback_policy=LoadBalancingPolicy(
+                policies=[LoadBalancingPolicyPolicy(typed_extension_config=least_request)]
+            ),
+        )
+    )
+
+
+def _policy(message: OverrideHost) -> LoadBalancingPolicy:
+    config = extension("envoy.load_balancing_policies.override_host", message)
+    return LoadBalancingPolicy(policies=[LoadBalancingPolicyPolicy(typed_extension_config=config)])
+
+
+def destination_key() -> MetadataKey:
+    """Where the picker's dynamic metadata names the destination."""
+    return _key(names.DESTINATION)
+
+
+def _key(name: str) -> MetadataKey:
+    return MetadataKey(key=names.LB_NAMESPACE, path=[MetadataKeyPathSegment(key=name)])

@@ -1,0 +1,223 @@
+"""The upstream sides: the llama-servers, the picker, and a collector where one is named."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from envoy_data_plane.envoy.config.cluster.v3 import (
+    CircuitBreakers,
+    CircuitBreakersThresholds,
+    Cluster,
+    ClusterCommonLbConfig,
+    ClusterDiscoveryType,
+    ClusterEdsClusterConfig,
+    ClusterLbPolicy,
+    ClusterOriginalDstLbConfig,
+    UpstreamConnectionOptions,
+)
+from envoy_data_plane.envoy.config.core.v3 import (
+    ApiConfigSource,
+    ApiConfigSourceApiType,
+    ApiVersion,
+    BackoffStrategy,
+    ConfigSource,
+    HealthCheck,
+    HealthCheckGrpcHealthCheck,
+    HealthCheckHttpHealthCheck,
+    Http1ProtocolOptions,
+    Http2ProtocolOptions,
+    HttpProtocolOptions,
+    KeepaliveSettings,
+    RetryPolicy,
+    RoutingPriority,
+    TcpKeepalive,
+)
+from envoy_data_plane.envoy.config.endpoint.v3 import (
+    ClusterLoadAssignment,
+    Endpoint,
+    LbEndpoint,
+    LocalityLbEndpoints,
+)
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
+    HttpProtocolOptions as UpstreamHttpProtocolOptions,
+)
+from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
+    HttpProtocolOptionsExplicitHttpConfig,
+)
+from envoy_data_plane.envoy.type.v3 import Percent
+from envoy_data_plane.google.protobuf import Any
+
+from extproc.envoy_config import names
+from extproc.envoy_config.balancing import destination_key, override_host
+from extproc.envoy_config.filters import last_filters
+from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
+
+UNBOUNDED = 1_000_000
+"""More than ever runs. The line is kept by the picker; a breaker here would only break it."""
+
+SERVER_KEEPALIVE_S = 4.0
+"""llama-server hangs up on a connection idle for 5 s; Envoy must let go of it first."""
+
+
+def clusters(options: EnvoyOptions) -> list[Cluster]:
+    """All clusters of the configuration."""
+    found = [llama(options), picker(options)]
+    if options.tracing is not None:
+        found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing))
+    return found
+
+
+def llama(options: EnvoyOptions) -> Cluster:
+    """The llama-servers, by the way of learning them that `options.mode` names."""
+    common = Cluster(
+        name=options.llama_cluster,
+        connect_timeout=seconds(options.connect_timeout_s),
+        circuit_breakers=_unbounded(),
+        upstream_connection_options=UpstreamConnectionOptions(
+            tcp_keepalive=TcpKeepalive(keepalive_probes=3, keepalive_time=30, keepalive_interval=10)
+        ),
+        typed_extension_protocol_options=_protocol(
+            HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
+            HttpProtocolOptions(idle_timeout=seconds(SERVER_KEEPALIVE_S)),
+            last_filters(),
+        ),
+    )
+    return _original_dst(common) if options.mode is Mode.ORIGINAL_DST else _eds(common, options)
+
+
+def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
+    cluster.type = ClusterDiscoveryType.EDS
+    cluster.eds_cluster_config = ClusterEdsClusterConfig(
+        service_name=options.llama_cluster, eds_config=_discovery(options)
+    )
+    cluster.load_balancing_policy = override_host()
+    # Without this, half of the servers down would send traffic to all of them again.
+    cluster.common_lb_config = ClusterCommonLbConfig(
+        healthy_panic_threshold=Percent(value=0.0),
+        update_merge_window=NEVER,  # else a server that got healthy is used a second later
+    )
+    cluster.health_checks = [_server_health(options)]
+    # The picker takes an endpoint out of the list when it is drained, not before.
+    cluster.ignore_health_on_host_removal = True
+    return cluster
+
+
+def _original_dst(cluster: Cluster) -> Cluster:
+    """The address comes from the picker's metadata, which no client can write."""
+    cluster.type = ClusterDiscoveryType.ORIGINAL_DST
+    cluster.lb_policy = ClusterLbPolicy.CLUSTER_PROVIDED
+    cluster.original_dst_lb_config = ClusterOriginalDstLbConfig(metadata_key=destination_key())
+    return cluster
+
+
+def _discovery(options: EnvoyOptions) -> ConfigSource:
+    """The picker serves the fleet on its gRPC port; a picker that restarts is found in seconds."""
+    soon = RetryPolicy(
+        retry_back_off=BackoffStrategy(base_interval=seconds(0.2), max_interval=seconds(2))
+    )
+    return ConfigSource(
+        resource_api_version=ApiVersion.V3,
+        initial_fetch_timeout=seconds(options.discovery_timeout_s),
+        api_config_source=ApiConfigSource(
+            api_type=ApiConfigSourceApiType.GRPC,
+            transport_api_version=ApiVersion.V3,
+            grpc_services=[grpc_service(options.picker_cluster, soon)],
+            set_node_on_first_message_only=True,
+        ),
+    )
+
+
+def _server_health(options: EnvoyOptions) -> HealthCheck:
+    """Keeps the fallback policy off dead and loading servers; it never wakes a sleeping one.
+
+    The picker's own choice is not bound by it: it knows a new server before its first check.
+    """
+    interval = seconds(options.health_interval_s)
+    return HealthCheck(
+        timeout=interval,
+        interval=interval,
+        no_traffic_interval=interval,
+        unhealthy_interval=seconds(min(1.0, options.health_interval_s)),
+        interval_jitter_percent=10,
+        unhealthy_threshold=2,
+        healthy_threshold=1,
+        reuse_connection=False,  # the server would have hung up in between
+        http_health_check=HealthCheckHttpHealthCheck(path="/health"),
+    )
+
+
+def picker(options: EnvoyOptions) -> Cluster:
+    """The picker's gRPC port: ext_proc, discovery and end reports. A dead one fails fast."""
+    cluster = _grpc_cluster(options.picker_cluster, options.picker)
+    cluster.connect_timeout = seconds(options.connect_timeout_s)
+    cluster.common_lb_config = ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0.0))
+    cluster.health_checks = [
+        HealthCheck(
+            timeout=seconds(1),
+            interval=seconds(1),
+            no_traffic_interval=seconds(1),
+            unhealthy_threshold=3,
+            healthy_threshold=1,
+            grpc_health_check=HealthCheckGrpcHealthCheck(service_name=names.EXT_PROC_SERVICE),
+        )
+    ]
+    return cluster
+
+
+def _grpc_cluster(name: str, place: HostPort) -> Cluster:
+    keepalive = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
+    target = LbEndpoint(endpoint=Endpoint(address=address(place)))
+    return Cluster(
+        name=name,
+        type=ClusterDiscoveryType.STATIC if _is_ip(place.host) else ClusterDiscoveryType.STRICT_DNS,
+        connect_timeout=seconds(1),
+        circuit_breakers=_unbounded(),
+        typed_extension_protocol_options=_protocol(
+            HttpProtocolOptionsExplicitHttpConfig(
+                http2_protocol_options=Http2ProtocolOptions(connection_keepalive=keepalive)
+            )
+        ),
+        load_assignment=ClusterLoadAssignment(
+            cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=[target])]
+        ),
+    )
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _protocol(
+    explicit: HttpProtocolOptionsExplicitHttpConfig,
+    common: HttpProtocolOptions | None = None,
+    http_filters: Sequence[HttpFilter] = (),
+) -> dict[str, Any]:
+    options = UpstreamHttpProtocolOptions(
+        explicit_http_config=explicit,
+        common_http_protocol_options=common,
+        http_filters=list(http_filters),
+    )
+    return {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(options)}
+
+
+def _unbounded() -> CircuitBreakers:
+    return CircuitBreakers(
+        thresholds=[
+            CircuitBreakersThresholds(
+                priority=priority,
+                max_connections=UNBOUNDED,
+                max_pending_requests=UNBOUNDED,
+                max_requests=UNBOUNDED,
+                max_retries=UNBOUNDED,
+            )
+            for priority in (RoutingPriority.DEFAULT, RoutingPriority.HIGH)
+        ]
+    )

@@ -1,0 +1,114 @@
+"""The HTTP filters: ask the picker, then forward."""
+
+from __future__ import annotations
+
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
+    HeaderMutation as HeaderMutationStep,
+)
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRules
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExternalProcessor,
+    ExternalProcessorRouteCacheAction,
+    HeaderForwardingRules,
+    MetadataOptions,
+    MetadataOptionsMetadataNamespaces,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
+    HeaderMutation,
+    Mutations,
+)
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.http.upstream_codec.v3 import UpstreamCodec
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatcher
+from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
+
+from extproc.envoy_config import names
+from extproc.envoy_config.messages import grpc_service, seconds, typed
+from extproc.envoy_config.options import EnvoyOptions, Mode
+
+RESPONSE_ATTRIBUTES = [
+    "upstream.address",
+    "upstream.request_attempt_count",
+    "response.code_details",
+    "response.flags",
+]
+"""What the picker learns with the response headers: who served, at which try, and how."""
+
+
+def ext_proc(options: EnvoyOptions) -> HttpFilter:
+    """The filter that asks the picker once for each request, whatever its number of tries.
+
+    Bodies stay out of it unless the picker asks for one by `mode_override`. Response
+    trailers are on although llama-server sends none: it keeps the stream, and with it the
+    lease, open until the answer has ended.
+    """
+    fails_open = options.mode is Mode.DISCOVERY
+    return HttpFilter(
+        name=names.EXT_PROC_FILTER,
+        typed_config=typed(
+            ExternalProcessor(
+                grpc_service=grpc_service(options.picker_cluster),
+                stat_prefix=options.stat_prefix,
+                failure_mode_allow=fails_open,
+                status_on_error=None
+                if fails_open
+                else HttpStatus(code=StatusCode.ServiceUnavailable),
+                processing_mode=ProcessingMode(
+                    request_header_mode=ProcessingModeHeaderSendMode.SEND,
+                    response_header_mode=ProcessingModeHeaderSendMode.SEND,
+                    request_body_mode=ProcessingModeBodySendMode.NONE,
+                    response_body_mode=ProcessingModeBodySendMode.NONE,
+                    request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+                    response_trailer_mode=ProcessingModeHeaderSendMode.SEND,
+                ),
+                allow_mode_override=True,
+                message_timeout=seconds(options.message_timeout_s),
+                max_message_timeout=seconds(options.max_message_timeout_s),
+                # Routes are chosen before the picker is asked and stay: it cannot be
+                # talked into opening a blocked path.
+                route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+                mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=False),
+                forward_rules=HeaderForwardingRules(
+                    disallowed_headers=ListStringMatcher(
+                        patterns=[StringMatcher(exact=name) for name in _PRIVATE_HEADERS]
+                    )
+                ),
+                metadata_options=MetadataOptions(
+                    forwarding_namespaces=MetadataOptionsMetadataNamespaces(
+                        untyped=[names.LB_NAMESPACE, names.SUBSET_NAMESPACE]
+                    ),
+                    receiving_namespaces=MetadataOptionsMetadataNamespaces(
+                        untyped=[names.LB_NAMESPACE]
+                    ),
+                ),
+                response_attributes=RESPONSE_ATTRIBUTES,
+            )
+        ),
+    )
+
+
+_PRIVATE_HEADERS = ("cookie", "proxy-authorization")
+
+
+def router() -> HttpFilter:
+    """The last filter, which forwards."""
+    return HttpFilter(
+        name="envoy.filters.http.router",
+        typed_config=typed(Router(suppress_envoy_headers=True)),
+    )
+
+
+def last_filters() -> list[HttpFilter]:
+    """What happens to a request after its server was chosen: the address stays with us."""
+    forget = Mutations(request_mutations=[HeaderMutationStep(remove=names.DESTINATION)])
+    return [
+        HttpFilter(
+            name="envoy.filters.http.header_mutation",
+            typed_config=typed(HeaderMutation(mutations=forget)),
+        ),
+        HttpFilter(name="envoy.filters.http.upstream_codec", typed_config=typed(UpstreamCodec())),
+    ]

@@ -1,0 +1,110 @@
+"""The clients' door: one HTTP listener that trusts nobody's headers, paths or patience."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
+    HeaderMutation,
+    HeaderMutationRemoveOnMatch,
+)
+from envoy_data_plane.envoy.config.core.v3 import (
+    Http2ProtocolOptions,
+    HttpProtocolOptions,
+    TypedExtensionConfig,
+)
+from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpConnectionManagerCodecType,
+    HttpConnectionManagerPathWithEscapedSlashesAction,
+    HttpConnectionManagerServerHeaderTransformation,
+    HttpFilter,
+)
+from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
+    HeaderMutation as EarlyHeaderMutation,
+)
+from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+
+from extproc.envoy_config import names
+from extproc.envoy_config.access_log import access_logs
+from extproc.envoy_config.filters import ext_proc, router
+from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
+from extproc.envoy_config.options import MIB, EnvoyOptions
+from extproc.envoy_config.routes import route_configuration
+from extproc.envoy_config.tracing import tracing
+
+CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET)
+"""Headers by which a request is steered; only the picker may write them."""
+
+
+def listener(options: EnvoyOptions) -> Listener:
+    """The listener with its one connection manager."""
+    manager = connection_manager(
+        options, route_configuration(options), [ext_proc(options), router()]
+    )
+    name = "envoy.filters.network.http_connection_manager"
+    return Listener(
+        name="clients",
+        address=address(options.listener),
+        per_connection_buffer_limit_bytes=MIB,
+        filter_chains=[FilterChain(filters=[Filter(name=name, typed_config=typed(manager))])],
+    )
+
+
+def connection_manager(
+    options: EnvoyOptions,
+    route_config: RouteConfiguration | None,
+    http_filters: Sequence[HttpFilter],
+) -> HttpConnectionManager:
+    """How a client's connection is read. Upgrades (WebSockets) are refused: none is listed."""
+    return HttpConnectionManager(
+        stat_prefix=options.stat_prefix,
+        codec_type=HttpConnectionManagerCodecType.AUTO,
+        # A request in the line is silent, so silence must not end it ...
+        stream_idle_timeout=NEVER,
+        # ... but a client that sends its request slower than this is no client.
+        request_headers_timeout=seconds(options.request_headers_timeout_s),
+        request_timeout=seconds(options.max_message_timeout_s + options.request_body_timeout_s),
+        common_http_protocol_options=HttpProtocolOptions(
+            idle_timeout=seconds(options.connection_idle_timeout_s), max_headers_count=100
+        ),
+        http2_protocol_options=Http2ProtocolOptions(
+            max_concurrent_streams=1024,
+            initial_stream_window_size=256 * 1024,
+            initial_connection_window_size=MIB,
+        ),
+        # The path is made plain before any route looks at it.
+        normalize_path=True,
+        merge_slashes=True,
+        path_with_escaped_slashes_action=(
+            HttpConnectionManagerPathWithEscapedSlashesAction.UNESCAPE_AND_FORWARD
+        ),
+        early_header_mutation_extensions=[_early_removals()],
+        use_remote_address=True,
+        xff_num_trusted_hops=options.trusted_proxies,
+        # A client may name its request, and ask by that name where it stands.
+        preserve_external_request_id=True,
+        always_set_request_id_in_response=True,
+        server_header_transformation=HttpConnectionManagerServerHeaderTransformation.OVERWRITE,
+        server_name="envoy",
+        access_log=access_logs(options),
+        tracing=tracing(options),
+        route_config=route_config,
+        http_filters=list(http_filters),
+    )
+
+
+def _early_removals() -> TypedExtensionConfig:
+    """Take away what would steer the request or Envoy itself, before anything reads it."""
+    envoys_own = HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix="x-envoy-"))
+    return extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        EarlyHeaderMutation(
+            mutations=[
+                *(HeaderMutation(remove=name) for name in CONTROL_HEADERS),
+                HeaderMutation(remove_on_match=envoys_own),
+            ]
+        ),
+    )

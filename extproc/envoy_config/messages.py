@@ -1,0 +1,48 @@
+"""The few message shapes that every part of the configuration is made of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import betterproto2
+from envoy_data_plane.envoy.config.core.v3 import (
+    Address,
+    GrpcService,
+    GrpcServiceEnvoyGrpc,
+    RetryPolicy,
+    SocketAddress,
+    TypedExtensionConfig,
+)
+from envoy_data_plane.google.protobuf import Any
+
+from extproc.envoy_config.options import HostPort
+
+NEVER = timedelta(0)
+"""Envoy reads a timeout of zero as none."""
+
+
+def seconds(value_s: float) -> timedelta:
+    """A duration; 0 is `NEVER`."""
+    return timedelta(seconds=value_s)
+
+
+def address(place: HostPort) -> Address:
+    """`place` as Envoy writes it."""
+    return Address(socket_address=SocketAddress(address=place.host, port_value=place.port))
+
+
+def typed(message: betterproto2.Message) -> Any:
+    """`message` with its type's name, as every extension point of Envoy takes it."""
+    return Any.pack(message)
+
+
+def extension(name: str, message: betterproto2.Message) -> TypedExtensionConfig:
+    """A named extension with its configuration."""
+    return TypedExtensionConfig(name=name, typed_config=typed(message))
+
+
+def grpc_service(cluster: str, retry_policy: RetryPolicy | None = None) -> GrpcService:
+    """A gRPC service that lives in one of our clusters."""
+    return GrpcService(
+        envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=cluster, retry_policy=retry_policy)
+    )

@@ -1,0 +1,24 @@
+"""Names that the configuration shares with the picker, which answers in the same words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DESTINATION: Final = "x-gateway-destination-endpoint"
+"""Where the picker writes the ordered endpoints: a request header and a metadata key."""
+
+SERVED: Final = "x-gateway-destination-endpoint-served"
+"""The metadata key in which Envoy tells which endpoint really got the request."""
+
+SUBSET: Final = "x-gateway-destination-endpoint-subset"
+"""The metadata key of a gateway's hint; as a client's header it means nothing."""
+
+LB_NAMESPACE: Final = "envoy.lb"
+SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
+
+REASON: Final = "x-coxswain-reason"
+BLOCKED_PATH: Final = "blocked-path"
+
+EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
+EXT_PROC_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+"""The gRPC health service under which the picker says whether it takes requests."""

@@ -1,0 +1,124 @@
+"""What can be chosen about the Envoy configuration, as one frozen record of plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from extproc.envoy_config.blocked_path import BlockedPath
+
+MIB = 1024 * 1024
+MAX_PORT = 65_535
+
+
+class OptionsError(ValueError):
+    """Options from which no working configuration follows; `str(error)` says which and why."""
+
+
+class Mode(Enum):
+    """How Envoy learns the addresses of the llama-servers."""
+
+    DISCOVERY = "discovery"  # the picker serves them; fails open to Envoy's least_request
+    ORIGINAL_DST = "original-dst"  # each answer of the picker names one; fails closed
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A place to listen on or to connect to. `host` is an IP address or a name."""
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not self.host:
+            raise OptionsError("a host is missing; write host:port, e.g. 127.0.0.1:9002")
+        if not 0 <= self.port <= MAX_PORT:
+            raise OptionsError(f"{self.port} is not a port; ports go up to {MAX_PORT}")
+
+
+DEFAULT_BLOCKED = tuple(
+    BlockedPath.parse(rule)
+    for rule in (
+        "/slots*",  # tells running prompts' numbers; saves, restores and erases caches
+        "/metrics",  # every scrape resets the server's averaged gauges
+        "POST /props",
+        "POST /lora-adapters",
+        "/models/load",
+        "/models/unload",
+        "/models/sse",
+        "POST /models",
+        "DELETE /models",
+        "/tools",  # server-side tools, a shell among them
+        "/cors-proxy",  # fetches any address that the server can reach
+        "/predict",  # Vertex AI style: its body names any other route of the server
+        "/v1/stream",  # replays or cancels an answer by its guessable conversation id
+        "/v1/streams/lookup",
+    )
+)
+"""llama-server's routes that leak what others do, or change a server, for any client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvoyOptions:
+    """All choices; the defaults are the files in `envoy/`. Times are seconds.
+
+    `body_buffer_bytes` is how much of a request's body Envoy keeps: so much a request in the
+    line may cost, so much a picker that reads bodies gets as the first part, and only a
+    request whose whole body fits in can be tried again on the next endpoint.
+
+    Raises `OptionsError` when two of them contradict each other.
+    """
+
+    mode: Mode = Mode.DISCOVERY
+    stat_prefix: str = "coxswain"
+
+    # Where things listen.
+    listener: HostPort = HostPort("0.0.0.0", 10000)  # the clients' door
+    admin: HostPort = HostPort("127.0.0.1", 9901)
+    picker: HostPort = HostPort("127.0.0.1", 9002)
+    llama_cluster: str = "llama"
+    picker_cluster: str = "coxswain"
+
+    # The conversation with the picker.
+    message_timeout_s: float = 1.0  # a picker silent for this long is passed over
+    max_message_timeout_s: float = 3600.0  # the longest time a request may wait in line
+    end_reports: bool = True  # tell the picker which answers broke off, and on whose side
+
+    # The way to a server.
+    connect_timeout_s: float = 1.0
+    per_try_idle_timeout_s: float = 300.0  # a server's longest silence; 0 waits for ever
+    retries: int = 3
+    body_buffer_bytes: int = 4 * MIB  # see below
+    health_interval_s: float = 2.0
+    discovery_timeout_s: float = 5.0  # Envoy opens its door after this, fleet or no fleet
+    host_rewrite: bool = False  # send the endpoint's own name as Host
+    blocked_paths: tuple[BlockedPath, ...] = DEFAULT_BLOCKED
+
+    # Bounds against slow and greedy clients.
+    request_headers_timeout_s: float = 10.0
+    request_body_timeout_s: float = 300.0  # counted beside the time in the line
+    connection_idle_timeout_s: float = 300.0
+    max_connections: int = 50_000
+    max_heap_bytes: int = 4096 * MIB  # near it new requests are refused; 0 is unbounded
+
+    # What is told to whom.
+    access_log: bool = True
+    trusted_proxies: int = 0  # how many hops of x-forwarded-for to believe
+    tracing: HostPort | None = None  # an OpenTelemetry collector's gRPC port
+    trace_percent: float = 100.0  # of the requests whose caller did not decide it
+
+    def __post_init__(self) -> None:
+        if self.llama_cluster == self.picker_cluster:
+            raise OptionsError(f"both clusters are named {self.llama_cluster!r}; name one anew")
+        if not 0 < self.message_timeout_s <= self.max_message_timeout_s:
+            raise OptionsError("message_timeout_s must lie above 0, up to max_message_timeout_s")
+        if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
+            raise OptionsError("host_rewrite needs discovery: only there an endpoint has a name")
+        for name in ("connect_timeout_s", "health_interval_s", "discovery_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise OptionsError(f"{name} must be above 0")
+        for name in ("per_try_idle_timeout_s", "retries", "body_buffer_bytes", "max_heap_bytes"):
+            if getattr(self, name) < 0:
+                raise OptionsError(f"{name} must not be negative")
+        if not 0 <= self.trace_percent <= 100:
+            raise OptionsError("trace_percent goes from 0 to 100")

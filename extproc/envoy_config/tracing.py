@@ -1,0 +1,32 @@
+"""Envoy's own spans, for an OpenTelemetry collector; off until one is named."""
+
+from __future__ import annotations
+
+from envoy_data_plane.envoy.config.trace.v3 import OpenTelemetryConfig, TracingHttp
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManagerTracing,
+)
+from envoy_data_plane.envoy.type.v3 import Percent
+
+from extproc.envoy_config.messages import grpc_service, typed
+from extproc.envoy_config.options import EnvoyOptions
+
+COLLECTOR_CLUSTER = "otel_collector"
+
+
+def tracing(options: EnvoyOptions) -> HttpConnectionManagerTracing | None:
+    """The tracer of a connection manager, which joins the caller's `traceparent`."""
+    if options.tracing is None:
+        return None
+    return HttpConnectionManagerTracing(
+        random_sampling=Percent(value=options.trace_percent),
+        spawn_upstream_span=True,
+        provider=TracingHttp(
+            name="envoy.tracers.opentelemetry",
+            typed_config=typed(
+                OpenTelemetryConfig(
+                    grpc_service=grpc_service(COLLECTOR_CLUSTER), service_name="envoy"
+                )
+            ),
+        ),
+    )

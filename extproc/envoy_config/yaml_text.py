@@ -1,0 +1,31 @@
+"""Envoy messages as YAML text: snake case, `@type` inlined, zero where zero was said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import betterproto2
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style, list items indented below their key, as Envoy's own examples are."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, indentless and flow)
+
+
+def tree(message: betterproto2.Message) -> dict[str, Any]:
+    """`message` as plain dicts, lists and scalars, by Protobuf's JSON rules."""
+    return message.to_dict(casing=betterproto2.Casing.SNAKE)
+
+
+def render(content: Mapping[str, Any] | Sequence[Any]) -> str:
+    """`content` as a YAML document, in the order given."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+def comment(text: str) -> str:
+    """`text` with a hash before each line."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.strip().splitlines())

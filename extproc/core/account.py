@@ -24,6 +24,11 @@ CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even if no look came: no look takes that long."""
 
 
+def fits(weight_slots: int, free_slots: int, slots: int) -> bool:
+    """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
+    return 0 < slots and free_slots >= min(weight_slots, slots)
+
+
 class Account:
     """The numbers of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
 

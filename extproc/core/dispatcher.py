@@ -213,12 +213,8 @@ class Dispatcher:
     # Choosing
 
     def _best_for(self, request: Request) -> Endpoint | None:
-        if request.weight_slots > 1:
-            for address in self._picker.with_free():
-                if self.ledger.fits(self.ledger.account(address), request.weight_slots):
-                    return self.fleet.get(address)
-            return None
-        return self.fleet.get(self._picker.best(1)[0]) if self._picker.has_free() else None
+        address = self._picker.best_for(request.weight_slots)
+        return None if address is None else self.fleet.get(address)
 
     def _pick(self, endpoint: Endpoint, request: Request, now: float, waited_s: float) -> Picked:
         address = endpoint.address

@@ -15,7 +15,7 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 
-from extproc.core.account import Account
+from extproc.core.account import Account, fits
 from extproc.core.address import Address
 from extproc.core.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.observation import Observation
@@ -57,7 +57,7 @@ class Ledger:
 
     def fits(self, account: Account, weight_slots: int) -> bool:
         """Whether a request of that weight can be leased there now."""
-        return 0 < account.slots and account.free_slots >= min(weight_slots, account.slots)
+        return fits(weight_slots, account.free_slots, account.slots)
 
     def open(self, address: Address, weight_slots: int, now: float) -> Lease:
         """Lease slots; raises `ValueError` when they are not free: a bug of the caller."""

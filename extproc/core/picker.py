@@ -1,8 +1,9 @@
 """Which endpoint next: the one with the largest share of free slots, ties at random.
 
 The ranking is kept up to date as numbers change, so a pick never looks at all endpoints:
-endpoints of equal rank share a bucket, and the ranks are kept sorted. There are as many
-ranks as different shares, which slot counts bound, whatever the number of endpoints.
+endpoints of equal rank share a bucket, and the ranks are kept sorted. In a bucket those with
+equal numbers stand together, so that a heavy request asks once for each kind, not for each
+endpoint. Slot counts bound how many ranks and kinds there are, whatever the size of the fleet.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from bisect import bisect_left, insort
 from random import Random
 from typing import TYPE_CHECKING
 
+from extproc.core.account import fits
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from extproc.core.account import Account
     from extproc.core.address import Address
@@ -20,16 +23,18 @@ if TYPE_CHECKING:
 
 Rank = tuple[bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), share of free slots; larger is better."""
+Kind = tuple[int, int]
+"""Free slots and slots."""
 
 
 class Picker:
-    """Ranked endpoints that may be picked. Changing a rank is O(log ranks), a pick O(1)."""
+    """Ranked endpoints that may be picked. O(ranks and kinds) at worst, never O(endpoints)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._ranks: list[Rank] = []
-        self._buckets: dict[Rank, list[Address]] = {}
-        self._places: dict[Address, tuple[Rank, int]] = {}
+        self._buckets: dict[Rank, dict[Kind, list[Address]]] = {}
+        self._places: dict[Address, tuple[Rank, Kind, int]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -39,32 +44,37 @@ class Picker:
         if not endpoint.is_pickable or account.slots == 0:
             self.remove(endpoint.address)
             return
-        free = account.free_slots
-        rank = (free > 0, endpoint.is_first_choice, free / account.slots)
+        kind = (account.free_slots, account.slots)
+        rank = (kind[0] > 0, endpoint.is_first_choice, kind[0] / kind[1])
         address = endpoint.address
         place = self._places.get(address)
         if place is not None:
-            if place[0] == rank:
+            if place[0] == rank and place[1] == kind:
                 return
             self.remove(address)
         bucket = self._buckets.get(rank)
         if bucket is None:
-            bucket = self._buckets[rank] = []
+            bucket = self._buckets[rank] = {}
             insort(self._ranks, rank)
-        self._places[address] = (rank, len(bucket))
-        bucket.append(address)
+        group = bucket.setdefault(kind, [])
+        self._places[address] = (rank, kind, len(group))
+        group.append(address)
 
     def remove(self, address: Address) -> None:
         """Forget an endpoint; one that is not ranked is no error."""
         place = self._places.pop(address, None)
         if place is None:
             return
-        rank, index = place
+        rank, kind, index = place
         bucket = self._buckets[rank]
-        last = bucket.pop()
+        group = bucket[kind]
+        last = group.pop()
         if last != address:
-            bucket[index] = last
-            self._places[last] = (rank, index)
+            group[index] = last
+            self._places[last] = (rank, kind, index)
+        if group:
+            return
+        del bucket[kind]
         if not bucket:
             del self._buckets[rank]
             del self._ranks[bisect_left(self._ranks, rank)]
@@ -73,21 +83,31 @@ class Picker:
         """Up to `many` endpoints, best first; those without a free slot come last."""
         chosen: list[Address] = []
         for rank in reversed(self._ranks):
-            bucket = self._buckets[rank]
-            wanted = min(many - len(chosen), len(bucket))
-            start = int(self._random.random() * len(bucket))
-            chosen.extend(bucket[(start + step) % len(bucket)] for step in range(wanted))
             if len(chosen) == many:
                 break
+            groups = list(self._buckets[rank].values())
+            chosen.extend(self._some_of(groups, many - len(chosen)))
         return chosen
 
-    def has_free(self) -> bool:
-        """Whether any endpoint has a free slot."""
-        return bool(self._ranks) and self._ranks[-1][0]
-
-    def with_free(self) -> Iterator[Address]:
-        """Every endpoint with a free slot, best rank first."""
+    def best_for(self, weight_slots: int) -> Address | None:
+        """The best endpoint whose free slots hold that weight, or None."""
         for rank in reversed(self._ranks):
             if not rank[0]:
-                return
-            yield from self._buckets[rank]
+                break
+            bucket = self._buckets[rank]
+            fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
+            if fitting:
+                return next(self._some_of(fitting, 1))
+        return None
+
+    def _some_of(self, groups: Sequence[Sequence[Address]], many: int) -> Iterator[Address]:
+        """Up to `many` members of the groups, in their order, from a random one on."""
+        size = sum(map(len, groups))
+        start = int(self._random.random() * size)
+        for step in range(min(many, size)):
+            index = (start + step) % size
+            for group in groups:
+                if index < len(group):
+                    yield group[index]
+                    break
+                index -= len(group)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def dispatcher_options(settings: Settings) -> DispatcherOptions:
     return DispatcherOptions(
         max_queued=settings.queue.max_requests,
-        fallbacks=settings.picker.fallbacks,
+        # Without discovery an answer names exactly one server.
+        fallbacks=settings.picker.fallbacks if settings.envoy.discovery else 0,
         failures_to_down=settings.scraper.failures_to_down,
         stale_after_s=settings.scraper.stale_after_s,
         draining_caps=DrainingCaps(

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli import config, serve
+from extproc.cli import config, envoy, serve
 
-COMMANDS = (serve, config)
+COMMANDS = (serve, config, envoy)
 
 root = typer.Typer(
     name="coxswain",

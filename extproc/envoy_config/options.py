@@ -35,6 +35,14 @@ class HostPort:
         if not 0 <= self.port <= MAX_PORT:
             raise OptionsError(f"{self.port} is not a port; ports go up to {MAX_PORT}")
 
+    @classmethod
+    def parse(cls, text: str) -> HostPort:
+        """Read `host:port` or `[::1]:port`; raises `OptionsError`."""
+        host, colon, port = text.rpartition(":")
+        if not (colon and port.isascii() and port.isdigit()):
+            raise OptionsError(f"{text!r} has no port; write host:port, e.g. 127.0.0.1:9002")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
 
 DEFAULT_BLOCKED = tuple(
     BlockedPath.parse(rule)

@@ -61,6 +61,11 @@ class EnvoySettings(Section):
     )
     listen: Bind = Field(default="0.0.0.0:10000", description="Where clients call.")
     admin: Bind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
+    picker: Target | None = Field(
+        default=None,
+        description="Where Envoy reaches Coxswain's data plane, host:port; by default "
+        "listen.grpc, or loopback where that is all interfaces.",
+    )
     message_timeout_s: SomeSeconds = Field(
         default=1.0,
         description="How long Envoy waits for a sign of life from Coxswain before it goes on "
@@ -84,9 +89,10 @@ class EnvoySettings(Section):
     retries: Whole = Field(
         default=3, ge=0, le=10, description="How often Envoy tries again, along the fallbacks."
     )
-    retry_body_bytes: Count = Field(
+    body_buffer_bytes: Count = Field(
         default=4 * MIB,
-        description="A request body longer than this is sent once, and not again.",
+        description="How much of a request's body Envoy keeps while it waits or is tried. "
+        "A longer one is sent once, and not again.",
     )
     health_interval_s: SomeSeconds = Field(
         default=2.0, description="Seconds between Envoy's own looks at /health of each server."

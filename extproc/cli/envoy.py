@@ -1,0 +1,73 @@
+"""`coxswain config envoy`: the Envoy configuration that goes with the settings."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from extproc.cli import config as config_command
+from extproc.cli.options import ConfigOption, SetOption, settings_from
+
+
+class ModeChoice(Enum):
+    """How Envoy learns the addresses of the servers."""
+
+    DISCOVERY = "discovery"
+    ORIGINAL_DST = "original-dst"
+
+
+ModeOption = Annotated[
+    ModeChoice | None,
+    typer.Option(
+        "--mode",
+        help="discovery: the picker serves the addresses, and Envoy fails open; "
+        "original-dst: each answer names one, and Envoy fails closed. "
+        "By default what envoy.discovery says.",
+    ),
+]
+
+SnippetOption = Annotated[
+    bool,
+    typer.Option("--snippet", help="Only the parts to drop into an Envoy that already runs."),
+]
+
+
+def register(_root: typer.Typer) -> None:
+    """Add `coxswain config envoy` to the config group."""
+    config_command.group.command()(envoy)
+
+
+def envoy(
+    snippet: SnippetOption = False,
+    mode: ModeOption = None,
+    config: ConfigOption = None,
+    assignment: SetOption = None,
+) -> None:
+    """Print Envoy's configuration.
+
+    It goes with the settings: print it again when the settings under `envoy` change.
+
+    \b
+    Examples:
+      coxswain config envoy > envoy.yaml && envoy -c envoy.yaml
+      coxswain config envoy --snippet --config coxswain.yaml
+      coxswain config envoy --mode original-dst
+    """
+    from dataclasses import replace
+
+    from extproc.app.envoy import envoy_options
+    from extproc.envoy_config.blocked_path import BlockedPathError
+    from extproc.envoy_config.documents import bootstrap
+    from extproc.envoy_config.options import Mode, OptionsError
+    from extproc.envoy_config.snippet import snippet as snippet_of
+
+    settings = settings_from(config, assignments=assignment)
+    try:
+        options = envoy_options(settings)
+        if mode is not None:
+            options = replace(options, mode=Mode(mode.value))
+    except (OptionsError, BlockedPathError) as error:
+        raise typer.BadParameter(str(error)) from None
+    typer.echo(snippet_of(options) if snippet else bootstrap(options), nl=False)

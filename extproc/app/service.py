@@ -15,6 +15,7 @@ from extproc.app.alarm import Alarm
 from extproc.app.members import SettingsMembers
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
+from extproc.core.registry import Registry
 from extproc.settings import read_api_keys
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import SERVICE, ExternalProcessor
@@ -59,7 +60,8 @@ class Service:
             attention=self._attention,
             options=options.scraper_options(settings),
         )
-        self._end_reports = EndReports(self._scraper.poke)
+        self._registry = Registry()
+        self._end_reports = EndReports(self._registry, self._scraper.poke)
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership, self.dispatcher.set_routable
         )
@@ -69,7 +71,7 @@ class Service:
         self._processor = ExternalProcessor(
             self.dispatcher,
             self._waiting_room,
-            self._end_reports,
+            self._registry,
             options.exchange_options(settings),
             time.monotonic,
             self._tell,

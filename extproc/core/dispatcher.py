@@ -92,6 +92,13 @@ class Dispatcher:
             self.line.leave(ticket)
             self._serve(now)
 
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """An operator takes a waiting request out of the line; a settled one is no error."""
+        if ticket.is_waiting:
+            self.line.leave(ticket)
+            self._settle_refused(ticket, Reason.CANCELLED, now)
+            self._serve(now)
+
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
         """A request's exchange is over; its slot goes to the next in line, once it is free."""
         address = lease.address

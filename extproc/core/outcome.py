@@ -18,6 +18,7 @@ class Reason(Enum):
     NO_ENDPOINT = "no-endpoint"
     SHUTTING_DOWN = "shutting-down"
     BAD_REQUEST = "bad-request"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,13 +31,17 @@ _STATUS: Final = {
     Reason.NO_ENDPOINT: 503,
     Reason.SHUTTING_DOWN: 503,
     Reason.BAD_REQUEST: 400,
+    Reason.CANCELLED: 503,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
     Reason.QUEUE_TIMEOUT: "No slot became free within the time this request may wait.",
     Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
     Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
+    Reason.CANCELLED: "An operator cancelled this request.",
 }
+_FINAL: Final = frozenset({Reason.BAD_REQUEST, Reason.CANCELLED})
+"""Refusals after which the same request should not be tried again by itself."""
 _ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
 _READ: Final = frozenset({":method", ":path", "x-request-id", QUEUE_TIMEOUT})
 
@@ -164,7 +168,7 @@ def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.Processi
     immediate.body = json.dumps({"error": error}).encode()
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, "x-coxswain-reason", reason.value)
-    if reason is not Reason.BAD_REQUEST:
+    if reason not in _FINAL:
         _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
     return response
 

@@ -20,7 +20,7 @@ from extproc.stream.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from extproc.stream.exchange import Exchange
+    from extproc.core.registry import Registry
 
 SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
 
@@ -28,15 +28,9 @@ SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
 class EndReports:
     """Marks running exchanges as broken off. `on_late` hears of the server of an ended one."""
 
-    def __init__(self, on_late: Callable[[Address], None]) -> None:
-        self._running: dict[str, Exchange] = {}
+    def __init__(self, registry: Registry, on_late: Callable[[Address], None]) -> None:
+        self._registry = registry
         self._on_late = on_late
-
-    def expect(self, exchange: Exchange) -> None:
-        self._running[exchange.id] = exchange
-
-    def forget(self, exchange: Exchange) -> None:
-        self._running.pop(exchange.id, None)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the access log service on `server`."""
@@ -56,7 +50,7 @@ class EndReports:
             if LB_NAMESPACE not in namespaces:
                 continue
             fields = namespaces[LB_NAMESPACE].fields
-            exchange = self._running.get(fields[EXCHANGE].string_value)
+            exchange = self._registry.get(fields[EXCHANGE].string_value)
             if exchange is not None:
                 exchange.break_off()
             else:

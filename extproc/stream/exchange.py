@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
+from extproc.core.registry import ExchangeSight, ExchangeState
 from extproc.core.request import Request
 from extproc.stream import codec
 from extproc.stream.paths import takes_slot
@@ -69,6 +70,7 @@ class Exchange:
         "_first_token_at",
         "_head",
         "_is_broken",
+        "_is_cancelled",
         "_lease",
         "_options",
         "_reason",
@@ -92,6 +94,7 @@ class Exchange:
         self._waited_s = 0.0
         self._first_token_at: float | None = None
         self._is_broken = False
+        self._is_cancelled = False
         self.id = secrets.token_hex(8)
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
@@ -127,6 +130,45 @@ class Exchange:
                 self._refuse(reason, retry_after_s)
             case _:
                 assert_never(settlement)
+
+    def cancel(self, now: float) -> bool:
+        """An operator ends it; returns whether a reply is left that must be written at once.
+
+        A waiting one is refused by way of its ticket, as any other settlement. Envoy takes a
+        refusal at any time: before the answer began it becomes the answer, later it cuts it.
+        """
+        if self.ticket is not None:
+            self._dispatcher.cancel(self.ticket, now)
+            return False
+        if self.stage not in _TOLD:
+            return False
+        self._is_cancelled = True
+        self._reason = Reason.CANCELLED
+        self._reply = codec.refusal(Reason.CANCELLED, 0.0)
+        return True
+
+    def sight(self, now: float) -> ExchangeSight:
+        """What can be told of it at `now`."""
+        ticket, lease = self.ticket, self._lease
+        endpoint = lease.address if lease is not None else None
+        if lease is None and self._addresses:
+            endpoint = self._addresses[0]
+        weight_slots = lease.weight_slots if lease is not None else 0
+        return ExchangeSight(
+            exchange_id=self.id,
+            request_id=self._head.id if self._head is not None else "",
+            state=self._state(),
+            endpoint=endpoint,
+            age_s=now - self._began_at,
+            waited_s=self._waited_s if ticket is None else now - ticket.entered_at,
+            weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
+            ticket_id=None if ticket is None else ticket.id,
+        )
+
+    def _state(self) -> ExchangeState:
+        if self.stage is Stage.LEASED:
+            return ExchangeState.RUNNING if self._response is None else ExchangeState.ANSWERING
+        return _STATES[self.stage]
 
     def break_off(self) -> None:
         """Envoy reported that the exchange did not come to its proper end."""
@@ -256,7 +298,7 @@ class Exchange:
         event stream that Envoy reported, or an answer that never came, leaves it working.
         """
         response = self._response
-        if response is None:
+        if response is None or self._is_cancelled:
             return True
         if response.is_local_reply:
             return "connection_failure" not in response.code_details
@@ -264,3 +306,10 @@ class Exchange:
 
 
 _TOLD: Final = frozenset({Stage.LEASED, Stage.PASSING})
+_STATES: Final = {
+    Stage.NEW: ExchangeState.PASSING,
+    Stage.PASSING: ExchangeState.PASSING,
+    Stage.WAITING: ExchangeState.WAITING,
+    Stage.REFUSED: ExchangeState.OVER,
+    Stage.ENDED: ExchangeState.OVER,
+}

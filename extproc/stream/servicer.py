@@ -11,6 +11,7 @@ import grpc
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
+from extproc.stream.running import RunningStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.queue import Ticket
     from extproc.core.record import ExchangeRecord
-    from extproc.stream.end_reports import EndReports
+    from extproc.core.registry import Registry
     from extproc.stream.waiting_room import WaitingRoom
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
@@ -35,14 +36,14 @@ class ExternalProcessor:
         self,
         dispatcher: Dispatcher,
         waiting_room: WaitingRoom,
-        end_reports: EndReports,
+        registry: Registry,
         options: ExchangeOptions,
         clock: Callable[[], float],
         tell: Callable[[ExchangeRecord], None],
     ) -> None:
         self._dispatcher = dispatcher
         self._waiting_room = waiting_room
-        self._end_reports = end_reports
+        self._registry = registry
         self._options = options
         self._clock = clock
         self._tell = tell
@@ -80,26 +81,27 @@ class ExternalProcessor:
         if self._is_closed:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
         exchange = Exchange(self._dispatcher, self._options, self._clock())
-        self._enter(exchange)
+        stream = RunningStream(exchange, context)
+        self._enter(stream)
         try:
             await self._converse(exchange, context)
         except ProtocolError as error:
             log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            self._leave(exchange)
+            self._leave(stream)
 
-    def _enter(self, exchange: Exchange) -> None:
+    def _enter(self, stream: RunningStream) -> None:
         self._running += 1
         self._idle.clear()
-        self._end_reports.expect(exchange)
+        self._registry.enter(stream)
 
-    def _leave(self, exchange: Exchange) -> None:
+    def _leave(self, stream: RunningStream) -> None:
         self._running -= 1
         if self._running == 0:
             self._idle.set()
-        self._end_reports.forget(exchange)
-        self._tell(exchange.end(self._clock()))
+        self._registry.leave(stream)
+        self._tell(stream.exchange.end(self._clock()))
 
     async def _converse(self, exchange: Exchange, context: Context) -> None:
         while True:

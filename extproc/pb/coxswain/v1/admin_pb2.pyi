@@ -1,0 +1,478 @@
+# mypy: disable-error-code=type-arg
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HEALTH_UNSPECIFIED: _ClassVar[Health]
+    HEALTH_LOADING: _ClassVar[Health]
+    HEALTH_READY: _ClassVar[Health]
+    HEALTH_DEGRADED: _ClassVar[Health]
+    HEALTH_DOWN: _ClassVar[Health]
+    HEALTH_ASLEEP: _ClassVar[Health]
+
+class Intent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INTENT_UNSPECIFIED: _ClassVar[Intent]
+    INTENT_ACTIVE: _ClassVar[Intent]
+    INTENT_DRAINING: _ClassVar[Intent]
+    INTENT_DISABLED: _ClassVar[Intent]
+
+class RequestState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REQUEST_STATE_UNSPECIFIED: _ClassVar[RequestState]
+    REQUEST_STATE_WAITING: _ClassVar[RequestState]
+    REQUEST_STATE_RUNNING: _ClassVar[RequestState]
+    REQUEST_STATE_ANSWERING: _ClassVar[RequestState]
+    REQUEST_STATE_PASSING: _ClassVar[RequestState]
+HEALTH_UNSPECIFIED: Health
+HEALTH_LOADING: Health
+HEALTH_READY: Health
+HEALTH_DEGRADED: Health
+HEALTH_DOWN: Health
+HEALTH_ASLEEP: Health
+INTENT_UNSPECIFIED: Intent
+INTENT_ACTIVE: Intent
+INTENT_DRAINING: Intent
+INTENT_DISABLED: Intent
+REQUEST_STATE_UNSPECIFIED: RequestState
+REQUEST_STATE_WAITING: RequestState
+REQUEST_STATE_RUNNING: RequestState
+REQUEST_STATE_ANSWERING: RequestState
+REQUEST_STATE_PASSING: RequestState
+
+class Slots(_message.Message):
+    __slots__ = ("total", "leased", "foreign", "idle", "draining")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    leased: int
+    foreign: int
+    idle: int
+    draining: int
+    def __init__(self, total: _Optional[int] = ..., leased: _Optional[int] = ..., foreign: _Optional[int] = ..., idle: _Optional[int] = ..., draining: _Optional[int] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("name", "aliases", "is_loaded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    IS_LOADED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    is_loaded: bool
+    def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ...) -> None: ...
+
+class Issue(_message.Message):
+    __slots__ = ("code", "message", "remedy")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    remedy: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_routable", "is_removed", "is_pickable", "leases")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    INTENT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    ISSUES_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    IS_FRESH_FIELD_NUMBER: _ClassVar[int]
+    IS_ROUTABLE_FIELD_NUMBER: _ClassVar[int]
+    IS_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    IS_PICKABLE_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    name: str
+    hostname: str
+    health: Health
+    intent: Intent
+    slots: Slots
+    models: _containers.RepeatedCompositeFieldContainer[Model]
+    issues: _containers.RepeatedCompositeFieldContainer[Issue]
+    observed_age_s: float
+    sources: _containers.RepeatedScalarFieldContainer[str]
+    is_fresh: bool
+    is_routable: bool
+    is_removed: bool
+    is_pickable: bool
+    leases: int
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_routable: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ...) -> None: ...
+
+class ListEndpointsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListEndpointsResponse(_message.Message):
+    __slots__ = ("endpoints", "next_page_token", "total")
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    endpoints: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    next_page_token: str
+    total: int
+    def __init__(self, endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
+
+class WatchEndpointsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchEndpointsResponse(_message.Message):
+    __slots__ = ("changed", "removed", "is_snapshot_complete")
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    changed: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    is_snapshot_complete: bool
+    def __init__(self, changed: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., is_snapshot_complete: _Optional[bool] = ...) -> None: ...
+
+class AddEndpointRequest(_message.Message):
+    __slots__ = ("address", "name", "slots")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    name: str
+    slots: int
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ...) -> None: ...
+
+class AddEndpointResponse(_message.Message):
+    __slots__ = ("endpoint",)
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    endpoint: Endpoint
+    def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
+
+class RemoveEndpointRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class RemoveEndpointResponse(_message.Message):
+    __slots__ = ("running", "remaining_sources")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    remaining_sources: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, running: _Optional[int] = ..., remaining_sources: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("address", "deadline_s")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    deadline_s: float
+    def __init__(self, address: _Optional[str] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("state", "running", "running_at_start", "elapsed_s")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[DrainResponse.State]
+        STATE_DRAINING: _ClassVar[DrainResponse.State]
+        STATE_DRAINED: _ClassVar[DrainResponse.State]
+        STATE_DEADLINE_PASSED: _ClassVar[DrainResponse.State]
+        STATE_CALLED_OFF: _ClassVar[DrainResponse.State]
+    STATE_UNSPECIFIED: DrainResponse.State
+    STATE_DRAINING: DrainResponse.State
+    STATE_DRAINED: DrainResponse.State
+    STATE_DEADLINE_PASSED: DrainResponse.State
+    STATE_CALLED_OFF: DrainResponse.State
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_AT_START_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    state: DrainResponse.State
+    running: int
+    running_at_start: int
+    elapsed_s: float
+    def __init__(self, state: _Optional[_Union[DrainResponse.State, str]] = ..., running: _Optional[int] = ..., running_at_start: _Optional[int] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+
+class ActivateRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class ActivateResponse(_message.Message):
+    __slots__ = ("endpoint",)
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    endpoint: Endpoint
+    def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
+
+class DisableRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class DisableResponse(_message.Message):
+    __slots__ = ("endpoint",)
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    endpoint: Endpoint
+    def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "position", "expected_s", "weight_slots")
+    EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CRITICALITY_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    exchange_id: str
+    request_id: str
+    state: RequestState
+    endpoint: str
+    model: str
+    criticality: str
+    objective: str
+    age_s: float
+    waited_s: float
+    position: int
+    expected_s: float
+    weight_slots: int
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ...) -> None: ...
+
+class ListRequestsRequest(_message.Message):
+    __slots__ = ("limit", "states", "endpoint")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    states: _containers.RepeatedScalarFieldContainer[RequestState]
+    endpoint: str
+    def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ...) -> None: ...
+
+class ListRequestsResponse(_message.Message):
+    __slots__ = ("requests", "total_running", "total_waiting", "total_matching")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_WAITING_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MATCHING_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[Request]
+    total_running: int
+    total_waiting: int
+    total_matching: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., total_running: _Optional[int] = ..., total_waiting: _Optional[int] = ..., total_matching: _Optional[int] = ...) -> None: ...
+
+class WatchQueueRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WatchQueueResponse(_message.Message):
+    __slots__ = ("state", "position", "of", "expected_s", "waited_s", "endpoint", "exchange_id")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[WatchQueueResponse.State]
+        STATE_WAITING: _ClassVar[WatchQueueResponse.State]
+        STATE_SERVED: _ClassVar[WatchQueueResponse.State]
+        STATE_GONE: _ClassVar[WatchQueueResponse.State]
+    STATE_UNSPECIFIED: WatchQueueResponse.State
+    STATE_WAITING: WatchQueueResponse.State
+    STATE_SERVED: WatchQueueResponse.State
+    STATE_GONE: WatchQueueResponse.State
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    state: WatchQueueResponse.State
+    position: int
+    of: int
+    expected_s: float
+    waited_s: float
+    endpoint: str
+    exchange_id: str
+    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., position: _Optional[int] = ..., of: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
+
+class CancelRequestRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CancelRequestResponse(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: Request
+    def __init__(self, request: _Optional[_Union[Request, _Mapping]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("method", "path", "headers", "body")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    path: str
+    headers: _containers.ScalarMap[str, str]
+    body: bytes
+    def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("outcome", "reason", "chosen", "position", "expected_s", "candidates", "understood")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[ExplainResponse.Outcome]
+        OUTCOME_PICKED: _ClassVar[ExplainResponse.Outcome]
+        OUTCOME_QUEUED: _ClassVar[ExplainResponse.Outcome]
+        OUTCOME_REJECTED: _ClassVar[ExplainResponse.Outcome]
+        OUTCOME_PASSED: _ClassVar[ExplainResponse.Outcome]
+    OUTCOME_UNSPECIFIED: ExplainResponse.Outcome
+    OUTCOME_PICKED: ExplainResponse.Outcome
+    OUTCOME_QUEUED: ExplainResponse.Outcome
+    OUTCOME_REJECTED: ExplainResponse.Outcome
+    OUTCOME_PASSED: ExplainResponse.Outcome
+    class Score(_message.Message):
+        __slots__ = ("name", "value", "detail")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        DETAIL_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        value: float
+        detail: str
+        def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., detail: _Optional[str] = ...) -> None: ...
+    class Candidate(_message.Message):
+        __slots__ = ("address", "name", "filtered", "scores", "rank")
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        FILTERED_FIELD_NUMBER: _ClassVar[int]
+        SCORES_FIELD_NUMBER: _ClassVar[int]
+        RANK_FIELD_NUMBER: _ClassVar[int]
+        address: str
+        name: str
+        filtered: _containers.RepeatedScalarFieldContainer[str]
+        scores: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Score]
+        rank: int
+        def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., filtered: _Optional[_Iterable[str]] = ..., scores: _Optional[_Iterable[_Union[ExplainResponse.Score, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
+    class UnderstoodEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    UNDERSTOOD_FIELD_NUMBER: _ClassVar[int]
+    outcome: ExplainResponse.Outcome
+    reason: str
+    chosen: str
+    position: int
+    expected_s: float
+    candidates: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Candidate]
+    understood: _containers.ScalarMap[str, str]
+    def __init__(self, outcome: _Optional[_Union[ExplainResponse.Outcome, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., understood: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class GetSettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetSettingsResponse(_message.Message):
+    __slots__ = ("json", "file")
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    file: str
+    def __init__(self, json: _Optional[str] = ..., file: _Optional[str] = ...) -> None: ...
+
+class ReloadSettingsRequest(_message.Message):
+    __slots__ = ("dry_run",)
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    def __init__(self, dry_run: _Optional[bool] = ...) -> None: ...
+
+class ReloadSettingsResponse(_message.Message):
+    __slots__ = ("applied", "needs_restart")
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_RESTART_FIELD_NUMBER: _ClassVar[int]
+    applied: _containers.RepeatedScalarFieldContainer[str]
+    needs_restart: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, applied: _Optional[_Iterable[str]] = ..., needs_restart: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys")
+    class Envoy(_message.Message):
+        __slots__ = ("node_id", "acknowledged_version")
+        NODE_ID_FIELD_NUMBER: _ClassVar[int]
+        ACKNOWLEDGED_VERSION_FIELD_NUMBER: _ClassVar[int]
+        node_id: str
+        acknowledged_version: int
+        def __init__(self, node_id: _Optional[str] = ..., acknowledged_version: _Optional[int] = ...) -> None: ...
+    class EndpointsByHealthEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    IS_READY_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_REASON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_BY_HEALTH_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAITING_FIELD_NUMBER: _ClassVar[int]
+    FLEET_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENVOYS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    uptime_s: float
+    is_ready: bool
+    not_ready_reason: str
+    slots: Slots
+    endpoints_by_health: _containers.ScalarMap[str, int]
+    running: int
+    waiting: int
+    max_waiting: int
+    fleet_version: int
+    envoys: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Envoy]
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ...) -> None: ...

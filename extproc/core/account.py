@@ -35,7 +35,7 @@ class Account:
     __slots__ = (
         "_closed",
         "_instance",
-        "_latest_began_at",
+        "_known_at",
         "foreign_slots",
         "is_sighted",
         "leased_slots",
@@ -51,7 +51,7 @@ class Account:
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
         self._closed: deque[_Closed] = deque()
-        self._latest_began_at = opened_at  # an older look may have seen leases of older books
+        self._known_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
 
     @property
@@ -74,14 +74,19 @@ class Account:
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
 
-    def observe(self, observation: Observation) -> list[Lease]:
-        """Take in what a look told; returns the draining leases whose slots it shows free.
+    def is_news(self, observation: Observation) -> bool:
+        """Whether the look began after all that is known; an older one must change nothing."""
+        return observation.began_at >= self._known_at
 
-        An observation that began before one already taken in changes nothing.
-        """
-        if observation.began_at < self._latest_began_at:
+    def distrust_looks_before(self, now: float) -> None:
+        """Something happened that a look which has begun already may not have seen."""
+        self._known_at = max(self._known_at, now)
+
+    def observe(self, observation: Observation) -> list[Lease]:
+        """Take in what a look told, if it is news; returns the draining leases it shows free."""
+        if not self.is_news(observation):
             return []
-        self._latest_began_at = observation.began_at
+        self._known_at = observation.began_at
         if observation.slots is not None:
             self.slots = observation.slots
         freed: list[Lease] = []
@@ -138,7 +143,7 @@ class Account:
 
         The next look corrects that; until then known busy stays busy.
         """
-        if self.is_sighted and lease.left_at is not None and self._latest_began_at > lease.left_at:
+        if self.is_sighted and lease.left_at is not None and self._known_at > lease.left_at:
             self.foreign_slots += lease.weight_slots
 
 

@@ -47,8 +47,11 @@ class Address:
             raise AddressError(f"{host!r} is not an IP address") from None
         if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
             literal = literal.ipv4_mapped
+        if isinstance(literal, ipaddress.IPv6Address) and not _is_zone(literal.scope_id):
+            raise AddressError(f"{host!r} has an impossible zone")
         digits = str(port)
-        if not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= MAX_PORT):
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_PORT))
+        if not (is_number and 0 < int(digits) <= MAX_PORT):
             raise AddressError(f"{port!r} is not a port; ports go from 1 to {MAX_PORT}")
         return cls(str(literal), int(digits))
 
@@ -58,3 +61,8 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.host}:{self.port}"
+
+
+def _is_zone(scope_id: str | None) -> bool:
+    """An address is written into headers and lists: its zone must not hold what separates there."""
+    return scope_id is None or all(c.isascii() and (c.isalnum() or c in "._-") for c in scope_id)

@@ -127,13 +127,19 @@ class Dispatcher:
     # The world
 
     def observe(self, observation: Observation, now: float) -> None:
-        """A look at a server is in; one at an endpoint that left the fleet is ignored."""
+        """A look at a server is in.
+
+        One at an endpoint that left the fleet is ignored, and one that began before what is
+        known already.
+        """
         endpoint = self.fleet.get(observation.address)
         if endpoint is None:
             return
+        account = self.ledger.account(endpoint.address)
+        if not account.is_news(observation):
+            return
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
-        account = self.ledger.account(endpoint.address)
         if observation.sight in (Sight.READY, Sight.ASLEEP):
             if endpoint.spec.slots is not None:
                 account.slots = endpoint.spec.slots
@@ -145,10 +151,11 @@ class Dispatcher:
         self._offer(endpoint.address, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
-        """Envoy could not connect there: it is down until a look succeeds."""
+        """Envoy could not connect there: it is down until a look that begins now succeeds."""
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             endpoint.lose((CONNECT_FAILED,))
+            self.ledger.account(address).distrust_looks_before(now)
             self._listener.unsure_of(address)
             self._offer(address, now)
 
@@ -157,8 +164,9 @@ class Dispatcher:
         changed = self.fleet.set_members(source, specs)
         for address in changed:
             self.ledger.open_account(address, now)
-            self._offer(address, now)
+            self._place(address)
         if changed:
+            self._serve(now)
             self._listener.membership_changed()
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
@@ -233,14 +241,18 @@ class Dispatcher:
 
     def _offer(self, address: Address, now: float) -> None:
         """Something changed at an endpoint: rank it anew and serve the line."""
+        self._place(address)
+        self._serve(now)
+
+    def _place(self, address: Address) -> None:
+        """Rank an endpoint anew, or let it go when it was removed and nothing runs there."""
         endpoint = self.fleet.get(address)
         if endpoint is None:
             return
         if endpoint.is_removed and not self.ledger.account(address).leases:
             self._forget(address)
-            return
-        self._rank(endpoint)
-        self._serve(now)
+        else:
+            self._rank(endpoint)
 
     def _serve(self, now: float) -> None:
         """Give free slots to the line, head first, until the head fits nowhere."""

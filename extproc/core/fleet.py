@@ -61,35 +61,39 @@ class Fleet:
         return self._sources.get(source, {})
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec]) -> list[Address]:
-        """Replace what `source` names; returns the addresses that were added or removed.
+        """Replace what `source` names; returns the addresses that were added, removed or changed.
 
-        Of two specs for one address the first one counts.
+        Of two specs for one address the first one counts, and so does the first source.
         """
         named: dict[Address, EndpointSpec] = {}
         for spec in specs:
             named.setdefault(spec.address, spec)
         before = self._sources.get(source, {})
-        self._sources[source] = named
-        changed = []
-        for address in before:
-            if address not in named and not self.sources_of(address):
-                self._endpoints[address].is_removed = True
-                changed.append(address)
-        for address, spec in named.items():
-            endpoint = self._endpoints.get(address)
-            if endpoint is None:
-                self._endpoints[address] = Endpoint(spec)
-                changed.append(address)
-            elif endpoint.is_removed:
-                endpoint.is_removed = False
-                endpoint.spec = spec
-                changed.append(address)
-            elif before.get(address) not in (None, spec):
-                endpoint.spec = spec
-                changed.append(address)
+        if named:
+            self._sources[source] = named
+        else:
+            self._sources.pop(source, None)
+        changed = [address for address in (before | named) if self._settle(address)]
         if changed:
             self._changed()
         return changed
+
+    def _settle(self, address: Address) -> bool:
+        """Bring one endpoint in line with what the sources name; returns whether it changed."""
+        spec = next((specs[address] for specs in self._sources.values() if address in specs), None)
+        endpoint = self._endpoints.get(address)
+        if spec is None:
+            if endpoint is None or endpoint.is_removed:
+                return False
+            endpoint.is_removed = True
+        elif endpoint is None:
+            self._endpoints[address] = Endpoint(spec)
+        elif endpoint.is_removed or endpoint.spec != spec:
+            endpoint.is_removed = False
+            endpoint.spec = spec
+        else:
+            return False
+        return True
 
     def set_intent(self, address: Address, intent: Intent) -> None:
         """What the operator wants of it; raises `KeyError` for a stranger."""

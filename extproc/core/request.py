@@ -11,9 +11,13 @@ class Request:
 
     `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer
     slots gives it all it has). `timeout_s` is how long it may wait in line; 0 means
-    that it is served at once or not at all.
+    that it is served at once or not at all. Raises `ValueError` for a weight below 1.
     """
 
     id: str
     timeout_s: float
     weight_slots: int = 1
+
+    def __post_init__(self) -> None:
+        if self.weight_slots < 1:
+            raise ValueError(f"a request cannot weigh {self.weight_slots} slots")

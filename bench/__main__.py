@@ -1,0 +1,103 @@
+"""`python -m bench`: run the benchmarks, print their tables, keep them with `--write FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import exchanges, held, picks, scraping
+from bench.result import Section
+from extproc.demo.process import ChildError
+
+BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
+    "exchanges": exchanges.measure,
+    "held": held.measure,
+    "picks": picks.measure,
+    "scraping": scraping.measure,
+}
+VERDICTS = {None: "", True: "met", False: "MISSED"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the tables as Markdown")
+    given = parser.parse_args()
+    unknown = set(given.only) - BENCHMARKS.keys()
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+    console = Console(stderr=True)
+    sections = []
+    for name, measure in BENCHMARKS.items():
+        if given.only and name not in given.only:
+            continue
+        with console.status(name) as status:
+            try:
+                sections.append(asyncio.run(_run(measure, status.update)))
+            except ChildError as error:
+                print(f"{name}: {error}\n{error.tail}", file=sys.stderr)
+                return 2
+        _print(sections[-1])
+    if given.write is not None:
+        given.write.write_text(markdown(sections))
+    return any(row.is_met is False for section in sections for row in section.rows)
+
+
+async def _run(
+    measure: Callable[[Callable[[str], None]], Awaitable[Section]], say: Callable[[str], None]
+) -> Section:
+    return await measure(say)
+
+
+def _print(section: Section) -> None:
+    table = Table(title=section.title, caption=section.method, title_justify="left")
+    for heading in ("what", "measured", "target", ""):
+        table.add_column(heading, justify="right" if heading == "measured" else "left")
+    for row in section.rows:
+        table.add_row(row.what, row.value, row.target, VERDICTS[row.is_met])
+    Console().print(table)
+
+
+def markdown(sections: list[Section]) -> str:
+    """The tables as a page, with the machine named."""
+    lines = [
+        "# Performance",
+        "",
+        "The last run of `make bench`. The ratios count; times belong to the machine:",
+        f"{machine()}, on {time.strftime('%Y-%m-%d', time.gmtime())}.",
+    ]
+    for section in sections:
+        lines += ["", f"## {section.title}", "", f"{section.method}.", ""]
+        lines += ["| what | measured | target | |", "|---|---:|---|---|"]
+        lines += [
+            f"| {row.what} | {row.value} | {row.target} | {VERDICTS[row.is_met]} |"
+            for row in section.rows
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> str:
+    """Cores, processor, memory and versions, as far as the system tells."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores ({model}), {memory_gib:.0f} GiB, "
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Exchanges per second and added latency, beside a picker that does nothing."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import load, rig
+from bench.result import Row, Section, at_least, at_most
+from extproc.demo.process import Children
+
+ROUNDS = 5
+ROUND_S = 4.0
+CONNECTIONS = 32
+
+
+async def measure(say: Callable[[str], None]) -> Section:
+    """Alternate between three Envoys before the same server: no picker, the floor, and ours."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with Children(folder) as children:
+            server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
+            _, noop = await rig.start_noop_picker(children, server)
+            _, ours = await rig.start_picker(
+                children, folder, [server], {"log": {"level": "warning"}}
+            )
+            ports = {
+                "none": await rig.start_envoy(children, folder, noop, asks_picker=False),
+                "no-op": await rig.start_envoy(children, folder, noop),
+                "coxswain": await rig.start_envoy(children, folder, ours),
+            }
+            for port in ports.values():
+                await load.run(port, CONNECTIONS, 1.0)
+            busy: dict[str, list[load.Load]] = {name: [] for name in ports}
+            calm: dict[str, list[load.Load]] = {name: [] for name in ports}
+            for number in range(ROUNDS):
+                for picker, port in ports.items():
+                    say(f"exchanges: round {number + 1} of {ROUNDS}, {picker}")
+                    busy[picker].append(await load.run(port, CONNECTIONS, ROUND_S))
+                    calm[picker].append(await load.run(port, 1, ROUND_S / 2))
+    failures = sum(one.failures for runs in busy.values() for one in runs)
+    rate = {name: statistics.median(one.rate for one in runs) for name, runs in busy.items()}
+    p50 = {name: statistics.median(one.p50_ms for one in runs) for name, runs in calm.items()}
+    p99 = {name: statistics.median(one.p99_ms for one in runs) for name, runs in calm.items()}
+    added = {name: p50[name] - p50["none"] for name in ("no-op", "coxswain")}
+    tail = {name: p99[name] - p99["none"] for name in ("no-op", "coxswain")}
+    return Section(
+        title="Exchanges",
+        method=f"{CONNECTIONS} connections for the rate, one for the latency; medians of {ROUNDS} "
+        f"alternating rounds of {ROUND_S:g} s and {ROUND_S / 2:g} s through Envoy with one worker; "
+        "added latency is over the same Envoy without a picker",
+        rows=(
+            Row(what="exchanges/s, no-op picker", value=f"{rate['no-op']:.0f}"),
+            Row(what="exchanges/s, Coxswain", value=f"{rate['coxswain']:.0f}"),
+            at_least("rate, Coxswain to no-op", rate["coxswain"] / rate["no-op"], 0.85),
+            Row(what="added median, no-op picker", value=f"{added['no-op']:.2f} ms"),
+            Row(what="added median, Coxswain", value=f"{added['coxswain']:.2f} ms"),
+            at_most("added median, Coxswain to no-op", added["coxswain"] / added["no-op"], 1.25),
+            Row(what="added p99, no-op picker", value=f"{tail['no-op']:.2f} ms"),
+            Row(what="added p99, Coxswain", value=f"{tail['coxswain']:.2f} ms"),
+            Row(what="failed requests", value=str(failures), target="0", is_met=failures == 0),
+        ),
+    )

@@ -1,0 +1,68 @@
+"""Ten thousand requests in line at once: what each costs the picker, and whether all are served."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import load, rig
+from bench.process import resident_bytes
+from bench.result import Row, Section, at_most
+from extproc.demo.port import free_ports
+from extproc.demo.process import Children
+
+REQUESTS = 10_000
+OPENING_AT_ONCE = 200
+LINE = {"queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}, "log": {"level": "warning"}}
+
+
+async def measure(say: Callable[[str], None]) -> Section:
+    """Hold them all for want of an endpoint, then start one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with Children(folder) as children:
+            port = free_ports(1)[0]
+            picker, grpc_port = await rig.start_picker(children, folder, [port], LINE)
+            envoy = await rig.start_envoy(children, folder, grpc_port)
+            before = resident_bytes(picker.pid)
+            gate = asyncio.Semaphore(OPENING_AT_ONCE)
+            say(f"held: sending {REQUESTS} requests to a fleet without a server")
+            tasks = [asyncio.create_task(_ask(envoy, gate)) for _ in range(REQUESTS)]
+            size = 0
+            while (now := resident_bytes(picker.pid)) - size > REQUESTS * 20:
+                size = now
+                await asyncio.sleep(3)
+            say("held: starting the server")
+            await rig.start_stand_ins_on(children, folder, [port], 64)
+            answers = await asyncio.gather(*tasks)
+    served = sum(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+    return Section(
+        title="Held requests",
+        method=f"{REQUESTS} connections through Envoy while the only endpoint is down; memory is "
+        "the picker's resident size, before and with all of them in line",
+        rows=(
+            at_most("memory of a held request", (size - before) / REQUESTS / 1024, 20, " KB"),
+            Row(
+                what="answered once a server came",
+                value=f"{served} of {REQUESTS}",
+                target="all",
+                is_met=served == REQUESTS,
+            ),
+        ),
+    )
+
+
+async def _ask(port: int, gate: asyncio.Semaphore) -> bytes:
+    body = load.chat_body(0)
+    head = f"POST {load.PATH} HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\n\r\n"
+    async with gate:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + body)
+        await writer.drain()
+        await asyncio.sleep(0)
+    try:
+        return await reader.readuntil(b"\r\n")
+    finally:
+        writer.close()

@@ -1,0 +1,106 @@
+"""The load: closed loops over keep-alive connections, run in a process of its own.
+
+`python -m bench.load --port P --connections N --seconds S` prints one JSON line with the
+latencies' percentiles in milliseconds and the rate. Bounded in time and in connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+
+PATH = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a run of the load measured. Latencies are milliseconds."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    requests: int
+    failures: int
+
+
+async def generate(port: int, connections: int, seconds: float, body: bytes) -> Load:
+    """Send requests for `seconds`, one at a time on each connection."""
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    latencies: list[float] = []
+    failures = 0
+    deadline = time.perf_counter() + seconds
+
+    async def loop() -> None:
+        nonlocal failures
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < deadline:
+            writer.write(head.encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(_content_length(answer))
+            latencies.append(time.perf_counter() - began)
+            failures += not answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(loop() for _ in range(connections)))
+    elapsed = time.perf_counter() - began
+    latencies.sort()
+    return Load(
+        rate=len(latencies) / elapsed,
+        p50_ms=1000 * latencies[len(latencies) // 2],
+        p99_ms=1000 * latencies[int(len(latencies) * 0.99)],
+        requests=len(latencies),
+        failures=failures,
+    )
+
+
+async def run(port: int, connections: int, seconds: float, body_bytes: int = 0) -> Load:
+    """The same in a process of its own, so that it does not share our interpreter."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.load", "--port", str(port)),
+        *("--connections", str(connections), "--seconds", str(seconds)),
+        *("--body-bytes", str(body_bytes)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError("the load generator failed")
+    return Load(**json.loads(output))
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise ValueError("an answer without content-length")
+
+
+def chat_body(size: int) -> bytes:
+    """A chat request of about `size` bytes."""
+    content = "row the boat " * max(1, (size - 80) // 13)
+    message = {"role": "user", "content": content}
+    return json.dumps({"model": "tiny", "messages": [message], "max_tokens": 8}).encode()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--body-bytes", type=int, default=0)
+    given = parser.parse_args()
+    body = chat_body(given.body_bytes)
+    load = asyncio.run(generate(given.port, given.connections, given.seconds, body))
+    print(json.dumps({name: getattr(load, name) for name in Load.__slots__}))
+
+
+if __name__ == "__main__":
+    _main()

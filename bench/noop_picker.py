@@ -1,0 +1,49 @@
+"""The floor: a grpc.aio ext_proc server that answers at once and decides nothing.
+
+It serves endpoint discovery for one fixed endpoint, so that Envoy has somewhere to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from extproc.core.address import Address
+from extproc.core.fleet import Member, Membership
+from extproc.pb import external_processor_pb2 as pb
+from extproc.pb import external_processor_pb2_grpc as pb_grpc
+from extproc.xds import EndpointDiscovery
+
+
+class NoOp(pb_grpc.ExternalProcessorServicer):
+    async def Process(  # noqa: N802  # gRPC names it
+        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
+    ) -> AsyncIterator[pb.ProcessingResponse]:
+        async for request in request_iterator:
+            if request.HasField("request_headers"):
+                yield pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+            else:
+                yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+
+
+async def serve(port: int, endpoint: Address) -> None:
+    server = grpc.aio.server()
+    pb_grpc.add_ExternalProcessorServicer_to_server(NoOp(), server)
+    membership = Membership(1, (Member(endpoint),))
+    EndpointDiscovery(lambda: membership, lambda *_: None).add_to(server)
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    await healthy.set(
+        "envoy.service.ext_proc.v3.ExternalProcessor", health_pb2.HealthCheckResponse.SERVING
+    )
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), Address.parse(sys.argv[2])))

@@ -1,0 +1,125 @@
+"""One pick, and one release that hands over, as the fleet grows: the core alone."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from random import Random
+
+from bench.result import Row, Section, at_most
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.lease import LeaseEnd
+from extproc.core.observation import Observation, Sight
+from extproc.core.outcome import Picked, Settlement
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+
+FLEETS = (10, 100, 1_000, 10_000)
+WAITING = 100_000
+SAMPLES = 5_000
+SLOTS = (1, 2, 4, 8)
+
+
+class Ear:
+    """Hears of settlements; the rest of the world is silent."""
+
+    def __init__(self) -> None:
+        self.picked: list[Picked] = []
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        if isinstance(settlement, Picked):
+            self.picked.append(settlement)
+
+    def wake_at(self, when: float) -> None:
+        pass
+
+    def membership_changed(self) -> None:
+        pass
+
+    def unsure_of(self, address: Address) -> None:
+        pass
+
+
+async def measure(say: Callable[[str], None]) -> Section:
+    """Medians of many single calls, at each size of the fleet."""
+    picks: dict[int, float] = {}
+    hand_overs: dict[int, float] = {}
+    for size in FLEETS:
+        say(f"picks: {size} endpoints")
+        picks[size], hand_overs[size] = measure_fleet(size)
+    rows = []
+    for what, costs in (("pick", picks), ("release that hands over", hand_overs)):
+        for size in FLEETS:
+            row = Row(what=f"{what}, {size} endpoints", value=f"{costs[size]:.1f} us")
+            if size == 1_000:
+                row = at_most(f"{what}, {size} endpoints", costs[size], 50, " us")
+            rows.append(row)
+        growth = costs[FLEETS[-1]] / costs[FLEETS[0]]
+        allowed = math.log(FLEETS[-1]) / math.log(FLEETS[0])
+        rows.append(at_most(f"{what}, growth from 10 to 10,000 (log n: 4)", growth, allowed))
+    return Section(
+        title="Picks",
+        method=f"the core alone, median of {SAMPLES} calls; endpoints of 1, 2, 4 and 8 slots, "
+        f"{WAITING:,} requests in line for the hand-overs",
+        rows=tuple(rows),
+    )
+
+
+def measure_fleet(size: int) -> tuple[float, float]:
+    """Microseconds of a pick into a half-busy fleet, and of a release with a long line."""
+    ear = Ear()
+    random = Random(size)
+    dispatcher = Dispatcher(ear, random, DispatcherOptions(max_queued=2 * WAITING))
+    addresses = [Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)]
+    dispatcher.set_members("bench", [EndpointSpec(address=one) for one in addresses], 0.0)
+    for address in addresses:
+        observation = Observation(
+            address=address,
+            began_at=1.0,
+            answered_at=1.0,
+            sight=Sight.READY,
+            slots=random.choice(SLOTS),
+            busy_slots=0,
+        )
+        dispatcher.observe(observation, 1.0)
+    total = sum(dispatcher.ledger.account(one).slots for one in addresses)
+    request = Request(id="bench", timeout_s=60.0)
+    leases = []
+    for _ in range(total // 2):
+        outcome = dispatcher.submit(request, 2.0)
+        assert isinstance(outcome, Picked)
+        leases.append(outcome.lease)
+    gc.collect()
+    gc.disable()
+    try:
+        pick_us: list[float] = []
+        for _ in range(SAMPLES):
+            began = time.perf_counter_ns()
+            outcome = dispatcher.submit(request, 2.0)
+            pick_us.append((time.perf_counter_ns() - began) / 1000)
+            assert isinstance(outcome, Picked)
+            index = random.randrange(len(leases))
+            dispatcher.release(leases[index], LeaseEnd.SERVED, 2.0)
+            leases[index] = outcome.lease
+        while isinstance(outcome := dispatcher.submit(request, 3.0), Picked):
+            leases.append(outcome.lease)
+        for _ in range(WAITING):
+            dispatcher.submit(request, 3.0)
+        hand_over_us = []
+        for _ in range(SAMPLES):
+            index = random.randrange(len(leases))
+            began = time.perf_counter_ns()
+            dispatcher.release(leases[index], LeaseEnd.SERVED, 4.0)
+            hand_over_us.append((time.perf_counter_ns() - began) / 1000)
+            leases[index] = ear.picked.pop().lease
+    finally:
+        gc.enable()
+    return _median(pick_us), _median(hand_over_us)
+
+
+def _median(numbers: list[float]) -> float:
+    return sorted(numbers)[len(numbers) // 2]

@@ -1,0 +1,39 @@
+"""What a benchmark found: one row of the table, with the target where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured number. `target` says what it is held against, `is_met` whether it holds."""
+
+    what: str
+    value: str
+    target: str = ""
+    is_met: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The rows of one benchmark, and how they were measured."""
+
+    title: str
+    method: str
+    rows: tuple[Row, ...]
+
+
+def at_least(what: str, ratio: float, bound: float) -> Row:
+    """A ratio that should not be smaller than `bound`."""
+    return Row(what=what, value=f"{ratio:.2f}", target=f">= {bound:g}", is_met=ratio >= bound)
+
+
+def at_most(what: str, number: float, bound: float, unit: str = "") -> Row:
+    """A number that should not be larger than `bound`."""
+    return Row(
+        what=what,
+        value=f"{number:.2f}{unit}",
+        target=f"<= {bound:g}{unit}",
+        is_met=number <= bound,
+    )

@@ -14,6 +14,7 @@ from extproc.core.observation import Issue, Observation, Sight
 
 logger = logging.getLogger("coxswain.scraper")
 CALM_LOOKS = 3
+TOLD_BY_ISSUES = frozenset({Sight.UNREACHABLE, Sight.FAILED})
 
 
 class Journal:
@@ -27,9 +28,10 @@ class Journal:
 
     def record(self, observation: Observation) -> None:
         """Write what began and what ended since the last look."""
-        if observation.sight is not self._sight:
-            logger.info("endpoint %s: %s", self._address, observation.sight.value)
-            self._sight = observation.sight
+        sight = observation.sight
+        if sight is not self._sight and sight not in TOLD_BY_ISSUES:
+            logger.info("endpoint %s: %s", self._address, sight.value)
+            self._sight = sight
         self._record_issues(observation.issues)
 
     def _record_issues(self, issues: Iterable[Issue]) -> None:

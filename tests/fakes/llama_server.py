@@ -1,0 +1,231 @@
+"""A llama-server on loopback that says what a test tells it to: real HTTP, no model.
+
+It answers /health, /props, /slots and /v1/models from its attributes, as llama-server
+would. `fake.replies["/slots"]` replaces the answers to one path by a `Reply`: any status,
+body and headers, late or never, cut off or dripping. Everything asked is in `fake.asked`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from urllib.parse import parse_qs, urlsplit
+
+from extproc.core.address import Address
+
+LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+UNAUTHORIZED = {"error": {"message": "Invalid API Key", "type": "authentication_error"}}
+
+
+@dataclass(slots=True, kw_only=True)
+class Reply:
+    """One answer. `gate` holds it back until set; `cut_after` closes after that many bytes."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    gate: asyncio.Event | None = None
+    cut_after: int | None = None
+
+    @classmethod
+    def of(cls, value: object, status: int = 200) -> Reply:
+        return cls(status=status, body=json.dumps(value).encode())
+
+    def encode(self) -> bytes:
+        headers = {"Content-Length": str(len(self.body)), **self.headers}
+        lines = [f"HTTP/1.1 {self.status} Scripted", *(f"{k}: {v}" for k, v in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + self.body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+
+
+class FakeLlamaServer:
+    """Use as `async with FakeLlamaServer() as fake:`. `busy` has one truth value per slot."""
+
+    def __init__(self, busy: tuple[bool, ...] = (False, False), *, port: int = 0) -> None:
+        self.busy = busy
+        self.task = 0
+        self.marker: str | None = "<__media_one__>"
+        self.is_loading = False
+        self.is_sleeping: bool | None = None
+        self.api_key: str | None = None
+        self.shows_slots = True
+        self.router_models: dict[str, str] | None = None
+        """Name to status ("loaded", "unloaded", ...), which makes it a router."""
+        self.replies: dict[str, Reply] = {}
+        self.asked: list[Asked] = []
+        self.closes_after: int | None = None
+        """How many answers a connection gives before it is closed without a word."""
+        self.connections = 0
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> FakeLlamaServer:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> Address:
+        return Address("127.0.0.1", self._port)
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
+    def paths(self) -> list[str]:
+        return [asked.path for asked in self.asked]
+
+    def count(self, path: str) -> int:
+        return self.paths().count(path)
+
+    async def was_asked(self, path: str, times: int = 1) -> None:
+        """Wait until `path` was asked that many times in all."""
+        while self.count(path) < times:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def had_no_connections(self) -> None:
+        """Wait until every connection is closed."""
+        while self._writers:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def break_connections(self) -> None:
+        """Close every connection, as a killed process does; new ones are still taken."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        """Listen no more and break what is open: connections are refused from now on."""
+        if self._server is not None:
+            self._server.close()
+            self.break_connections()
+            await self.had_no_connections()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        self.connections += 1
+        answered = 0
+        try:
+            while self.closes_after is None or answered < self.closes_after:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                asked = _parse(head)
+                self.asked.append(asked)
+                self._changed.set()
+                reply = self._reply_to(asked)
+                if reply.gate is not None and not await _opened(reply.gate, reader):
+                    return
+                writer.write(reply.encode()[: reply.cut_after])
+                await writer.drain()
+                if reply.cut_after is not None:
+                    return
+                answered += 1
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            self._writers.discard(writer)
+            self._changed.set()
+
+    def _reply_to(self, asked: Asked) -> Reply:
+        scripted = self.replies.get(asked.path)
+        if scripted is not None:
+            return scripted
+        if self.is_loading:
+            return Reply.of(LOADING, 503)
+        is_open = self.api_key is None or asked.path == "/health"
+        if not is_open and asked.headers.get("authorization") != f"Bearer {self.api_key}":
+            return Reply.of(UNAUTHORIZED, 401)
+        match asked.path:
+            case "/health":
+                return Reply.of({"status": "ok"})
+            case "/props":
+                return Reply.of(self._props())
+            case "/v1/models":
+                return Reply.of({"object": "list", "data": self._models()})
+            case "/slots":
+                return self._slots(asked)
+            case _:
+                return Reply.of({"error": {"code": 404}}, 404)
+
+    def _props(self) -> dict[str, object]:
+        if self.router_models is not None:
+            return {"role": "router", "models_autoload": True, "build_info": "b1"}
+        props: dict[str, object] = {
+            "total_slots": len(self.busy),
+            "model_alias": "fake",
+            "model_path": "fake.gguf",
+            "build_info": "b1",
+            "endpoint_slots": self.shows_slots,
+        }
+        if self.marker is not None:
+            props["media_marker"] = self.marker
+        if self.is_sleeping is not None:
+            props["is_sleeping"] = self.is_sleeping
+        return props
+
+    def _models(self) -> list[dict[str, object]]:
+        if self.router_models is None:
+            return [{"id": "fake", "aliases": ["fake", "pretend"]}]
+        return [
+            {"id": name, "aliases": [], "status": {"value": status, "args": ["llama-server"]}}
+            for name, status in self.router_models.items()
+        ]
+
+    def _slots(self, asked: Asked) -> Reply:
+        if not self.shows_slots:
+            return Reply.of({"error": {"code": 501}}, 501)
+        if self.router_models is not None:
+            (model,) = asked.query.get("model", [""])
+            if self.router_models.get(model) != "loaded":
+                return Reply.of({"error": {"code": 400}}, 400)
+        self.is_sleeping = None if self.is_sleeping is None else False
+        return Reply.of(
+            [
+                {"id": i, "n_ctx": 4096, "is_processing": busy, "id_task": self.task}
+                for i, busy in enumerate(self.busy)
+            ]
+        )
+
+
+async def _opened(gate: asyncio.Event, reader: asyncio.StreamReader) -> bool:
+    """Wait for the gate; False when the connection ended first (nobody pipelines here)."""
+    waits = {asyncio.ensure_future(gate.wait()), asyncio.ensure_future(reader.read(1))}
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    return gate.is_set()
+
+
+def _parse(head: str) -> Asked:
+    request, *lines = head.split("\r\n")
+    target = urlsplit(request.split(" ")[1])
+    headers = dict(line.split(": ", 1) for line in lines if line)
+    return Asked(
+        path=target.path,
+        query=parse_qs(target.query),
+        headers={name.lower(): value for name, value in headers.items()},
+    )

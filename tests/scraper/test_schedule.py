@@ -1,0 +1,87 @@
+"""When an endpoint is looked at again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation, Sight
+from scraper import issues
+from scraper.schedule import Attention, Cadence, Schedule
+
+CADENCE = Cadence(fast_s=0.2, slow_s=2.0, eager_s=5.0, jitter=0.1)
+
+
+def schedule() -> Schedule:
+    return Schedule(CADENCE, lambda: 0.5)  # the middle: no jitter
+
+
+def saw(sight: Sight, busy: int | None = 0, is_slow: bool = False) -> Observation:
+    return Observation(
+        address=Address("127.0.0.1", 1),
+        began_at=0.0,
+        answered_at=0.0,
+        sight=sight,
+        busy_slots=busy,
+        issues=(issues.slow_slots(3.0),) if is_slow else (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("observation", "attention", "expected"),
+    [
+        (saw(Sight.READY), Attention.IDLE, 2.0),
+        (saw(Sight.READY, busy=2), Attention.STEADY, 2.0),
+        (saw(Sight.READY, busy=2), Attention.RESTLESS, 0.2),
+        (saw(Sight.READY, busy=None), Attention.RESTLESS, 2.0),
+        (saw(Sight.READY, busy=None, is_slow=True), Attention.IDLE, 0.2),
+        (saw(Sight.LOADING, busy=None), Attention.IDLE, 0.2),
+        (saw(Sight.ASLEEP), Attention.IDLE, 2.0),
+        (saw(Sight.ASLEEP), Attention.STEADY, 0.2),
+        (saw(Sight.UNREACHABLE, busy=None), Attention.IDLE, 0.2),
+        (saw(Sight.FAILED, busy=None), Attention.IDLE, 0.2),
+    ],
+)
+def test_the_interval_follows_the_table(
+    observation: Observation, attention: Attention, expected: float
+) -> None:
+    assert schedule().next_delay_s(10.0, observation, attention) == pytest.approx(expected)
+
+
+def test_a_dead_server_is_looked_at_eagerly_then_less_and_less_but_for_ever() -> None:
+    cadence = schedule()
+    now, delays = 0.0, []
+    for _ in range(40):
+        delays.append(cadence.next_delay_s(now, saw(Sight.UNREACHABLE), Attention.IDLE))
+        now += delays[-1]
+    assert delays[:24] == pytest.approx([0.2] * 24)
+    assert sorted(set(delays)) == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0])
+    assert delays == sorted(delays)
+    assert set(delays[30:]) == {2.0}
+
+
+def test_a_server_that_came_back_is_eagerly_awaited_when_it_fails_again() -> None:
+    cadence = schedule()
+    for now in (0.0, 6.0, 8.0, 10.0, 12.0):
+        cadence.next_delay_s(now, saw(Sight.FAILED), Attention.IDLE)
+    cadence.next_delay_s(13.0, saw(Sight.READY), Attention.IDLE)
+    assert cadence.next_delay_s(14.0, saw(Sight.FAILED), Attention.IDLE) == pytest.approx(0.2)
+
+
+@given(st.integers(), st.sampled_from(Sight), st.sampled_from(Attention))
+def test_jitter_stays_within_its_part(seed: int, sight: Sight, attention: Attention) -> None:
+    delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(sight), attention)
+    plain = schedule().next_delay_s(0.0, saw(sight), attention)
+    assert 0.9 * plain <= delay <= 1.1 * plain
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"fast_s": 0.0}, {"fast_s": 3.0}, {"jitter": 1.0}, {"jitter": -0.1}, {"eager_s": -1}]
+)
+def test_an_impossible_cadence_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
+        Cadence(**wrong)

@@ -87,6 +87,8 @@ class Account:
         if not self.is_news(observation):
             return []
         self._known_at = observation.began_at
+        while self._closed and self._closed[0].at < observation.began_at:
+            self._closed.popleft()
         if observation.slots is not None:
             self.slots = observation.slots
         freed: list[Lease] = []
@@ -113,8 +115,6 @@ class Account:
     ) -> list[Lease]:
         """Set `foreign_slots`; returns `freed` and the draining leases now shown free too."""
         began_at, answered_at = observation.began_at, observation.answered_at
-        while self._closed and self._closed[0].at < began_at:
-            self._closed.popleft()
         ours = certain = 0
         left: list[Lease] = []
         for lease in self.leases.values():

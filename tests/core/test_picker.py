@@ -1,0 +1,150 @@
+"""Claims about extproc/core/picker.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.account import Account, fits
+from extproc.core.address import Address
+from extproc.core.endpoint import Endpoint, EndpointSpec, Health, Intent
+from extproc.core.picker import Picker
+
+
+def address(number: int) -> Address:
+    return Address("10.0.0.1", 8000 + number)
+
+
+def place(
+    picker: Picker,
+    number: int,
+    free: int,
+    slots: int,
+    *,
+    is_fresh: bool = True,
+    health: Health = Health.READY,
+    intent: Intent = Intent.ACTIVE,
+) -> Address:
+    endpoint = Endpoint(EndpointSpec(address=address(number)))
+    endpoint.health, endpoint.is_fresh, endpoint.intent = health, is_fresh, intent
+    account = Account(0.0)
+    account.slots, account.foreign_slots = slots, slots - free
+    picker.place(endpoint, account)
+    return endpoint.address
+
+
+@pytest.fixture
+def picker() -> Picker:
+    return Picker(Random(1))
+
+
+def test_the_largest_share_wins(picker: Picker) -> None:
+    """1 of 2 goes before 3 of 8, which goes before 1 of 4."""
+    third, second, first = place(picker, 1, 1, 4), place(picker, 2, 3, 8), place(picker, 3, 1, 2)
+    assert picker.best(3) == [first, second, third]
+    assert picker.best(2) == [first, second]
+    assert picker.best_for(1) == first
+
+
+def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Picker) -> None:
+    """However free the backup is; but a backup with a slot goes before a full first choice."""
+    asleep = place(picker, 1, 4, 4, health=Health.ASLEEP)
+    stale = place(picker, 2, 3, 4, is_fresh=False)
+    full = place(picker, 3, 0, 4)
+    fresh = place(picker, 4, 1, 8)
+    assert picker.best(9) == [fresh, asleep, stale, full]
+
+
+@pytest.mark.parametrize(
+    ("health", "intent", "slots"),
+    [
+        (Health.DOWN, Intent.ACTIVE, 4),
+        (Health.LOADING, Intent.ACTIVE, 4),
+        (Health.READY, Intent.DRAINING, 4),
+        (Health.READY, Intent.DISABLED, 4),
+        (Health.READY, Intent.ACTIVE, 0),
+    ],
+)
+def test_what_may_not_be_picked_is_taken_out(
+    picker: Picker, health: Health, intent: Intent, slots: int
+) -> None:
+    """Placing anew removes what was ranked before."""
+    place(picker, 1, 4, 4)
+    place(picker, 1, slots, slots, health=health, intent=intent)
+    assert len(picker) == 0
+    assert (picker.best(1), picker.best_for(1)) == ([], None)
+
+
+def test_nobody_to_pick(picker: Picker) -> None:
+    """An empty picker answers with nobody; removing a stranger is no error."""
+    picker.remove(address(1))
+    assert (picker.best(3), picker.best_for(1), len(picker)) == ([], None, 0)
+
+
+def test_the_full_are_only_for_those_who_need_no_slot(picker: Picker) -> None:
+    """`best` names them last, `best_for` never."""
+    full = place(picker, 1, 0, 4)
+    assert picker.best(1) == [full]
+    assert picker.best_for(1) is None
+
+
+def test_a_heavy_request_needs_room(picker: Picker) -> None:
+    """The best endpoint that has it, not the best one; a small server gives all it has."""
+    place(picker, 1, 1, 2)
+    roomy = place(picker, 2, 3, 8)
+    assert picker.best_for(2) == roomy
+    assert picker.best_for(4) is None
+    small = place(picker, 3, 2, 2)
+    assert picker.best_for(4) == small
+
+
+@pytest.mark.parametrize("weight_slots", [1, 2])
+def test_ties_fall_at_random(picker: Picker, weight_slots: int) -> None:
+    """Each of the equals gets its share, whatever their sizes are."""
+    equals = [place(picker, number, slots // 2, slots) for number, slots in enumerate([4, 4, 8])]
+    heavy = Counter(picker.best_for(weight_slots) for _ in range(3000))
+    light = Counter(picker.best(1)[0] for _ in range(3000))
+    for chosen in (heavy, light):
+        assert set(chosen) == set(equals)
+        assert all(800 < often < 1200 for often in chosen.values())
+
+
+def test_none_is_named_twice(picker: Picker) -> None:
+    """Fallbacks are others, also where the random start is the last of its bucket."""
+    for number in range(4):
+        place(picker, number, 2, 4)
+    for _ in range(100):
+        assert len(set(picker.best(4))) == 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 4), st.booleans())),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
+def test_against_a_plain_sort(
+    placements: list[tuple[int, int, int, bool]], many: int, weight_slots: int
+) -> None:
+    """After any placements the ranking is what sorting all endpoints would give."""
+    picker = Picker(Random(2))
+    plain: dict[Address, tuple[bool, bool, float, int, int]] = {}
+    for number, free, more, is_fresh in placements:
+        slots = free + more
+        where = place(picker, number, free, slots, is_fresh=is_fresh)
+        plain.pop(where, None)
+        if slots:
+            plain[where] = (free > 0, is_fresh, free / slots, free, slots)
+    ranks = sorted((numbers[:3] for numbers in plain.values()), reverse=True)
+    best = picker.best(many)
+    assert [plain[where][:3] for where in best] == ranks[:many]
+    assert len(set(best)) == len(best)
+    fitting = [n[:3] for n in plain.values() if n[0] and fits(weight_slots, n[3], n[4])]
+    heavy = picker.best_for(weight_slots)
+    assert (plain[heavy][:3] if heavy else None) == max(fitting, default=None)
+    for where in list(plain):
+        picker.remove(where)
+    assert (picker._ranks, picker._buckets, len(picker)) == ([], {}, 0)

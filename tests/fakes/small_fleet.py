@@ -1,0 +1,159 @@
+"""A dispatcher with a clock in hand and a listener that remembers, for tests of single claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from extproc.core.account import Account
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.endpoint import Endpoint, EndpointSpec
+from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.ledger import DrainingCaps
+from extproc.core.observation import Observation, Sight
+from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+
+CAPS = DrainingCaps(sighted_s=10.0, blind_s=1.0)
+
+
+class RecordingListener:
+    """Remembers what the core told. `on_settled` may be set to what a waiting room does."""
+
+    def __init__(self) -> None:
+        self.settlements: dict[int, Settlement] = {}
+        self.alarm: float | None = None
+        self.membership_changes = 0
+        self.unsure: list[Address] = []
+        self.on_settled: Callable[[Ticket, Settlement], None] | None = None
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        assert ticket.id not in self.settlements, "a ticket is settled once"
+        self.settlements[ticket.id] = settlement
+        if self.on_settled is not None:
+            self.on_settled(ticket, settlement)
+
+    def wake_at(self, when: float) -> None:
+        self.alarm = when if self.alarm is None else min(self.alarm, when)
+
+    def membership_changed(self) -> None:
+        self.membership_changes += 1
+
+    def unsure_of(self, address: Address) -> None:
+        self.unsure.append(address)
+
+
+class SmallFleet:
+    """Endpoints at 10.0.0.1, 10.0.0.2 and so on; `now` moves only when a test moves it."""
+
+    def __init__(
+        self,
+        *slots: int,
+        max_queued: int = 100,
+        fallbacks: int = 2,
+        stale_after_s: float = 1000.0,
+        seed: int = 1,
+    ) -> None:
+        self.now = 100.0
+        self.listener = RecordingListener()
+        self.dispatcher = Dispatcher(
+            self.listener,
+            Random(seed),
+            DispatcherOptions(
+                max_queued=max_queued,
+                fallbacks=fallbacks,
+                stale_after_s=stale_after_s,
+                draining_caps=CAPS,
+            ),
+        )
+        self.addresses: list[Address] = []
+        for count in slots:
+            self.add(count)
+
+    def add(self, slots: int | None, busy: int | None = 0) -> Address:
+        """One more endpoint; `slots` None stays unseen, `busy` None does not show its slots."""
+        address = Address("10.0.0.1", 8000 + len(self.addresses))
+        self.addresses.append(address)
+        self.name(*self.addresses)
+        if slots is not None:
+            self.look(address, busy=busy, slots=slots)
+        return address
+
+    def name(self, *addresses: Address) -> None:
+        """Make these the members."""
+        self.dispatcher.set_members("test", [EndpointSpec(address=a) for a in addresses], self.now)
+
+    def look(
+        self,
+        address: Address,
+        *,
+        busy: int | None = 0,
+        slots: int | None = None,
+        sight: Sight = Sight.READY,
+        began_at: float | None = None,
+        instance: str | None = None,
+    ) -> None:
+        """A look is answered now; it began now too, unless told."""
+        observation = Observation(
+            address=address,
+            began_at=self.now if began_at is None else began_at,
+            answered_at=self.now,
+            sight=sight,
+            slots=slots,
+            busy_slots=busy,
+            instance=instance,
+        )
+        self.dispatcher.observe(observation, self.now)
+
+    def submit(self, *, timeout_s: float = 60.0, weight_slots: int = 1) -> Outcome:
+        request = Request(id="r", timeout_s=timeout_s, weight_slots=weight_slots)
+        return self.dispatcher.submit(request, self.now)
+
+    def pick(self, *, weight_slots: int = 1) -> Lease:
+        """A request that must be picked at once."""
+        outcome = self.submit(weight_slots=weight_slots)
+        assert isinstance(outcome, Picked)
+        return outcome.lease
+
+    def queue(self, *, timeout_s: float = 60.0, weight_slots: int = 1) -> Ticket:
+        """A request that must wait."""
+        outcome = self.submit(timeout_s=timeout_s, weight_slots=weight_slots)
+        assert isinstance(outcome, Queued)
+        return outcome.ticket
+
+    def finish(self, lease: Lease) -> None:
+        self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
+
+    def abandon(self, lease: Lease) -> None:
+        self.dispatcher.release(lease, LeaseEnd.ABANDONED, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, ringing the alarm exactly when it was asked for and no oftener."""
+        end = self.now + seconds
+        while self.listener.alarm is not None and self.listener.alarm <= end:
+            self.now = max(self.now, self.listener.alarm)
+            self.listener.alarm = None
+            self.dispatcher.advance(self.now)
+        self.now = end
+
+    def handed(self, ticket: Ticket) -> Lease:
+        """The lease that a ticket got."""
+        settlement = self.listener.settlements[ticket.id]
+        assert isinstance(settlement, Picked)
+        return settlement.lease
+
+    def refused(self, ticket: Ticket) -> Rejected:
+        """How a ticket was refused."""
+        settlement = self.listener.settlements[ticket.id]
+        assert isinstance(settlement, Rejected)
+        return settlement
+
+    def account(self, address: Address) -> Account:
+        return self.dispatcher.ledger.account(address)
+
+    def endpoint(self, address: Address) -> Endpoint:
+        endpoint = self.dispatcher.fleet.get(address)
+        assert endpoint is not None
+        return endpoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_PORT = 65_535
 
@@ -12,12 +12,12 @@ class AddressError(ValueError):
     """A text that is no `ip:port`; `str(error)` says what would be one."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
+class Address(NamedTuple):
     """Where a server listens. Equal addresses are one endpoint, whoever named them.
 
     `host` is an IP literal in canonical spelling (an IPv4-mapped IPv6 address is
-    its IPv4 address); names are resolved before they get here.
+    its IPv4 address); names are resolved before they get here. A tuple, because every
+    decision hashes some.
     """
 
     host: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Final, cast
 
@@ -205,6 +206,7 @@ def _milliseconds(text: str | None) -> float | None:
     return int(text) / 1000
 
 
+@lru_cache(maxsize=16_384)  # the same few servers, again and again
 def _address(text: str) -> Address | None:
     try:
         return Address.parse(text) if text else None

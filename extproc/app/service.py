@@ -13,10 +13,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from extproc.app import options
 from extproc.app.alarm import Alarm
 from extproc.app.members import SettingsMembers
+from extproc.app.pages import Pages
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.registry import Registry
 from extproc.settings import read_api_keys
+from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import SERVICE, ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
@@ -77,8 +79,10 @@ class Service:
             self._tell,
         )
         self._health = health.aio.HealthServicer()
+        self._pages = Pages(self.dispatcher, self._registry, self._discovery)
         self._server: grpc.aio.Server | None = None
         self.grpc_port = 0
+        self.http_port = 0
 
     async def start(self) -> None:
         """Begin to serve; raises `ListenError` when the port cannot be had."""
@@ -95,14 +99,17 @@ class Service:
             part.add_to(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.grpc_port = _bind(self._server, self._settings.listen.grpc)
+        self.http_port = await _listen(self._pages, self._settings.listen.http)
         await self._server.start()
         self._members.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._pages.is_serving = True
         log.info("serving Envoy on %s", self._settings.listen.grpc)
 
     async def stop(self) -> None:
         """Refuse who waits, let running exchanges end within `drain_timeout_s`, then go."""
+        self._pages.is_serving = False
         await self._health.enter_graceful_shutdown()
         self._processor.close()
         self.dispatcher.close(time.monotonic())
@@ -113,6 +120,7 @@ class Service:
         await self._members.aclose()
         await self._scraper.aclose()
         self._alarm.stop()
+        await self._pages.stop()
 
     # The world's news, brought to the core
 
@@ -147,6 +155,16 @@ class Service:
             round(record.duration_s * 1000),
             f" reason={record.reason.value}" if record.reason else "",
         )
+
+
+async def _listen(pages: Pages, address: str) -> int:
+    host, port = split_host_port(address)
+    try:
+        return await pages.start(host, port)
+    except OSError as error:
+        raise ListenError(
+            f"cannot listen on {address}: {error.strerror}. Set listen.http to another"
+        ) from None
 
 
 def _bind(server: grpc.aio.Server, address: str) -> int:

@@ -1,0 +1,60 @@
+"""The status pages of a running service: which parts they ask, and for what."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from extproc.status import ConnectedEnvoy, StatusServer, StatusSources, picture, why_not_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.registry import Registry
+    from extproc.xds import EndpointDiscovery
+
+
+class Pages:
+    """`is_serving` is told by the service: false before it serves and once it stops."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, registry: Registry, discovery: EndpointDiscovery
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._discovery = discovery
+        self._server = StatusServer(
+            StatusSources(status=self._status, obstacles=self._obstacles, metrics=self._metrics)
+        )
+        self.is_serving = False
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port; raises `OSError`."""
+        return await self._server.start(host, port)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def _status(self) -> dict[str, Any]:
+        return picture(
+            self._dispatcher,
+            known_exchanges=len(self._registry),
+            envoys=self._envoys(),
+            now=time.monotonic(),
+        )
+
+    def _envoys(self) -> Iterator[ConnectedEnvoy]:
+        for envoy in self._discovery.envoys():
+            version = envoy.acknowledged_version
+            yield ConnectedEnvoy(
+                node_id=envoy.node_id, acknowledged_version=version if version >= 0 else None
+            )
+
+    def _obstacles(self) -> tuple[str, ...]:
+        if not self.is_serving:
+            return ("the picker is starting or stopping",)
+        return why_not_ready(self._dispatcher)
+
+    async def _metrics(self) -> bytes:
+        return b""

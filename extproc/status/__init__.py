@@ -1,0 +1,10 @@
+"""HTTP for people and machines that watch: health, readiness, the state of things, metrics."""
+
+from __future__ import annotations
+
+from extproc.status.picture import ConnectedEnvoy, picture
+from extproc.status.readiness import why_not_ready
+from extproc.status.server import StatusServer
+from extproc.status.sources import StatusSources
+
+__all__ = ["ConnectedEnvoy", "StatusServer", "StatusSources", "picture", "why_not_ready"]

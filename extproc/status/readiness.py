@@ -1,0 +1,35 @@
+"""Whether the picker can steer a request somewhere, and if not, why, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from extproc.core.dispatcher import Dispatcher
+
+MAX_NAMED: Final = 10
+"""More endpoints than this are counted, not named one by one."""
+
+
+def why_not_ready(dispatcher: Dispatcher) -> tuple[str, ...]:
+    """The obstacles, none when at least one endpoint can take requests. Without side effects."""
+    endpoints = list(dispatcher.fleet)
+    if any(endpoint.is_pickable for endpoint in endpoints):
+        return ()
+    if not endpoints:
+        return ("no endpoint is known",)
+    reasons = ["no endpoint can take requests"]
+    for endpoint in endpoints[:MAX_NAMED]:
+        if endpoint.is_removed:
+            what = "is removed"
+        elif not endpoint.is_serving:
+            what = f"is {endpoint.health.value}"
+        elif not endpoint.is_routable:
+            what = "is not known to Envoy yet"
+        else:
+            what = f"is {endpoint.intent.value}"
+        issues = "".join(f"; {issue.message}" for issue in endpoint.issues)
+        reasons.append(f"{endpoint.address} {what}{issues}")
+    if len(endpoints) > MAX_NAMED:
+        reasons.append(f"and {len(endpoints) - MAX_NAMED} more")
+    return tuple(reasons)

@@ -1,0 +1,20 @@
+"""What the status pages ask their surroundings for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSources:
+    """Where the pages get their contents.
+
+    `status` gives a tree of plain values for JSON; `obstacles` the reasons why the picker is
+    not ready, none when it is; `metrics` the Prometheus text, which may take a while.
+    """
+
+    status: Callable[[], dict[str, Any]]
+    obstacles: Callable[[], tuple[str, ...]]
+    metrics: Callable[[], Awaitable[bytes]]

@@ -1,0 +1,99 @@
+"""Claims about extproc/status/picture.py and readiness.py, on a real core."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher
+from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.request import Request
+from extproc.status import ConnectedEnvoy, picture, why_not_ready
+
+ADDRESS = Address("10.0.0.1", 8080)
+
+
+class NobodyListens:
+    def settled(self, ticket: object, settlement: object) -> None: ...
+
+    def wake_at(self, when: float) -> None: ...
+
+    def membership_changed(self) -> None: ...
+
+    def unsure_of(self, address: Address) -> None: ...
+
+
+def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
+    """One endpoint of two slots, looked at when `busy_slots` are told."""
+    dispatcher = Dispatcher(NobodyListens(), Random(1))
+    dispatcher.set_members("test", [EndpointSpec(address=ADDRESS, name="gpu-1")], 0.0)
+    if busy_slots is not None:
+        dispatcher.observe(
+            Observation(
+                address=ADDRESS,
+                began_at=1.0,
+                answered_at=1.0,
+                sight=Sight.READY,
+                slots=2,
+                busy_slots=busy_slots,
+                models=(ModelReading(name="tiny"),),
+                issues=(Issue(code="slow", message="it is slow", remedy="wait"),),
+            ),
+            1.0,
+        )
+    return dispatcher
+
+
+def test_picture_of_one_endpoint() -> None:
+    """Slots, health, models, age and issues of an endpoint stand under its address."""
+    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher.submit(Request(id="a", timeout_s=9), 1.5)
+    dispatcher.submit(Request(id="b", timeout_s=9), 1.5)
+    envoys = [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1)]
+    tree = picture(dispatcher, known_exchanges=2, envoys=envoys, now=3.0)
+    endpoint = tree["endpoints"]["10.0.0.1:8080"]
+    assert endpoint["slots"] == {"total": 2, "leased": 1, "foreign": 1, "idle": 0}
+    assert (endpoint["name"], endpoint["health"], endpoint["intent"]) == (
+        "gpu-1",
+        "degraded",
+        "active",
+    )
+    assert endpoint["models"] == ["tiny"] and endpoint["observed_age_s"] == 2.0
+    assert endpoint["issues"] == [{"code": "slow", "message": "it is slow", "remedy": "wait"}]
+    assert tree["queue"] == {"waiting": 1, "max": 1024} and tree["running"] == 1
+    assert tree["envoys"] == [{"node_id": "envoy-1", "acknowledged_version": 1}]
+    json.dumps(tree)
+
+
+def test_unseen_endpoint_has_no_age() -> None:
+    """An endpoint that was never looked at has no observation age."""
+    tree = picture(dispatcher_with(), known_exchanges=0, envoys=(), now=3.0)
+    assert tree["endpoints"]["10.0.0.1:8080"]["observed_age_s"] is None
+
+
+def test_ready_with_one_endpoint_that_takes_requests() -> None:
+    """One endpoint that may be picked is enough, also when all its slots are busy."""
+    assert why_not_ready(dispatcher_with(busy_slots=2)) == ()
+
+
+def test_reasons_name_the_endpoint_and_its_state() -> None:
+    """Without one, each endpoint is named with what keeps requests from it."""
+    assert why_not_ready(Dispatcher(NobodyListens(), Random(1))) == ("no endpoint is known",)
+    assert why_not_ready(dispatcher_with())[1] == "10.0.0.1:8080 is loading"
+    dispatcher = dispatcher_with(busy_slots=0)
+    dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
+    assert why_not_ready(dispatcher)[1] == "10.0.0.1:8080 is disabled; it is slow"
+    dispatcher.set_intent(ADDRESS, Intent.ACTIVE, 2.0)
+    dispatcher.set_routable(ADDRESS, False, 2.0)
+    assert "not known to Envoy yet" in why_not_ready(dispatcher)[1]
+
+
+def test_many_endpoints_are_counted_not_named() -> None:
+    """The page stays short, however large the fleet."""
+    dispatcher = Dispatcher(NobodyListens(), Random(1))
+    specs = [EndpointSpec(address=Address("10.0.0.2", port)) for port in range(1, 101)]
+    dispatcher.set_members("test", specs, 0.0)
+    reasons = why_not_ready(dispatcher)
+    assert len(reasons) == 12 and reasons[-1] == "and 90 more"

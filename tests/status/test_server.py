@@ -1,0 +1,93 @@
+"""Claims about extproc/status/server.py, over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from extproc.status import StatusServer, StatusSources
+
+
+@dataclass
+class Told:
+    """What the pages are told."""
+
+    obstacles: tuple[str, ...] = ()
+    status: dict[str, Any] = field(default_factory=dict)
+
+    def sources(self) -> StatusSources:
+        async def metrics() -> bytes:
+            return b"coxswain_slots 2\n"
+
+        return StatusSources(
+            status=lambda: self.status, obstacles=lambda: self.obstacles, metrics=metrics
+        )
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def client(told: Told) -> AsyncIterator[httpx.AsyncClient]:
+    async def extra(_: web.Request) -> web.Response:
+        return web.Response(text="more")
+
+    server = StatusServer(told.sources(), [web.get("/more", extra)])
+    port = await server.start("127.0.0.1", 0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        yield client
+    await server.stop()
+
+
+async def test_alive_whatever_happens(told: Told, client: httpx.AsyncClient) -> None:
+    """`/healthz` is 200 also when the picker is not ready."""
+    told.obstacles = ("no endpoint is known",)
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_readiness_in_words(told: Told, client: httpx.AsyncClient) -> None:
+    """`/readyz` is 200 without obstacles and 503 with them, one a line."""
+    assert (await client.get("/readyz")).status_code == 200
+    told.obstacles = ("no endpoint is ready", "10.0.0.1:8080 is down")
+    answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.text.splitlines() == ["no endpoint is ready", "10.0.0.1:8080 is down"]
+
+
+async def test_status_is_json_and_never_cached(told: Told, client: httpx.AsyncClient) -> None:
+    """`/status` is what the source tells, as JSON that nobody keeps."""
+    told.status = {"queue": {"waiting": 3}}
+    answer = await client.get("/status")
+    assert answer.json() == {"queue": {"waiting": 3}}
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_metrics_say_their_format(client: httpx.AsyncClient) -> None:
+    """`/metrics` is Prometheus text and says so."""
+    answer = await client.get("/metrics")
+    assert answer.text == "coxswain_slots 2\n"
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_further_routes(client: httpx.AsyncClient) -> None:
+    """Routes that others bring are served beside the built-in ones; unknown ones are 404."""
+    assert (await client.get("/more")).text == "more"
+    assert (await client.get("/nothing")).status_code == 404
+    assert (await client.post("/status")).status_code == 405
+
+
+async def test_a_taken_port_is_an_error(told: Told) -> None:
+    """A port in use raises `OSError`, and the server that met it can still be stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = StatusServer(told.sources())
+        with pytest.raises(OSError):
+            await server.start("127.0.0.1", taken.getsockname()[1])
+        await server.stop()

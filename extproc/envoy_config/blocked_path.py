@@ -1,20 +1,24 @@
 """A rule such as `POST /props` or `/slots*`, and the paths it stands for.
 
-llama-server decodes `%XX` and `%uXXXX` in a path before it looks for the route. Envoy undoes
-the first kind while it normalises the path, and the second kind has a rule of its own here.
+llama-server decodes `%XX` and even `%uXXXX` in a path before it looks for the route. Envoy
+undoes the first kind while it makes the path plain; `HIDDEN_CHARACTER` finds what remains.
 A rule also holds below any prefix, since servers may run with `--api-prefix`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-ESCAPED_TWICE_OVER = r".*%[uU].*"
-"""`%u0073` is an `s` for llama-server and nothing at all for everybody else."""
+HIDDEN_CHARACTER = r".*%(?:[uU]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|2[dDeEfF]|5[fF]|7[eE]).*"
+"""An escape for a character that needs none (letters, digits, `-` `.` `/` `_` `~`), or `%u`.
+
+After Envoy has made the path plain, none is left in an honest one; what still has one could
+be another path for llama-server than for our routes and for the picker.
+"""
 
 
 class BlockedPathError(ValueError):
@@ -46,9 +50,9 @@ class BlockedPath:
         return f"{self.method + ' ' if self.method else ''}{self.path}{'*' * self.and_below}"
 
 
-def path_pattern(rules: Iterable[BlockedPath]) -> str:
+def path_pattern(rules: Collection[BlockedPath]) -> str:
     """One RE2 pattern for the whole path (no query), whatever the case of its letters."""
     below = "|".join(re.escape(rule.path) for rule in rules if rule.and_below)
     exact = "|".join(re.escape(rule.path) for rule in rules if not rule.and_below)
     choices = [f"(?:{below})(?:/.*)?"] * bool(below) + [f"(?:{exact})/?"] * bool(exact)
-    return f"(?i)(?:/.*)?(?:{'|'.join(choices)})"
+    return f"(?is)(?:/.*)?(?:{'|'.join(choices)})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 from extproc.envoy_config.bootstrap import bootstrap_message
@@ -37,6 +38,7 @@ def bootstrap(options: EnvoyOptions) -> str:
     return comment(opening) + render(tree(bootstrap_message(options)))
 
 
+@cache
 def default_files() -> Mapping[str, str]:
     """The text of each file in `envoy/`, by its name."""
     return MappingProxyType(

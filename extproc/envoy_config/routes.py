@@ -29,7 +29,7 @@ from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import Previ
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
 from extproc.envoy_config import names
-from extproc.envoy_config.blocked_path import ESCAPED_TWICE_OVER, BlockedPath, path_pattern
+from extproc.envoy_config.blocked_path import HIDDEN_CHARACTER, BlockedPath, path_pattern
 from extproc.envoy_config.messages import NEVER, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
 
@@ -56,7 +56,7 @@ def _blocked_routes(rules: tuple[BlockedPath, ...]) -> Iterator[Route]:
     for rule in rules:
         by_method[rule.method].append(rule)
     if rules:
-        yield _refusal("blocked-escape", ESCAPED_TWICE_OVER, None)
+        yield _refusal("blocked-escape", HIDDEN_CHARACTER, None)
     for method, group in by_method.items():
         name = f"blocked-{method.lower()}" if method else "blocked"
         yield _refusal(name, path_pattern(group), method)

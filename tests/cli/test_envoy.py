@@ -1,0 +1,51 @@
+"""Claims about `coxswain config envoy`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILES = Path(__file__).resolve().parents[2] / "envoy"
+
+
+def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "extproc.cli", "config", "envoy", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=FILES.parent,
+        env={"PATH": "", "HOME": str(folder)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ([], "envoy.yaml"),
+        (["--snippet"], "ext_proc_filter.yaml"),
+        (["--mode", "original-dst"], "original_dst.yaml"),
+    ],
+)
+def test_the_command_prints_the_files(arguments: list[str], name: str, tmp_path: Path) -> None:
+    ended = _run(*arguments, folder=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == (FILES / name).read_text(encoding="utf-8")
+
+
+def test_the_settings_file_decides_what_is_printed(tmp_path: Path) -> None:
+    settings = tmp_path / "coxswain.yaml"
+    settings.write_text("envoy: {listen: '127.0.0.1:8888', blocked_paths: [/private*]}\n")
+    ended = _run("--config", str(settings), folder=tmp_path)
+    assert "port_value: 8888" in ended.stdout
+    assert "/private" in ended.stdout and "/slots" not in ended.stdout
+
+
+def test_choices_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:
+    ended = _run("--mode", "original-dst", "--set", "envoy.host_rewrite=true", folder=tmp_path)
+    assert ended.returncode == 2
+    assert "host_rewrite needs discovery" in ended.stderr
+    assert "Traceback" not in ended.stderr

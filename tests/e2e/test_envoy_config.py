@@ -1,0 +1,356 @@
+"""Claims about the generated configuration, proven by a real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from extproc.demo.port import LOOPBACK, free_port
+from extproc.envoy_config import names
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from tests.fakes.echo_server import EchoServer, echo_server
+from tests.fakes.envoy import RunningEnvoy, running_envoy
+from tests.fakes.fixed_picker import FixedPicker, fixed_picker
+from tests.fakes.raw_http import ask
+
+pytestmark = pytest.mark.e2e
+
+COMPLETION = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """Envoy before two servers and a picker that names the first of them."""
+
+    envoy: RunningEnvoy
+    picker: FixedPicker
+    first: EchoServer
+    second: EchoServer
+    dead: str
+    client: httpx.AsyncClient
+
+    @property
+    def servers(self) -> tuple[EchoServer, EchoServer]:
+        return self.first, self.second
+
+    def forget(self) -> None:
+        for server in self.servers:
+            server.reached.clear()
+
+
+@asynccontextmanager
+async def rig(folder: Path, options: EnvoyOptions | None = None) -> AsyncIterator[Rig]:
+    async with echo_server() as first, echo_server() as second:
+        dead = f"{LOOPBACK}:{free_port()}"
+        fixed = FixedPicker(
+            fleet=[first.address, second.address, dead],
+            destinations=first.address,
+            host_names={first.address: "first.internal", second.address: "second.internal"},
+        )
+        async with fixed_picker(fixed) as picker:
+            chosen = replace(options or EnvoyOptions(), picker=HostPort(LOOPBACK, picker.port))
+            async with (
+                running_envoy(chosen, folder) as envoy,
+                httpx.AsyncClient(base_url=envoy.url) as client,
+            ):
+                yield Rig(
+                    envoy=envoy,
+                    picker=picker,
+                    first=first,
+                    second=second,
+                    dead=dead,
+                    client=client,
+                )
+
+
+TRICKS = [
+    "/slots",
+    "/slots/",
+    "/slots?model=tiny",
+    "/slots/0?action=erase",
+    "//slots",
+    "///slots//0",
+    "/./slots",
+    "/v1/../slots",
+    "/v1/slots/../../slots",
+    "/a/%2e%2e/slots",
+    "/%73lots",
+    "/%73%6c%6F%74%73",
+    "/%2fslots",
+    "/slots%2f0",
+    "/a%2f..%2fslots",
+    "/%5cslots",
+    "/\\slots",
+    "/a\\..\\slots",
+    "/SLOTS",
+    "/%u0073lots",
+    "/%U0073lots",
+    "/%%75073lots",
+    "/prefix/slots",
+    "http://elsewhere/slots",
+    "http://elsewhere//slots",
+    "/metrics",
+    "/models/load",
+    "/models/unload",
+    "/models/sse",
+    "/tools",
+    "/cors-proxy?url=http://127.0.0.1/",
+    "/predict",
+    "/v1/stream?conv_id=1",
+    "/v1/streams/lookup",
+]
+
+ONE_METHOD = [("POST", "/props"), ("POST", "/lora-adapters"), ("POST", "/models")]
+ONE_METHOD += [("DELETE", "/models"), ("POST", "/lora%2Dadapters"), ("POST", "/x/../props/")]
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_blocked_paths_are_refused_by_the_routes_in_every_disguise(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """With the picker dead, so nobody else can have refused them; no server sees any."""
+    async with rig(tmp_path, EnvoyOptions(mode=mode)) as it:
+        await it.picker.kill()
+        tries = [(method, path) for path in TRICKS for method in ("GET", "POST", "OPTIONS", "HEAD")]
+        for method, path in tries + ONE_METHOD:
+            answer = await ask(it.envoy.port, method, path)
+            assert answer.status == 403, (method, path)
+            assert answer.headers[names.REASON] == "blocked-path"
+            assert answer.headers["content-type"] == "application/json"
+            if method != "HEAD":
+                error = httpx.Response(403, content=answer.body).json()["error"]
+                assert set(error) == {"message", "type", "code"}
+        assert it.first.reached == it.second.reached == []
+
+
+BROKEN_PATHS = ["/slots#a", "/slots%00", "slots", "\\slots"]
+
+
+async def test_paths_that_are_none_are_refused_and_reach_nobody(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        for path in BROKEN_PATHS:
+            assert (await ask(it.envoy.port, "GET", path)).status in {0, 400}, path
+        assert it.first.reached == it.second.reached == []
+
+
+OPEN_PATHS = [
+    ("GET", "/props"),
+    ("GET", "/lora-adapters"),
+    ("GET", "/models"),
+    ("GET", "/slotsful"),
+]
+OPEN_PATHS += [("GET", "/v1/models"), ("POST", COMPLETION), ("GET", "/"), ("GET", "/a%20b")]
+
+
+async def test_with_the_picker_dead_other_paths_are_served_by_all_live_servers(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as it:
+        await it.picker.kill()
+        for method, path in OPEN_PATHS:
+            assert (await ask(it.envoy.port, method, path)).status == 200, (method, path)
+        while not all(server.reached for server in it.servers):
+            assert (await it.client.post(COMPLETION, json={})).status_code == 200
+
+
+async def test_a_client_cannot_steer(tmp_path: Path) -> None:
+    """Neither past a living picker, nor with none to ask; no control header reaches a server."""
+    async with rig(tmp_path) as it:
+        forged = dict.fromkeys((names.DESTINATION, names.SUBSET), it.second.address)
+        forged |= {names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
+        for _ in range(5):
+            await it.client.post(COMPLETION, json={}, headers=forged)
+        assert len(it.first.reached) == 5 and not it.second.reached
+
+        it.forget()
+        await it.picker.kill()
+        forged[names.DESTINATION] = it.dead
+        for _ in range(20):
+            assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
+        seen = [request.headers for server in it.servers for request in server.reached]
+        assert not [
+            name
+            for headers in seen
+            for name in headers
+            if name.startswith(("x-gateway-", "x-envoy-max"))
+        ]
+
+
+async def test_original_dst_goes_only_where_the_picker_says(tmp_path: Path) -> None:
+    """A forged header moves nothing; no answer, or more than one address, is a 503."""
+    async with rig(tmp_path, EnvoyOptions(mode=Mode.ORIGINAL_DST)) as it:
+        it.picker.sends_header = False
+        forged = {names.DESTINATION: it.second.address}
+        assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
+        assert it.first.reached and not it.second.reached
+
+        for destinations in (f"{it.first.address},{it.second.address}", "nowhere", ""):
+            it.picker.destinations = destinations
+            assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 503
+        await it.picker.kill()
+        assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 503
+        assert not it.second.reached
+
+
+async def test_the_list_is_walked_past_the_dead_and_the_loading(tmp_path: Path) -> None:
+    """Also for a body of 3 MB; the server that answered is told, and the try it was."""
+    async with rig(tmp_path) as it:
+        it.first.status = 503
+        it.picker.destinations = f"{it.dead},{it.first.address},{it.second.address}"
+        answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
+        assert answer.status_code == 200
+        assert [request.body_bytes for request in it.second.reached] == [3_000_000]
+        assert names.DESTINATION not in it.second.reached[0].headers
+        facts = await it.picker.wait_for("served")
+        assert facts["upstream.address"] == it.second.address
+        assert facts["upstream.request_attempt_count"] == 3
+        served = facts["metadata"]["filterMetadata"][names.LB_NAMESPACE][names.SERVED]
+        assert served == it.second.address
+
+
+async def test_metadata_alone_is_enough_to_choose(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        it.picker.sends_header = False
+        it.picker.destinations = it.second.address
+        for _ in range(5):
+            await it.client.post(COMPLETION, json={})
+        assert len(it.second.reached) == 5
+
+
+async def test_a_body_longer_than_the_buffer_goes_through_once(tmp_path: Path) -> None:
+    async with rig(tmp_path, EnvoyOptions(body_buffer_bytes=65_536)) as it:
+        answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
+        assert answer.status_code == 200
+        assert it.first.reached[0].body_bytes == 3_000_000
+
+        it.picker.destinations = f"{it.dead},{it.first.address}"
+        answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
+        assert answer.status_code == 503
+        assert set(answer.json()["error"]) == {"message", "type", "code"}
+
+
+async def test_the_fallback_avoids_a_server_whose_health_check_fails(tmp_path: Path) -> None:
+    """Until it is well again; and with all of them unwell there is no panic, but 503."""
+    async with rig(tmp_path, EnvoyOptions(health_interval_s=0.1)) as it:
+        await it.picker.kill()
+        it.first.health_status = 503
+        await _until_healthy(it, {it.second.address})
+        it.forget()
+        for _ in range(10):
+            assert (await it.client.post(COMPLETION, json={})).status_code == 200
+        assert not it.first.reached
+
+        it.second.health_status = 503
+        await _until_healthy(it, set())
+        assert (await it.client.post(COMPLETION, json={})).status_code == 503
+        it.first.health_status = 200
+        await _until_healthy(it, {it.first.address})
+        assert (await it.client.post(COMPLETION, json={})).status_code == 200
+
+
+async def _until_healthy(it: Rig, wanted: set[str]) -> None:
+    """Wait until Envoy counts exactly these servers as healthy."""
+    async with asyncio.timeout(20):
+        while True:
+            page = (await it.client.get(f"{it.envoy.admin_url}/clusters?format=json")).json()
+            llama = next(c for c in page["cluster_statuses"] if c["name"] == "llama")
+            healthy = set()
+            for host in llama["host_statuses"]:
+                place = host["address"]["socket_address"]
+                if "failed_active_health_check" not in host["health_status"]:
+                    healthy.add(f"{place['address']}:{place['port_value']}")
+            if healthy == wanted:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_hosts_are_rewritten_only_where_it_is_wanted(tmp_path: Path) -> None:
+    for wanted, host in ((True, "first.internal"), (False, None)):
+        async with rig(tmp_path, EnvoyOptions(host_rewrite=wanted)) as it:
+            await it.client.post(COMPLETION, json={})
+            expected = host or f"{LOOPBACK}:{it.envoy.port}"
+            assert it.first.reached[0].headers["host"] == expected
+
+
+async def test_a_finished_answer_sends_no_report(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        async with it.client.stream("POST", f"{COMPLETION}/stream") as answer:
+            chunks = answer.aiter_raw()
+            await anext(chunks)
+            assert "end" not in [kind for kind, _ in it.picker.heard]
+            it.first.stop_streaming.set()
+            async for _ in chunks:
+                pass
+        await it.picker.wait_for("end")
+        assert [kind for kind, _ in it.picker.heard] == ["headers", "served", "end"]
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+async def test_an_answer_that_broke_off_is_reported(tmp_path: Path, who: str) -> None:
+    """With what the picker had put into the metadata, so that it knows its exchange again."""
+    async with rig(tmp_path) as it:
+        async with it.client.stream("POST", f"{COMPLETION}/stream") as answer:
+            chunks = answer.aiter_raw()
+            await anext(chunks)
+            if who == "server":
+                it.first.break_off.set()
+                with pytest.raises(httpx.RemoteProtocolError):
+                    async for _ in chunks:
+                        pass
+        report = await it.picker.wait_for("report")
+        assert report[names.DESTINATION] == report[names.SERVED] == it.first.address
+        await it.picker.wait_for("end")
+
+
+async def test_a_client_that_leaves_the_line_ends_its_stream(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        it.picker.holds = True
+        asking = asyncio.create_task(it.client.post(COMPLETION, json={}))
+        await it.picker.wait_for("headers")
+        asking.cancel()
+        assert await it.picker.wait_for("end") == COMPLETION
+        assert not it.first.reached
+
+
+async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
+    """After `per_try_idle_timeout_s`, in the shape of OpenAI's errors, and not tried elsewhere."""
+    async with rig(tmp_path, EnvoyOptions(per_try_idle_timeout_s=0.3)) as it:
+        it.picker.destinations = f"{it.first.address},{it.second.address}"
+        answer = await it.client.post(f"{COMPLETION}/silent", json={})
+        assert answer.status_code == 504
+        assert answer.json()["error"]["type"] == "server_error"
+        assert not it.second.reached
+
+
+async def test_a_client_that_dawdles_over_its_headers_is_sent_away(tmp_path: Path) -> None:
+    async with rig(tmp_path, EnvoyOptions(request_headers_timeout_s=0.3)) as it:
+        reader, writer = await asyncio.open_connection(LOOPBACK, it.envoy.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost:")
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+async def test_upgrades_and_tunnels_are_refused(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        upgrade = {"upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "a"}
+        answer = await ask(it.envoy.port, "GET", "/v1/models", upgrade | {"connection": "upgrade"})
+        assert answer.status in {400, 403}
+        assert (await ask(it.envoy.port, "CONNECT", "127.0.0.1:22")).status in {400, 404}
+        assert it.first.reached == it.second.reached == []
+
+
+async def test_log_lines_hold_no_query_and_no_key(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        secrets = {"authorization": "Bearer sk-hush", "x-request-id": "mine-1"}
+        answer = await it.client.get("/v1/models?api_key=sk-hush", headers=secrets)
+        assert answer.headers["x-request-id"] == "mine-1"
+    lines = it.envoy.child.log_tail(100)
+    assert '"request_id":"mine-1"' in lines and '"path":"/v1/models"' in lines
+    assert "sk-hush" not in lines

@@ -1,0 +1,102 @@
+"""Claims about the printed files, checked by `envoy --mode validate`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extproc.demo.envoy_binary import find_envoy
+from extproc.envoy_config.blocked_path import BlockedPath
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.snippet import snippet
+
+pytestmark = pytest.mark.e2e
+
+FILES = Path(__file__).resolve().parents[2] / "envoy"
+MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+ROUTER = "envoy.extensions.filters.http.router.v3.Router"
+
+
+async def _validate(text: str, folder: Path) -> None:
+    config = folder / "envoy.yaml"
+    config.write_text(text, encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(find_envoy(), "--mode", "validate", "-c", config, "-l", "warning"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    assert b"deprecated" not in output.lower(), output.decode()
+
+
+@pytest.mark.parametrize("name", ["envoy.yaml", "original_dst.yaml"])
+async def test_the_files_are_valid(name: str, tmp_path: Path) -> None:
+    await _validate((FILES / name).read_text(encoding="utf-8"), tmp_path)
+
+
+VARIANTS = {
+    "named picker": EnvoyOptions(picker=HostPort("picker.internal", 9002)),
+    "ipv6": EnvoyOptions(listener=HostPort("::", 10000), picker=HostPort("::1", 9002)),
+    "tracing": EnvoyOptions(tracing=HostPort("127.0.0.1", 4317), trace_percent=1.0),
+    "host rewrite": EnvoyOptions(host_rewrite=True),
+    "no blocked paths": EnvoyOptions(blocked_paths=()),
+    "odd rules": EnvoyOptions(
+        blocked_paths=(BlockedPath.parse("/a.b+c(d)*"), BlockedPath.parse("PUT /x"))
+    ),
+    "bare": EnvoyOptions(
+        access_log=False,
+        end_reports=False,
+        max_heap_bytes=0,
+        retries=0,
+        per_try_idle_timeout_s=0,
+        body_buffer_bytes=0,
+    ),
+    "original-dst, traced": EnvoyOptions(
+        mode=Mode.ORIGINAL_DST, tracing=HostPort("collector", 4317)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+async def test_every_variant_is_valid(name: str, tmp_path: Path) -> None:
+    await _validate(bootstrap(VARIANTS[name]), tmp_path)
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_the_snippet_fits_into_an_envoy_that_was_there_before(
+    mode: Mode, tmp_path: Path
+) -> None:
+    if mode is Mode.DISCOVERY:
+        text = (FILES / "ext_proc_filter.yaml").read_text(encoding="utf-8")
+    else:
+        text = snippet(EnvoyOptions(mode=mode))
+    await _validate(yaml.safe_dump(_dropped_in(yaml.safe_load(text))), tmp_path)
+
+
+def _dropped_in(parts: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that has the parts where their comments say they go."""
+    router = {"name": "router", "typed_config": {"@type": f"type.googleapis.com/{ROUTER}"}}
+    manager = {
+        "@type": f"type.googleapis.com/{MANAGER}",
+        "stat_prefix": "theirs",
+        **parts["http_connection_manager"],
+        "http_filters": [*parts["http_filters"], router],
+        "route_config": {
+            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": parts["routes"]}]
+        },
+    }
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": 10000}}
+    chain = {"filters": [{"name": "manager", "typed_config": manager}]}
+    return {
+        "node": {"id": "theirs", "cluster": "theirs"},
+        "static_resources": {
+            "listeners": [{"name": "theirs", "address": address, "filter_chains": [chain]}],
+            "clusters": parts["clusters"],
+        },
+    }

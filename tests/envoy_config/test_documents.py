@@ -1,0 +1,124 @@
+"""Claims about extproc/envoy_config/documents.py and the files that it prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extproc.envoy_config.documents import bootstrap, default_files
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.snippet import snippet
+
+FILES = Path(__file__).resolve().parents[2] / "envoy"
+
+
+@pytest.mark.parametrize("name", sorted(default_files()))
+def test_the_files_are_what_the_command_prints(name: str) -> None:
+    """`coxswain config envoy` prints them; after a change, print them again."""
+    assert (FILES / name).read_text(encoding="utf-8") == default_files()[name]
+
+
+def test_envoys_folder_is_no_python_package() -> None:
+    """With an `__init__.py` it would hide the package that brings the Envoy binary."""
+    assert {path.name for path in FILES.iterdir()} == set(default_files())
+
+
+def _manager(text: str) -> dict[str, Any]:
+    filters = yaml.safe_load(text)["static_resources"]["listeners"][0]["filter_chains"][0]
+    manager: dict[str, Any] = filters["filters"][0]["typed_config"]
+    return manager
+
+
+def _clusters(text: str) -> dict[str, dict[str, Any]]:
+    clusters = yaml.safe_load(text)["static_resources"]["clusters"]
+    return {cluster["name"]: cluster for cluster in clusters}
+
+
+def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
+    opens = {
+        mode: _manager(bootstrap(EnvoyOptions(mode=mode)))["http_filters"][0]["typed_config"].get(
+            "failure_mode_allow", False
+        )
+        for mode in Mode
+    }
+    assert opens == {Mode.DISCOVERY: True, Mode.ORIGINAL_DST: False}
+
+
+def test_the_streams_life_is_the_leases_life() -> None:
+    """No bodies, and response trailers on, or Envoy would end the stream at the headers."""
+    processor = _manager(bootstrap(EnvoyOptions()))["http_filters"][0]["typed_config"]
+    assert processor["processing_mode"] == {
+        "request_header_mode": "SEND",
+        "response_header_mode": "SEND",
+        "request_trailer_mode": "SKIP",
+        "response_trailer_mode": "SEND",
+    }
+    assert processor["allow_mode_override"] is True
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_no_timeout_ends_a_request_that_waits_or_is_answered(mode: Mode) -> None:
+    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    route = manager["route_config"]["virtual_hosts"][0]["routes"][-1]["route"]
+    assert manager["stream_idle_timeout"] == route["timeout"] == route["idle_timeout"] == "0s"
+    assert (
+        float(manager["request_timeout"].removesuffix("s")) > EnvoyOptions().max_message_timeout_s
+    )
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_no_circuit_breaker_stands_before_the_line(mode: Mode) -> None:
+    for cluster in _clusters(bootstrap(EnvoyOptions(mode=mode))).values():
+        for threshold in cluster["circuit_breakers"]["thresholds"]:
+            limits = {name: limit for name, limit in threshold.items() if name != "priority"}
+            assert set(limits) == {
+                *("max_connections", "max_pending_requests", "max_requests", "max_retries")
+            }
+            assert min(limits.values()) >= 1_000_000
+
+
+def test_the_admin_port_and_the_picker_stay_on_loopback() -> None:
+    document = yaml.safe_load(bootstrap(EnvoyOptions()))
+    assert document["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
+
+
+def test_tracing_is_off_until_a_collector_is_named() -> None:
+    assert "tracing" not in _manager(bootstrap(EnvoyOptions()))
+    traced = bootstrap(EnvoyOptions(tracing=HostPort("collector", 4317)))
+    provider = _manager(traced)["tracing"]["provider"]["typed_config"]["grpc_service"]
+    assert provider["envoy_grpc"]["cluster_name"] in _clusters(traced)
+
+
+def test_a_named_picker_is_looked_up_and_an_ip_is_not() -> None:
+    types = [
+        _clusters(bootstrap(EnvoyOptions(picker=HostPort(host, 9002))))["coxswain"]["type"]
+        for host in ("picker.internal", "10.0.0.1", "::1")
+    ]
+    assert types == ["STRICT_DNS", "STATIC", "STATIC"]
+
+
+def test_without_blocked_paths_there_is_only_the_way_to_the_servers() -> None:
+    manager = _manager(bootstrap(EnvoyOptions(blocked_paths=())))
+    routes = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert [route["name"] for route in routes] == ["llama"]
+
+
+def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> None:
+    options = EnvoyOptions(stat_prefix="mine")
+    parts, whole = yaml.safe_load(snippet(options)), _manager(bootstrap(options))
+    assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
+    assert parts["http_filters"] == whole["http_filters"][:1]
+    assert parts["routes"] == whole["route_config"]["virtual_hosts"][0]["routes"]
+    assert parts["clusters"] == yaml.safe_load(bootstrap(options))["static_resources"]["clusters"]
+    shared = {key: whole[key] for key in parts["http_connection_manager"] if key != "access_log"}
+    assert shared.items() <= parts["http_connection_manager"].items()
+
+
+def test_the_names_of_the_clusters_are_used_throughout() -> None:
+    options = replace(EnvoyOptions(), llama_cluster="servers", picker_cluster="steering")
+    assert set(_clusters(bootstrap(options))) == {"servers", "steering"}
+    assert "cluster_name: coxswain" not in bootstrap(options)

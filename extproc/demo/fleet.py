@@ -1,0 +1,100 @@
+"""The embedded fleet: which command runs each server, real or simulated, and when it is ready."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from extproc.core.address import Address
+from extproc.demo.port import LOOPBACK, free_ports
+from extproc.demo.process import Probe
+
+READY_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 2.0
+SPARE_HTTP_THREADS = 8
+"""llama-server keeps one thread a connection: for probes, idle connections and its hidden line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedServer:
+    """One server to start: its port on loopback and its slots."""
+
+    port: int
+    slots: int
+    context_tokens: int = 4096
+    alias: str = "coxswain"
+
+    @property
+    def address(self) -> Address:
+        return Address(LOOPBACK, self.port)
+
+
+def plan_fleet(slots: Sequence[int]) -> list[EmbeddedServer]:
+    """One server for each number of slots, on free ports."""
+    ports = free_ports(len(slots))
+    return [
+        EmbeddedServer(port=port, slots=count) for port, count in zip(ports, slots, strict=True)
+    ]
+
+
+def llama_server_command(
+    binary: Path, model: Path, server: EmbeddedServer, *, extra: Sequence[str] = ()
+) -> list[str]:
+    """Run a real server on one thread, so that several fit on a small machine.
+
+    Only options that llama-server has had for long, since `binary` may be the user's own.
+    """
+    return [
+        str(binary),
+        *("--model", str(model)),
+        *("--alias", server.alias),
+        *("--host", LOOPBACK),
+        *("--port", str(server.port)),
+        *("--parallel", str(server.slots)),
+        *("--ctx-size", str(server.slots * server.context_tokens)),
+        *("--threads", "1"),
+        *("--threads-batch", "1"),
+        *("--threads-http", str(2 * server.slots + SPARE_HTTP_THREADS)),
+        "--slots",
+        *extra,
+    ]
+
+
+def simulator_command(server: EmbeddedServer, *, service_time_s: float | None) -> list[str]:
+    """Run a simulated server; without a service time its tokens have a pace."""
+    return [
+        *(sys.executable, "-m", "extproc.demo.simulator"),
+        *("--alias", server.alias),
+        *("--host", LOOPBACK),
+        *("--port", str(server.port)),
+        *("--slots", str(server.slots)),
+        *("--context-tokens", str(server.context_tokens)),
+        *(("--service-time", str(service_time_s)) if service_time_s is not None else ()),
+    ]
+
+
+def server_environment() -> dict[str, str]:
+    """Our environment without the variables by which llama-server would be set differently."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LLAMA_ARG_", "LLAMA_API_KEY"))
+    }
+
+
+def health_probe(client: httpx.AsyncClient, address: Address, path: str = "/health") -> Probe:
+    """Ask for the path and say yes when it is answered by 200."""
+
+    async def probe() -> bool:
+        try:
+            answer = await client.get(f"http://{address}{path}", timeout=PROBE_TIMEOUT_S)
+        except httpx.TransportError:
+            return False
+        return answer.status_code == httpx.codes.OK
+
+    return probe

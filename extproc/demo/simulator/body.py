@@ -1,0 +1,75 @@
+"""What requests ask for: reading bodies that anybody may have written. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+MAX_CHOICES = 64
+"""How many answers (`n`) or inputs one request may ask for."""
+
+Json = dict[str, Any]
+
+
+class BadRequestError(Exception):
+    """The request is not what its path takes; `status` and `kind` are how that is answered."""
+
+    status = 400
+    kind = "invalid_request_error"
+
+
+class NotSupportedError(BadRequestError):
+    """The server was started without what the path needs."""
+
+    status = 501
+    kind = "not_supported_error"
+
+
+def read_object(body: bytes) -> Json:
+    """The body as a JSON object; raises `BadRequestError` when it is anything else."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequestError("the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise BadRequestError("the body is no JSON object")
+    return value
+
+
+def read_prompt(body: Json) -> bytes:
+    """The prompt; one that is no text (a list of tokens) counts as its JSON."""
+    prompt = body.get("prompt")
+    if prompt is None:
+        raise BadRequestError("key 'prompt' not found")
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+    return text.encode(errors="replace")
+
+
+def read_messages(body: Json) -> bytes:
+    """The conversation as one prompt, such that a longer one begins like the shorter."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        raise BadRequestError("'messages' is required")
+    lines = (
+        f"{message.get('role')}: {message.get('content')}\n"
+        for message in messages
+        if isinstance(message, dict)
+    )
+    return "".join(lines).encode(errors="replace")
+
+
+def read_whole(body: Json, names: tuple[str, ...], otherwise: int) -> int:
+    """The first of the named numbers that is given; raises when it is no whole number."""
+    for name in names:
+        value = body.get(name)
+        if value is not None:
+            if not isinstance(value, int):
+                raise BadRequestError(f"'{name}' must be a whole number")
+            return value
+    return otherwise
+
+
+def wants_usage(body: Json) -> bool:
+    """Whether a streamed chat shall end with an event about its usage."""
+    options = body.get("stream_options")
+    return isinstance(options, dict) and bool(options.get("include_usage"))

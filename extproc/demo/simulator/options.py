@@ -1,0 +1,68 @@
+"""What can be set about one simulated server."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_SLOTS = 65_536
+
+
+class Distribution(StrEnum):
+    """How service times spread around their mean."""
+
+    FIXED = "fixed"
+    UNIFORM = "uniform"  # from 0 to twice the mean
+    EXPONENTIAL = "exponential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorOptions:
+    """One simulated server.
+
+    `service_time_s` is the mean time that one answer takes in its slot, whatever its length;
+    without it, `tokens_per_second` and the answer's length decide. `answer_tokens` is the
+    length of answers whose request sets none. `prompt_tokens_per_second` is how fast prompts
+    are read, in one step that nothing interrupts. `load_s` is how long the server says that it
+    is loading. Raises `ValueError` for what cannot be.
+    """
+
+    slots: int = 2
+    context_tokens: int = 4096
+    alias: str = "simulated"
+    service_time_s: float | None = None
+    distribution: Distribution = Distribution.FIXED
+    tokens_per_second: float = 50.0
+    prompt_tokens_per_second: float = 20_000.0
+    answer_tokens: int = 32
+    load_s: float = 0.0
+    api_key: str | None = None
+    shows_slots: bool = True
+    gives_embeddings: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= MAX_SLOTS:
+            raise ValueError(f"slots: {self.slots}; 1 to {MAX_SLOTS} can be")
+        if self.context_tokens < 1 or self.answer_tokens < 1:
+            raise ValueError("context_tokens and answer_tokens are at least 1")
+        if not (self.tokens_per_second > 0 and self.prompt_tokens_per_second > 0):
+            raise ValueError("tokens_per_second and prompt_tokens_per_second are above 0")
+        if self.load_s < 0 or (self.service_time_s is not None and self.service_time_s < 0):
+            raise ValueError("load_s and service_time_s are at least 0")
+
+    def draw_answer_s(self, tokens: int, source: random.Random) -> float:
+        """How long generating `tokens` takes this time, in seconds."""
+        if self.service_time_s is None:
+            return self._spread(tokens / self.tokens_per_second, source)
+        return self._spread(self.service_time_s, source)
+
+    def _spread(self, mean_s: float, source: random.Random) -> float:
+        match self.distribution:
+            case Distribution.FIXED:
+                return mean_s
+            case Distribution.UNIFORM:
+                return source.uniform(0.0, 2.0 * mean_s)
+            case Distribution.EXPONENTIAL:
+                return source.expovariate(1.0 / mean_s) if mean_s > 0 else 0.0

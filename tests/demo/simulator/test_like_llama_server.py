@@ -1,0 +1,310 @@
+"""The simulator is what it stands for: one class of claims, held by it and by the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.fleet import (
+    EmbeddedServer,
+    health_probe,
+    llama_server_command,
+    plan_fleet,
+    server_environment,
+    simulator_command,
+)
+from extproc.demo.llama_build import find_llama_server
+from extproc.demo.model import write_model
+from extproc.demo.process import Children
+
+REAL = pytest.param("llama-server", marks=pytest.mark.llama)
+PATIENCE_S = 60.0
+CONTEXT_TOKENS = 32_768
+ENDLESS: dict[str, Any] = {"n_predict": 30_000, "ignore_eos": True}
+"""Seconds of work for the real server, minutes for the simulator: nobody waits for its end."""
+
+Server = tuple[EmbeddedServer, httpx.AsyncClient]
+
+
+@pytest.fixture(params=["simulator", REAL])
+async def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def run(
+    kind: str, folder: Path, stack: AsyncExitStack, *extra: str
+) -> tuple[EmbeddedServer, httpx.AsyncClient]:
+    """Start one server with two slots, and a client for it."""
+    children = await stack.enter_async_context(Children(folder))
+    client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE_S))
+    [planned] = plan_fleet([2])
+    server = EmbeddedServer(port=planned.port, slots=2, context_tokens=CONTEXT_TOKENS)
+    if kind == "simulator":
+        command = [*simulator_command(server, service_time_s=None), *extra]
+    else:
+        binary = find_llama_server()
+        if binary is None:
+            pytest.skip("no llama-server; build one with `make llama`")
+        write_model(folder / "tiny.gguf")
+        command = llama_server_command(binary, folder / "tiny.gguf", server, extra=extra)
+    child = await children.start(kind, command, environment=server_environment())
+    await child.wait_ready(health_probe(client, server.address), timeout_s=PATIENCE_S)
+    client.base_url = httpx.URL(f"http://{server.address}")
+    return server, client
+
+
+@pytest.fixture
+async def client(kind: str, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient, None]:
+    async with AsyncExitStack() as stack:
+        yield (await run(kind, tmp_path, stack))[1]
+
+
+async def slots(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    answer = await client.get("/slots")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert isinstance(told, list)
+    return told
+
+
+async def busy(client: httpx.AsyncClient) -> int:
+    return sum(slot["is_processing"] for slot in await slots(client))
+
+
+async def until_busy(client: httpx.AsyncClient, count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if await busy(client) == count:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def open_stream(client: httpx.AsyncClient, stack: AsyncExitStack) -> None:
+    """A completion that goes on for as long as the stack is open; its first event was read."""
+    body = {"prompt": "row", "stream": True, **ENDLESS}
+    response = await stack.enter_async_context(client.stream("POST", "/completion", json=body))
+    assert response.status_code == 200
+    lines = response.aiter_lines()
+    await anext(lines)
+    stack.callback(lambda _: None, lines)  # an iterator that nobody holds closes the response
+
+
+def events(text: str) -> list[Any]:
+    """What a whole event stream held; the end mark as a text."""
+    found = [line.removeprefix("data: ") for line in text.splitlines() if line]
+    return [event if event == "[DONE]" else json.loads(event) for event in found]
+
+
+class TestLikeLlamaServer:
+    async def test_health_and_props_tell_that_it_is_ready_and_its_slots(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        assert (await client.get("/health")).json() == {"status": "ok"}
+        props = (await client.get("/props")).json()
+        assert props["total_slots"] == 2
+        assert props["model_alias"] == "coxswain"
+        assert props["default_generation_settings"]["n_ctx"] == CONTEXT_TOKENS
+        assert props["endpoint_slots"] is True
+        assert props["is_sleeping"] is False
+
+    async def test_models_name_the_alias(self, client: httpx.AsyncClient) -> None:
+        told = (await client.get("/v1/models")).json()
+        assert [model["id"] for model in told["data"]] == ["coxswain"]
+        assert told["data"][0]["aliases"] == ["coxswain"]
+        assert told["data"][0]["meta"]["n_ctx"] == CONTEXT_TOKENS
+
+    async def test_idle_slots_say_so(self, client: httpx.AsyncClient) -> None:
+        told = await slots(client)
+        assert [slot["id"] for slot in told] == [0, 1]
+        assert not any(slot["is_processing"] for slot in told)
+        assert {slot["n_ctx"] for slot in told} == {CONTEXT_TOKENS}
+
+    async def test_a_busy_slot_tells_its_progress_and_an_idle_one_keeps_its_memory(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            await open_stream(client, stack)
+            [working] = [slot for slot in await slots(client) if slot["is_processing"]]
+            assert {"id_task", "n_prompt_tokens", "n_prompt_tokens_cache", "params"} <= set(working)
+            assert working["next_token"][0]["n_decoded"] >= 1
+            assert working["next_token"][0]["n_remain"] > 0
+        await until_busy(client, 0)
+        [kept] = [slot for slot in await slots(client) if slot["id"] == working["id"]]
+        assert kept["id_task"] == working["id_task"]
+
+    async def test_fail_on_no_slot_counts_free_slots(self, client: httpx.AsyncClient) -> None:
+        path = "/slots?fail_on_no_slot=1"
+        assert (await client.get(path)).status_code == 200
+        async with AsyncExitStack() as stack:
+            for _ in range(2):
+                await open_stream(client, stack)
+            assert (await client.get(path)).status_code == 503
+
+    async def test_a_full_server_defers_silently_and_a_client_that_leaves_frees_its_slot(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        async with AsyncExitStack() as streams:
+            last = await streams.enter_async_context(AsyncExitStack())
+            await open_stream(client, streams)
+            await open_stream(client, last)
+            body = {"prompt": "third", "n_predict": 2, "ignore_eos": True}
+            third = asyncio.create_task(client.post("/completion", json=body))
+            done, _ = await asyncio.wait([third], timeout=0.3)
+            assert not done
+            assert await busy(client) == 2
+            await last.aclose()
+            answer = await third
+            assert answer.status_code == 200
+            assert answer.json()["tokens_predicted"] == 2
+
+    async def test_a_client_that_leaves_while_deferred_gets_no_slot(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        async with AsyncExitStack() as streams:
+            for _ in range(2):
+                await open_stream(client, streams)
+            body = {"prompt": "third", **ENDLESS}
+            third = asyncio.create_task(client.post("/completion", json=body))
+            await asyncio.wait([third], timeout=0.3)
+            third.cancel()
+            await asyncio.wait([third])
+        await until_busy(client, 0)
+        assert await busy(client) == 0
+
+    async def test_two_answers_take_two_slots(self, client: httpx.AsyncClient) -> None:
+        body = {
+            "messages": [{"role": "user", "content": "row"}],
+            "n": 2,
+            "max_tokens": 30_000,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            await until_busy(client, 2)
+
+    async def test_a_chat_is_answered_whole(self, client: httpx.AsyncClient) -> None:
+        body = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 3}
+        answer = (await client.post("/v1/chat/completions", json=body)).json()
+        assert answer["object"] == "chat.completion"
+        [choice] = answer["choices"]
+        assert choice["message"]["role"] == "assistant"
+        assert choice["message"]["content"]
+        usage = answer["usage"]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 0
+        assert answer["timings"]["predicted_n"] == usage["completion_tokens"]
+        assert answer["timings"]["cache_n"] == usage["prompt_tokens_details"]["cached_tokens"]
+
+    async def test_a_chat_is_streamed_event_by_event(self, client: httpx.AsyncClient) -> None:
+        body = {
+            "messages": [{"role": "user", "content": "row"}],
+            "max_tokens": 3,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        *told, usage, end = events(answer.text)
+        assert end == "[DONE]"
+        assert {event["object"] for event in told} == {"chat.completion.chunk"}
+        assert told[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert told[-1]["choices"][0]["finish_reason"] == "length"
+        said = [event["choices"][0]["delta"].get("content") for event in told]
+        assert len([text for text in said if text]) == 3
+        assert usage["choices"] == []
+        assert usage["usage"]["completion_tokens"] == 3
+
+    @pytest.mark.parametrize("streams", [False, True])
+    async def test_a_text_is_completed(self, client: httpx.AsyncClient, streams: bool) -> None:
+        body = {"prompt": "row", "max_tokens": 3, "ignore_eos": True, "stream": streams}
+        answer = await client.post("/v1/completions", json=body)
+        told = events(answer.text)[:-1] if streams else [answer.json()]
+        assert {event["object"] for event in told} == {"text_completion"}
+        assert "".join(event["choices"][0]["text"] for event in told)
+        assert told[-1]["choices"][0]["finish_reason"] == "length"
+        assert told[-1]["usage"]["completion_tokens"] == 3
+
+    async def test_its_own_completion_stream_ends_with_a_summary(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        body = {"prompt": "row", "n_predict": 3, "ignore_eos": True, "stream": True}
+        *parts, end = events((await client.post("/completion", json=body)).text)
+        assert [part["stop"] for part in parts] == [False] * 3
+        assert end["stop"] is True
+        assert end["tokens_predicted"] == 3
+        assert end["id_slot"] in (0, 1)
+
+    async def test_a_known_beginning_is_not_read_again(self, client: httpx.AsyncClient) -> None:
+        body = {"prompt": "row " * 200, "n_predict": 1, "cache_prompt": True}
+        first = (await client.post("/completion", json=body)).json()["timings"]
+        again = (await client.post("/completion", json=body)).json()["timings"]
+        assert first["cache_n"] < 10
+        assert again["cache_n"] == first["prompt_n"] + first["cache_n"] - 1
+
+    @pytest.mark.parametrize(
+        ("path", "body", "status"),
+        [("/v1/chat/completions", "{}", 400), ("/completion", "{}", 400), ("/nowhere", "", 404)],
+    )
+    async def test_what_it_does_not_take_is_refused_in_its_error_shape(
+        self, client: httpx.AsyncClient, path: str, body: str, status: int
+    ) -> None:
+        answer = await client.post(path, content=body)
+        assert answer.status_code == status
+        assert answer.json()["error"]["code"] == status
+        assert answer.json()["error"]["message"]
+
+    @pytest.mark.parametrize("path", ["/metrics", "/v1/embeddings"])
+    async def test_what_was_not_switched_on_is_501(
+        self, client: httpx.AsyncClient, path: str
+    ) -> None:
+        method = "GET" if path == "/metrics" else "POST"
+        answer = await client.request(method, path, json={"input": "row"})
+        assert answer.status_code == 501
+        assert answer.json()["error"]["type"] == "not_supported_error"
+
+
+class TestWithOptionsLikeLlamaServer:
+    async def test_hidden_slots_are_501_and_props_say_so(self, kind: str, tmp_path: Path) -> None:
+        async with AsyncExitStack() as stack:
+            _, client = await run(kind, tmp_path, stack, "--no-slots")
+            answer = await client.get("/slots")
+            assert answer.status_code == 501
+            assert answer.json()["error"]["type"] == "not_supported_error"
+            props = (await client.get("/props")).json()
+            assert props["endpoint_slots"] is False
+            assert props["total_slots"] == 2
+
+    async def test_a_key_is_asked_for_everywhere_but_at_health(
+        self, kind: str, tmp_path: Path
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            _, client = await run(kind, tmp_path, stack, "--api-key", "oar")
+            assert (await client.get("/health")).status_code == 200
+            for path in ("/slots", "/props", "/v1/models"):
+                refused = await client.get(path)
+                assert refused.status_code == 401
+                assert refused.json()["error"]["type"] == "authentication_error"
+                key = {"authorization": "Bearer oar"}
+                assert (await client.get(path, headers=key)).status_code == 200
+
+    async def test_embeddings_have_one_vector_an_input(self, kind: str, tmp_path: Path) -> None:
+        pooling = () if kind == "simulator" else ("--pooling", "mean")
+        async with AsyncExitStack() as stack:
+            _, client = await run(kind, tmp_path, stack, "--embeddings", *pooling)
+            body = {"input": ["row", "pull", "row"]}
+            told = (await client.post("/v1/embeddings", json=body)).json()
+            assert [entry["index"] for entry in told["data"]] == [0, 1, 2]
+            one, two, three = (entry["embedding"] for entry in told["data"])
+            assert one == pytest.approx(three, abs=1e-3) != two
+            assert sum(value * value for value in one) == pytest.approx(1.0, abs=1e-3)
+            assert told["usage"]["prompt_tokens"] > 0

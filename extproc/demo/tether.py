@@ -30,7 +30,7 @@ def main() -> None:
     if not tie_to_parent(parent):
         sys.exit(1)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - to become it is the point, no shell is wanted
+        os.execvp(command[0], command)
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
 

@@ -77,6 +77,8 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         # A client that sends its request slower than this is no client.
         request_headers_timeout=seconds(options.request_headers_timeout_s),
         request_timeout=seconds(options.max_message_timeout_s + options.request_body_timeout_s),
+        # Nor is one that never takes the end of its answer; the server was let go before.
+        stream_flush_timeout=seconds(options.connection_idle_timeout_s),
         common_http_protocol_options=HttpProtocolOptions(
             idle_timeout=seconds(options.connection_idle_timeout_s), max_headers_count=100
         ),

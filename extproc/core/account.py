@@ -91,16 +91,17 @@ class Account:
             self._closed.popleft()
         if observation.slots is not None:
             self.slots = observation.slots
-        freed: list[Lease] = []
-        if self._is_replaced(observation.instance):
-            freed = [lease for lease in self.leases.values() if lease.left_at is not None]
+        is_replaced = self._is_replaced(observation.instance)
+        if is_replaced:
             self.foreign_slots = 0
             self.is_sighted = False
-            self._closed.clear()
         if observation.busy_slots is not None:
             self.is_sighted = True
-            freed = self._count_busy(observation, observation.busy_slots, freed)
-        return freed
+            return self._count_busy(observation, observation.busy_slots)
+        # The new process tells nothing, but what was left behind died with the old one.
+        return [
+            lease for lease in self.leases.values() if is_replaced and lease.left_at is not None
+        ]
 
     def _is_replaced(self, instance: str | None) -> bool:
         """Whether another process answers than before. Without a name nobody can tell."""
@@ -110,15 +111,13 @@ class Account:
         self._instance = instance
         return is_known
 
-    def _count_busy(
-        self, observation: Observation, busy_slots: int, freed: list[Lease]
-    ) -> list[Lease]:
-        """Set `foreign_slots`; returns `freed` and the draining leases now shown free too."""
+    def _count_busy(self, observation: Observation, busy_slots: int) -> list[Lease]:
+        """Set `foreign_slots`; returns the draining leases that are shown free."""
         began_at, answered_at = observation.began_at, observation.answered_at
         ours = certain = 0
         left: list[Lease] = []
         for lease in self.leases.values():
-            if lease.opened_at > answered_at or lease in freed:
+            if lease.opened_at > answered_at:
                 continue
             if lease.left_at is not None and lease.left_at < began_at:
                 left.append(lease)
@@ -130,6 +129,7 @@ class Account:
         # be what the requests of clients that left still hold.
         held = max(0, busy_slots - certain - self.foreign_slots)
         draining = sum(lease.weight_slots for lease in left)
+        freed: list[Lease] = []
         for lease in sorted(left, key=_left_at):
             if draining - lease.weight_slots >= held:
                 draining -= lease.weight_slots

@@ -1,86 +1,90 @@
 """A fleet of model servers that knows the truth, against which the dispatcher's books are held.
 
 Time is virtual. A request that was picked reaches its server a moment later, runs until it is
-finished, and keeps its slots for a while after its client left. Looks take time, and see the
-truth at one moment between question and answer.
+finished, and keeps its slots for a while after its client left. Looks take time, overtake each
+other, and see the truth at one moment between question and answer.
+
+Three worlds, each stricter than the next:
+  QUIET      all traffic is ours: no slot ever looks foreign, no full server is bothered.
+  STRANGERS  others use the servers too.
+  ACCIDENTS  servers restart with other slots, Envoy goes elsewhere, connections fail.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from enum import Enum, auto
 from random import Random
 
 from extproc.core.account import IN_FLIGHT_S
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.lease import Lease, LeaseEnd, LeaseState
+from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
+from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
+CAPS = DrainingCaps(sighted_s=1.0, blind_s=0.5)
+"""Longer than any step, so that a cap never frees a slot that is still in use."""
+POOL = [Address("10.0.0.1", 8000 + index) for index in range(8)]
 
 
-@dataclass
-class Server:
-    """What really happens at one address."""
-
-    address: Address
-    slots: int
-    foreign: int = 0
-    arrivals: dict[int, float] = field(default_factory=dict)  # by lease id
-    leases: dict[int, Lease] = field(default_factory=dict)
-    lingering: list[tuple[float, int]] = field(default_factory=list)  # until, weight
-
-    def busy_ours(self, now: float) -> int:
-        running = sum(
-            lease.weight_slots
-            for lease in self.leases.values()
-            if self.arrivals[lease.id] <= now and lease.state is LeaseState.OPEN
-        )
-        return running + sum(weight for until, weight in self.lingering if until > now)
-
-    def busy(self, now: float) -> int:
-        return min(self.slots, self.busy_ours(now) + self.foreign)
-
-
-@dataclass
-class Look:
-    address: Address
-    began_at: float
-    busy: int | None = None
+class World(Enum):
+    QUIET = auto()
+    STRANGERS = auto()
+    ACCIDENTS = auto()
 
 
 class ModelFleet:
     """Drives a dispatcher with random events and checks every claim after each."""
 
-    def __init__(self, random: Random, *, with_strangers: bool, max_queued: int = 50) -> None:
+    def __init__(self, random: Random, world: World, *, max_queued: int = 50) -> None:
         self.random = random
-        self.with_strangers = with_strangers
+        self.world = world
         self.now = 100.0
-        self.servers: dict[Address, Server] = {}
+        self.servers: dict[Address, ModelServer] = {}
         self.waiting: dict[int, Ticket] = {}
         self.running: dict[int, Lease] = {}
-        self.looks: list[Look] = []
+        self.looks: list[ModelLook] = []
+        self.given_up: set[Address] = set()
         self.alarm: float | None = None
-        self.ended: dict[str, int] = {}
+        self.settled_ids: set[str] = set()
+        self.withdrawn_ids: set[str] = set()
+        self.requests = 0
         self.dispatcher = Dispatcher(
             self,
             random,
-            DispatcherOptions(
-                max_queued=max_queued,
-                draining_caps=DrainingCaps(sighted_s=1e6, blind_s=1e6),
-                stale_after_s=5.0,
-            ),
+            DispatcherOptions(max_queued=max_queued, draining_caps=CAPS, stale_after_s=2.0),
         )
-        self._requests = 0
+        events = {
+            self.submit: 30,
+            self.finish: 22,
+            self.leave_running: 4,
+            self.leave_waiting: 2,
+            self.cancel_waiting: 1,
+            self.begin_look: 15,
+            self.see: 15,
+            self.answer_look: 15,
+            self.fail_look: 1,
+            self.change_fleet: 1,
+            self.change_intent: 1,
+            self.change_routable: 1,
+        }
+        if world is not World.QUIET:
+            events[self.change_strangers] = 6
+        if world is World.ACCIDENTS:
+            events |= {self.restart: 1, self.serve_elsewhere: 3, self.fail_to_connect: 1}
+        self._events, self._weights = list(events), list(events.values())
 
     # The listener's side
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        if isinstance(settlement, Picked):
+            assert ticket.id == min(self.waiting), "somebody overtook"
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
@@ -98,51 +102,42 @@ class ModelFleet:
     def step(self) -> None:
         """One random event, then every claim."""
         self.now += self.random.expovariate(50.0)
+        self._ring()
+        self.random.choices(self._events, self._weights)[0]()
+        self.check()
+
+    def _ring(self) -> None:
         if self.alarm is not None and self.alarm <= self.now:
             self.alarm = None
             self.dispatcher.advance(self.now)
-        events = [
-            (self.submit, 30),
-            (self.finish, 22),
-            (self.leave_running, 4),
-            (self.leave_waiting, 3),
-            (self.begin_look, 15),
-            (self.see, 15),
-            (self.answer_look, 15),
-            (self.fail_look, 1),
-            (self.change_fleet, 1),
-        ]
-        if self.with_strangers:
-            events.append((self.change_strangers, 6))
-        event = self.random.choices([e for e, _ in events], [w for _, w in events])[0]
-        event()
-        self.check()
+            self.given_up |= {a for a in self._members() if self._foreign(a)}
 
     def submit(self) -> None:
-        self._requests += 1
+        self.requests += 1
         request = Request(
-            id=str(self._requests),
+            id=str(self.requests),
             timeout_s=self.random.choice([0.0, 0.5, 3.0]),
             weight_slots=self.random.choices([1, 2, 5], [90, 8, 2])[0],
         )
         outcome = self.dispatcher.submit(request, self.now)
         if isinstance(outcome, Queued):
             self.waiting[outcome.ticket.id] = outcome.ticket
-        else:
-            self._take(request, outcome)
+            return
+        assert isinstance(outcome, Rejected) or not self.waiting, "a newcomer overtook"
+        self._take(request, outcome)
 
     def _take(self, request: Request, settlement: Settlement) -> None:
-        assert request.id not in self.ended, "a request is settled once"
-        self.ended[request.id] = 1
+        assert request.id not in self.settled_ids, "a request is settled once"
+        assert request.id not in self.withdrawn_ids, "a request that left was settled"
+        self.settled_ids.add(request.id)
         if isinstance(settlement, Rejected):
             return
-        assert isinstance(settlement, Picked)
         lease = settlement.lease
-        server = self.servers[lease.address]
-        ours = sum(other.weight_slots for other in server.leases.values())
-        assert ours + lease.weight_slots <= server.slots, "over its slots through us"
-        server.leases[lease.id] = lease
-        server.arrivals[lease.id] = self.now + self.random.uniform(0, IN_FLIGHT_S * 0.99)
+        account = self.dispatcher.ledger.account(lease.address)
+        assert account.leased_slots <= account.slots, "over its slots through us"
+        self.servers[lease.address].take(
+            lease, self.now + self.random.uniform(0, IN_FLIGHT_S * 0.99)
+        )
         self.running[lease.id] = lease
 
     def finish(self) -> None:
@@ -151,45 +146,57 @@ class ModelFleet:
     def leave_running(self) -> None:
         self._end(LeaseEnd.ABANDONED)
 
+    def _arrived(self) -> Lease | None:
+        leases = self.running.values()
+        here = [x for x in leases if self.servers[x.address].is_here(x, self.now)]
+        return self.random.choice(here) if here else None
+
     def _end(self, end: LeaseEnd) -> None:
-        arrived = [
-            lease
-            for lease in self.running.values()
-            if self.servers[lease.address].arrivals[lease.id] <= self.now
-        ]
-        if not arrived:
+        lease = self._arrived()
+        if lease is None:
             return
-        lease = self.random.choice(arrived)
         del self.running[lease.id]
         server = self.servers[lease.address]
-        del server.leases[lease.id]
         if end is LeaseEnd.ABANDONED:
-            until = self.now + self.random.uniform(0, LONGEST_STEP_S)
-            server.lingering.append((until, lease.weight_slots))
+            server.linger(lease, self.now + self.random.uniform(0, LONGEST_STEP_S))
+        server.let_go(lease)
         self.dispatcher.release(lease, end, self.now)
 
     def leave_waiting(self) -> None:
         if self.waiting:
             ticket = self.waiting.pop(self.random.choice(list(self.waiting)))
+            self.withdrawn_ids.add(ticket.request.id)
             self.dispatcher.withdraw(ticket, self.now)
             self.dispatcher.withdraw(ticket, self.now)
+
+    def cancel_waiting(self) -> None:
+        if self.waiting:
+            ticket = self.waiting[self.random.choice(list(self.waiting))]
+            self.dispatcher.cancel(ticket, self.now)
+            assert ticket.id not in self.waiting
 
     def begin_look(self) -> None:
         if self.servers and len(self.looks) < 4:
-            address = self.random.choice(list(self.servers))
-            self.looks.append(Look(address, self.now))
+            server = self.random.choice(list(self.servers.values()))
+            self.looks.append(ModelLook(server, self.now))
 
     def see(self) -> None:
         for look in self.looks:
-            if look.busy is None and self.random.random() < 0.5:
-                look.busy = self.servers[look.address].busy(self.now)
+            if look.seen is None and self.random.random() < 0.5:
+                look.see(self.now)
 
     def answer_look(self) -> None:
-        seen = [look for look in self.looks if look.busy is not None]
+        seen = [look for look in self.looks if look.seen is not None]
         if seen:
             look = self.random.choice(seen)
             self.looks.remove(look)
-            self._tell(look.address, look.began_at, look.busy)
+            self._tell(look)
+
+    def _tell(self, look: ModelLook) -> None:
+        self.dispatcher.observe(look.observation(self.now), self.now)
+        address = look.server.address
+        if address in self._members() and not self._foreign(address):
+            self.given_up.discard(address)
 
     def fail_look(self) -> None:
         if self.servers:
@@ -200,54 +207,75 @@ class ModelFleet:
                 self.now,
             )
 
-    def _tell(self, address: Address, began_at: float, busy: int | None) -> None:
-        server = self.servers[address]
-        self.dispatcher.observe(
-            Observation(
-                address=address,
-                began_at=began_at,
-                answered_at=self.now,
-                sight=Sight.READY,
-                slots=server.slots,
-                busy_slots=busy,
-            ),
-            self.now,
-        )
-
     def change_fleet(self) -> None:
-        """Name some of eight addresses; a server that is named again starts with its slots."""
-        pool = [Address("10.0.0.1", 8000 + index) for index in range(8)]
-        named = self.random.sample(pool, self.random.randint(1, 8))
+        """Name some of the pool; a server that is named again is as it was."""
+        named = self.random.sample(POOL, self.random.randint(1, len(POOL)))
         for address in named:
-            self.servers.setdefault(address, Server(address, self.random.choice([1, 2, 4, 8])))
+            if address not in self.servers:
+                slots, is_blind = self.random.choice([1, 2, 4, 8]), self.random.random() < 0.2
+                self.servers[address] = ModelServer(address, slots, is_blind)
         specs = [EndpointSpec(address=address) for address in named]
         self.dispatcher.set_members("test", specs, self.now)
+
+    def change_intent(self) -> None:
+        members = self._members()
+        if members:
+            intent = self.random.choice([Intent.ACTIVE, Intent.ACTIVE, *Intent])
+            self.dispatcher.set_intent(self.random.choice(members), intent, self.now)
+
+    def change_routable(self) -> None:
+        address = self.random.choice(POOL)
+        self.dispatcher.set_routable(address, self.random.random() < 0.7, self.now)
 
     def change_strangers(self) -> None:
         if self.servers:
             server = self.random.choice(list(self.servers.values()))
             server.foreign = self.random.choice([0, 0, 1, server.slots])
 
+    def restart(self) -> None:
+        if self.servers:
+            server = self.random.choice(list(self.servers.values()))
+            server.restart(self.random.choice([1, 2, 4, 8]), is_blind=self.random.random() < 0.2)
+
+    def serve_elsewhere(self) -> None:
+        """Envoy could not connect to the picked endpoint, and went to another."""
+        lease = self._arrived()
+        if lease is not None:
+            server = self.random.choice(list(self.servers.values()))
+            self.servers[lease.address].let_go(lease)
+            self.dispatcher.served_by(lease, server.address, self.now)
+            server = self.servers[lease.address]
+            server.take(lease, self.now)
+
+    def fail_to_connect(self) -> None:
+        self.dispatcher.connect_failed(self.random.choice(POOL), self.now)
+
     # Claims
+
+    def _members(self) -> list[Address]:
+        return [endpoint.address for endpoint in self.dispatcher.fleet]
+
+    def _foreign(self, address: Address) -> int:
+        return self.dispatcher.ledger.account(address).foreign_slots
 
     def check(self) -> None:
         dispatcher = self.dispatcher
-        ranked = 0
+        head = dispatcher.line.head()
         for endpoint in dispatcher.fleet:
             account = dispatcher.ledger.account(endpoint.address)
             server = self.servers[endpoint.address]
             assert account.leased_slots == sum(x.weight_slots for x in account.leases.values())
             assert account.leased_slots >= 0 and account.foreign_slots >= 0
             assert account.free_slots >= 0
-            ranked += endpoint.is_pickable and account.slots > 0
-            if not self.with_strangers:
-                assert account.foreign_slots == 0, "all traffic is ours"
+            assert not endpoint.is_removed or account.leases, "a removed endpoint was kept"
+            if self.world is World.QUIET:
+                is_sure = endpoint.address not in self.given_up
+                assert account.foreign_slots == 0 or not is_sure, "all traffic is ours"
                 assert server.busy_ours(self.now) <= server.slots, "a full server was bothered"
-            head = dispatcher.line.head()
             if head is not None and endpoint.is_pickable:
                 fits = dispatcher.ledger.fits(account, head.request.weight_slots)
                 assert not fits, "idle while the head of the line waits"
-        assert {ticket.id for ticket in dispatcher.line} == set(self.waiting)
+        assert list(map(id, dispatcher.line)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
         if wakeup is not None:
             assert self.alarm is not None and self.alarm <= wakeup, "a lost wake-up"
@@ -255,22 +283,23 @@ class ModelFleet:
             assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
 
     def finish_all(self) -> None:
-        """Let everything end: no lease may be left."""
+        """Let everything end: no lease may be left, and nothing may be remembered of any."""
         self.looks.clear()
         for server in self.servers.values():
             server.foreign = 0
         while self.running or self.waiting:
             self.now += 1.0
             self.finish()
-            if self.alarm is not None and self.alarm <= self.now:
-                self.alarm = None
-                self.dispatcher.advance(self.now)
+            self._ring()
         self.now += LONGEST_STEP_S + 1
-        for endpoint in list(self.dispatcher.fleet):
-            self._tell(endpoint.address, self.now, 0)
+        self._ring()
+        for address in self._members():
+            look = ModelLook(self.servers[address], self.now)
+            look.see(self.now)
+            self._tell(look)
         for endpoint in self.dispatcher.fleet:
             account = self.dispatcher.ledger.account(endpoint.address)
             assert account.leases == {} and account.leased_slots == 0
             assert account.foreign_slots == 0
             assert not endpoint.is_removed
-        assert len(self.ended) <= self._requests
+        assert len(self.settled_ids) + len(self.withdrawn_ids) == self.requests

@@ -362,13 +362,16 @@ def test_a_replaced_server_starts_anew() -> None:
     assert list(books.leases.values()) == [running, left], "the ledger closes them"
 
 
-def test_a_replaced_server_counts_from_zero() -> None:
-    """The same look's busy slots are explained by open leases only, not by closed ones."""
+def test_a_replaced_server_is_counted_as_any_other() -> None:
+    """What the new process shows busy is explained by the same leases, or holds who left it."""
     books = account(4)
-    look(books, 0.5, 0.5, busy=0, instance="a")
+    look(books, 0.5, 0.5, busy=2, instance="a")
     closed(books, opened(books, 1.0), 2.5)
-    look(books, 2.0, 3.0, busy=1, instance="b")
-    assert (books.foreign_slots, books.is_sighted) == (1, True)
+    lease = opened(books, 1.0)
+    lease.leave(1.5)
+    assert look(books, 2.0, 3.0, busy=1, instance="b") == []
+    assert (books.foreign_slots, books.is_sighted) == (0, True)
+    assert look(books, 4.0, 4.0, busy=0, instance="c") == [lease]
 
 
 def test_without_a_name_nobody_was_replaced() -> None:

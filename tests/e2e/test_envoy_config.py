@@ -318,6 +318,31 @@ async def test_a_client_that_leaves_the_line_ends_its_stream(tmp_path: Path) -> 
         assert not it.first.reached
 
 
+@pytest.mark.parametrize(("mode", "status"), [(Mode.DISCOVERY, 200), (Mode.ORIGINAL_DST, 504)])
+async def test_a_picker_that_hangs_is_passed_over(tmp_path: Path, mode: Mode, status: int) -> None:
+    async with rig(tmp_path, EnvoyOptions(mode=mode, message_timeout_s=0.2)) as it:
+        it.picker.hangs = True
+        assert (await it.client.post(COMPLETION, json={})).status_code == status
+
+
+async def test_a_picker_that_comes_late_or_back_is_found(tmp_path: Path) -> None:
+    """Envoy opens its door without it, and asks it once it is there."""
+    port = free_port()
+    options = EnvoyOptions(picker=HostPort(LOOPBACK, port), discovery_timeout_s=0.2)
+    async with (
+        echo_server() as server,
+        running_envoy(options, tmp_path) as envoy,
+        httpx.AsyncClient(base_url=envoy.url) as client,
+    ):
+        assert (await client.post(COMPLETION, json={})).status_code == 503
+        for _ in range(2):
+            picker = FixedPicker(fleet=[server.address], destinations=server.address, port=port)
+            async with fixed_picker(picker), asyncio.timeout(20):
+                while not picker.heard:
+                    await client.post(COMPLETION, json={})
+                    await asyncio.sleep(0.05)
+
+
 async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
     """After `per_try_idle_timeout_s`, in the shape of OpenAI's errors, and not tried elsewhere."""
     async with rig(tmp_path, EnvoyOptions(per_try_idle_timeout_s=0.3)) as it:

@@ -24,7 +24,8 @@ from extproc.pb.external_processor_pb2 import ProcessingRequest, ProcessingRespo
 @dataclass(slots=True, kw_only=True)
 class FixedPicker:
     """`heard` has, in order, `("headers", path)`, `("served", facts)`, `("report", flags)`
-    and `("end", path)`. While `holds` is set, no request is answered.
+    and `("end", path)`. While `holds` is set, a request is kept in a line without end; while
+    `hangs` is set, it is not answered at all.
     """
 
     fleet: Sequence[str]
@@ -32,6 +33,7 @@ class FixedPicker:
     host_names: dict[str, str] = field(default_factory=dict)
     sends_header: bool = True
     holds: bool = False
+    hangs: bool = False
     heard: list[tuple[str, Any]] = field(default_factory=list)
     something_heard: asyncio.Condition = field(default_factory=asyncio.Condition)
     port: int = 0
@@ -64,7 +66,8 @@ class FixedPicker:
                     headers = request.request_headers.headers.headers
                     path = next(h.raw_value for h in headers if h.key == ":path").decode()
                     await self._hear("headers", path)
-                    await context.write(self._hold() if self.holds else self._choice())
+                    if not self.hangs:
+                        await context.write(self._hold() if self.holds else self._choice())
                 elif request.HasField("response_headers"):
                     facts = MessageToDict(request.attributes[names.EXT_PROC_FILTER])
                     facts["metadata"] = MessageToDict(request.metadata_context)
@@ -127,7 +130,7 @@ class FixedPicker:
 
 @asynccontextmanager
 async def fixed_picker(picker: FixedPicker) -> AsyncIterator[FixedPicker]:
-    """Serve it on a free port of loopback: ext_proc, discovery, end reports and health."""
+    """Serve ext_proc, discovery, end reports and health on its port of loopback, or a free one."""
     _add(
         picker.server,
         names.EXT_PROC_SERVICE,
@@ -161,7 +164,7 @@ async def fixed_picker(picker: FixedPicker) -> AsyncIterator[FixedPicker]:
     servicer = health.aio.HealthServicer()
     await servicer.set(names.EXT_PROC_SERVICE, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, picker.server)
-    picker.port = picker.server.add_insecure_port("127.0.0.1:0")
+    picker.port = picker.server.add_insecure_port(f"127.0.0.1:{picker.port}")
     await picker.server.start()
     try:
         yield picker

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli import config, envoy, serve
+from extproc.cli import config, envoy, serve, up
 
-COMMANDS = (serve, config, envoy)
+COMMANDS = (up, serve, config, envoy)
 
 root = typer.Typer(
     name="coxswain",

@@ -14,7 +14,6 @@ from extproc.core.address import Address
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Probe
 
-READY_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 2.0
 SPARE_HTTP_THREADS = 8
 """llama-server keeps one thread a connection: for probes, idle connections and its hidden line."""
@@ -87,12 +86,12 @@ def server_environment() -> dict[str, str]:
     }
 
 
-def health_probe(client: httpx.AsyncClient, address: Address, path: str = "/health") -> Probe:
-    """Ask for the path and say yes when it is answered by 200."""
+def health_probe(client: httpx.AsyncClient, url: str) -> Probe:
+    """Ask for the URL and say yes when it is answered by 200."""
 
     async def probe() -> bool:
         try:
-            answer = await client.get(f"http://{address}{path}", timeout=PROBE_TIMEOUT_S)
+            answer = await client.get(url, timeout=PROBE_TIMEOUT_S)
         except httpx.TransportError:
             return False
         return answer.status_code == httpx.codes.OK

@@ -29,6 +29,14 @@ TAIL_LINES = 15
 STOP_GRACE_S = 5.0
 
 
+async def until(probe: Probe, *, every_s: float = READY_POLL_S) -> None:
+    """Ask `probe` again and again until it says yes; bound it by a timeout."""
+    while True:
+        if await probe():
+            return
+        await asyncio.sleep(every_s)
+
+
 class ChildError(Exception):
     """A child ended by itself or never got ready. `tail` is the end of what it printed."""
 
@@ -60,7 +68,8 @@ class Child:
 
         A command that cannot be run at all shows as a child that ended at once.
         """
-        with log.open("wb") as sink:
+        # Appending, so that a file that `trim_log` emptied goes on from its beginning.
+        with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
                 *map(str, command),
@@ -87,17 +96,19 @@ class Child:
     async def wait_ready(self, probe: Probe, *, timeout_s: float) -> None:
         """Ask `probe` until it says yes. Raises `ChildError` when the child ends or time is up."""
         ended = asyncio.ensure_future(self._process.wait())
+        ready = asyncio.ensure_future(until(probe))
         try:
-            async with asyncio.timeout(timeout_s):
-                while not ended.done():
-                    if await probe():
-                        return
-                    await asyncio.wait([ended], timeout=READY_POLL_S)
-        except TimeoutError:
-            raise self._error(f"was not ready after {timeout_s:g} s") from None
+            await asyncio.wait(
+                [ended, ready], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             ended.cancel()
-        raise self.exit_error()
+            ready.cancel()
+        if not self.is_running:
+            raise self.exit_error()
+        if not ready.done():
+            raise self._error(f"was not ready after {timeout_s:g} s")
+        ready.result()
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End it and whatever it started. Returns when it is gone, also when called twice."""
@@ -135,6 +146,11 @@ class Child:
             text.seek(max(0, self.log.stat().st_size - 16_384))
             return "\n".join(text.read().decode(errors="replace").splitlines()[-lines:])
 
+    def trim_log(self, above_bytes: int) -> None:
+        """Empty the log when it is larger than that; what it told is gone."""
+        if self.log.stat().st_size > above_bytes:
+            os.truncate(self.log, 0)
+
     def _error(self, message: str) -> ChildError:
         return ChildError(self.name, message, self.log_tail())
 
@@ -164,6 +180,11 @@ class Children:
         child = await Child.start(name, command, log=log, environment=environment)
         self._children.append(child)
         return child
+
+    def trim_logs(self, above_bytes: int) -> None:
+        """Empty each log that is larger than that; for whoever runs for weeks."""
+        for child in self._children:
+            child.trim_log(above_bytes)
 
     async def first_exit(self) -> Child:
         """Wait until any child has ended by itself, and return it."""

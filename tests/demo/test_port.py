@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import socket
 
-from extproc.demo.port import LOOPBACK, free_port, free_ports, is_port_taken
+import pytest
+
+from extproc.demo.port import LOOPBACK, free_port, free_ports, listening_problem
 
 
 def test_free_ports_are_different() -> None:
@@ -11,7 +13,16 @@ def test_free_ports_are_different() -> None:
 
 def test_a_port_is_taken_exactly_while_somebody_listens() -> None:
     port = free_port()
-    assert not is_port_taken(port)
+    assert listening_problem(port) is None
     with socket.create_server((LOOPBACK, port)):
-        assert is_port_taken(port)
-    assert not is_port_taken(port)
+        assert listening_problem(port) == "Address already in use"
+    assert listening_problem(port) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
+def test_every_kind_of_host_can_be_asked_about(host: str) -> None:
+    assert listening_problem(free_port(), host) is None
+
+
+def test_an_address_of_another_machine_is_a_problem() -> None:
+    assert listening_problem(free_port(), "203.0.113.7") == "Cannot assign requested address"

@@ -55,7 +55,9 @@ async def run(
         write_model(folder / "tiny.gguf")
         command = llama_server_command(binary, folder / "tiny.gguf", server, extra=extra)
     child = await children.start(kind, command, environment=server_environment())
-    await child.wait_ready(health_probe(client, server.address), timeout_s=PATIENCE_S)
+    await child.wait_ready(
+        health_probe(client, f"http://{server.address}/health"), timeout_s=PATIENCE_S
+    )
     client.base_url = httpx.URL(f"http://{server.address}")
     return server, client
 

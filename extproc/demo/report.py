@@ -1,0 +1,44 @@
+"""What `coxswain up` tells the person who typed it: plain lines, each said once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import IO
+
+from extproc.demo.process import ChildError
+
+NAME_WIDTH = 34
+
+
+class Report:
+    """Counts the time from its making."""
+
+    def __init__(self, out: IO[str] | None = None, errors: IO[str] | None = None) -> None:
+        self._out = out or sys.stdout
+        self._errors = errors or sys.stderr
+        self._began = time.monotonic()
+
+    def say(self, text: str = "") -> None:
+        print(text, file=self._out, flush=True)
+
+    def ready(self, name: str, detail: str) -> None:
+        """One part is up."""
+        took = time.monotonic() - self._began
+        self.say(f"  ready  {name:{NAME_WIDTH}} {detail:24} {took:6.1f} s")
+
+    def waiting(self, name: str, detail: str) -> None:
+        """One part is not up, and that is nobody's fault here."""
+        self.say(f"  ...    {name:{NAME_WIDTH}} {detail}")
+
+    def failed(self, error: ChildError) -> None:
+        """One of our own parts is lost, and with it the run."""
+        lines = [f"coxswain up: {error}. Everything is stopped."]
+        if error.tail:
+            lines.append("Its last lines:")
+            lines += [f"  {line}" for line in error.tail.splitlines()]
+        print("\n".join(lines), file=self._errors, flush=True)
+
+    def refused(self, error: Exception) -> None:
+        """It cannot even be started."""
+        print(f"coxswain up: {error}", file=self._errors, flush=True)

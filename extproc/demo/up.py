@@ -1,0 +1,220 @@
+"""`coxswain up`: a fleet, the picker and Envoy as children of one process, until it is stopped.
+
+Order: the servers and the picker side by side, then Envoy, so that it finds the picker at its
+first try; they are stopped the other way round. When one of them ends by itself, all are
+stopped: half of a demonstration shows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from extproc.app.envoy import envoy_options
+from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
+from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
+from extproc.demo.fleet import health_probe, server_environment
+from extproc.demo.llama_server import LlamaServerError
+from extproc.demo.places import url_of
+from extproc.demo.process import Child, ChildError, Children, until
+from extproc.demo.report import Report
+from extproc.demo.workspace import workspace
+from extproc.envoy_config.documents import bootstrap
+
+if TYPE_CHECKING:
+    from extproc.demo.fleet import EmbeddedServer
+    from extproc.settings import Settings
+
+READY_TIMEOUT_S = 60.0
+OWN_ENDPOINT_PATIENCE_S = 3.0
+TRIM_EVERY_S = 60.0
+MAX_LOG_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What to run. Ports in the settings are settled: free, and none of them 0.
+
+    `serve_arguments` make `coxswain serve` read the same settings. Without `wish` the settings'
+    own endpoints are served.
+    """
+
+    settings: Settings
+    serve_arguments: Sequence[str]
+    wish: FleetWish | None
+
+
+async def up(options: UpOptions, report: Report | None = None) -> int:
+    """Run everything until SIGINT, SIGTERM or SIGHUP, or until a part ends; the exit status.
+
+    0 when it was told to stop, 1 when a part is missing or ended. Whichever way it ends,
+    no process and no file of it is left. A second signal makes it quick.
+    """
+    report = report or Report()
+    running = asyncio.ensure_future(_run(options, report))
+    told = 0
+
+    def stop() -> None:
+        nonlocal told
+        told += 1
+        if told == 1:
+            report.say("\nStopping.")
+        running.cancel()
+
+    loop = asyncio.get_running_loop()
+    # One that was ignored on purpose (nohup does so) stays ignored.
+    signals = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        return 0
+    except ChildError as error:
+        report.failed(error)
+    except (EnvoyMissingError, LlamaServerError, OSError) as error:
+        report.refused(error)
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+    return 1
+
+
+async def _run(options: UpOptions, report: Report) -> int:
+    envoy = find_envoy()
+    with workspace() as folder:
+        fleet = None if options.wish is None else choose_fleet(options.wish, folder)
+        async with Children(folder) as children, httpx.AsyncClient() as client:
+            run = _Run(options, report, folder, children, client)
+            if fleet is None:
+                count = len(options.settings.endpoints)
+                report.say(f"Servers: your own, {count} of them.")
+            else:
+                report.say(fleet.sentence)
+            await run.start(envoy, fleet)
+            run.invite()
+            lost = await run.watch()
+            raise lost.exit_error()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run's parts; each method is one of its phases."""
+
+    options: UpOptions
+    report: Report
+    folder: Path
+    children: Children
+    client: httpx.AsyncClient
+
+    async def start(self, envoy: Path, fleet: EmbeddedFleet | None) -> None:
+        """Return when all is ready; raises the `ChildError` of the first that fails."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                if fleet is not None:
+                    for server in fleet.servers:
+                        group.create_task(self._start_server(fleet, server))
+                group.create_task(self._start_picker(fleet))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        started = await self._start_envoy(envoy)
+        if fleet is None:
+            await asyncio.gather(
+                *(self._look_at(endpoint.address) for endpoint in self.options.settings.endpoints)
+            )
+        else:
+            await self._try_out(started)
+
+    def invite(self) -> None:
+        """Say how to use it and how to end it."""
+        url = url_of(self.options.settings.envoy.listen)
+        self.report.say()
+        self.report.say("Ask it something:")
+        self.report.say(
+            f"  curl {url}/v1/chat/completions -H 'content-type: application/json' -d "
+            '\'{"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32}\''
+        )
+        self.report.say(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
+        self.report.say(f"The picker's pages:  {url_of(self.options.settings.listen.http)}")
+        self.report.say("Ctrl-C stops everything.")
+
+    async def watch(self) -> Child:
+        """Wait for the first part that ends by itself; meanwhile keep the logs small."""
+        ended = asyncio.ensure_future(self.children.first_exit())
+        try:
+            while True:
+                done, _ = await asyncio.wait([ended], timeout=TRIM_EVERY_S)
+                if done:
+                    return ended.result()
+                self.children.trim_logs(MAX_LOG_BYTES)
+        finally:
+            ended.cancel()
+
+    async def _start_server(self, fleet: EmbeddedFleet, server: EmbeddedServer) -> None:
+        name = f"{fleet.name} {server.address}"
+        child = await self.children.start(
+            name, fleet.command(server), environment=server_environment()
+        )
+        await child.wait_ready(
+            health_probe(self.client, f"http://{server.address}/health"), timeout_s=READY_TIMEOUT_S
+        )
+        self.report.ready(name, f"{server.slots} slots")
+
+    async def _start_picker(self, fleet: EmbeddedFleet | None) -> None:
+        listen = self.options.settings.listen
+        arguments = list(self.options.serve_arguments)
+        for server in fleet.servers if fleet is not None else ():
+            arguments += ["--endpoint", str(server.address)]
+        child = await self.children.start(
+            "picker", [sys.executable, "-m", "extproc.cli", "serve", *arguments]
+        )
+        await child.wait_ready(
+            health_probe(self.client, f"{url_of(listen.http)}/healthz"), timeout_s=READY_TIMEOUT_S
+        )
+        self.report.ready("picker", f"gRPC {listen.grpc}")
+
+    async def _start_envoy(self, binary: Path) -> Child:
+        settings = self.options.settings
+        config = self.folder / "envoy.yaml"
+        config.write_text(bootstrap(envoy_options(settings)), encoding="utf-8")
+        child = await self.children.start(
+            "Envoy",
+            # Hot restart's shared memory would tie it to other Envoys of this machine.
+            [*(binary, "-c", config), *("--log-level", "warning"), "--disable-hot-restart"],
+        )
+        await child.wait_ready(
+            health_probe(self.client, f"{url_of(settings.envoy.admin)}/ready"),
+            timeout_s=READY_TIMEOUT_S,
+        )
+        self.report.ready("Envoy", url_of(settings.envoy.listen))
+        return child
+
+    async def _try_out(self, envoy: Child) -> None:
+        """Ask one of the servers through Envoy, without taking a slot."""
+        probe = health_probe(self.client, f"{url_of(self.options.settings.envoy.listen)}/v1/models")
+        await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
+        self.report.ready("an answer through all of them", "")
+
+    async def _look_at(self, address: str) -> None:
+        """Tell whether one of the user's own servers answers; if not, that is no reason to end."""
+        probe = health_probe(self.client, f"http://{address}/health")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OWN_ENDPOINT_PATIENCE_S):
+                await until(probe, every_s=0.2)
+                self.report.ready(address, "")
+                return
+        self.report.waiting(address, "does not answer /health yet; Coxswain keeps looking")

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+from extproc.core.address import Address
+
+
+class Kind(Enum):
+    """What the server is asked to do; only a generation fills the prompt cache."""
+
+    GENERATION = "generation"
+    EMBEDDING = "embedding"  # rerank too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request that takes slots.
+    """A request that takes slots. What could not be read stays at its default.
 
     `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer
     slots gives it all it has). `timeout_s` is how long it may wait in line; 0 means
-    that it is served at once or not at all. Raises `ValueError` for a weight below 1.
+    that it is served at once or not at all. `prompt_blocks` are the chained hashes of the
+    prompt's beginning (see `extproc.core.blocks`), `prompt_tokens` an estimate of its whole
+    length. `allowed` names the only endpoints that may serve it, None for any. `ttft_s` is a
+    promise of its own, in place of its objective's: it steers where the request goes, never
+    its turn in line, or a client could ask its way past the others.
     """
 
     id: str
     timeout_s: float
     weight_slots: int = 1
+    kind: Kind = Kind.GENERATION
+    model: str | None = None
+    adapter: str | None = None
+    objective: str | None = None
+    fairness_id: str = ""
+    session_id: str | None = None
+    prompt_blocks: tuple[int, ...] = ()
+    prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    allowed: frozenset[Address] | None = None
+    ttft_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:
-            raise ValueError(f"a request cannot weigh {self.weight_slots} slots")
+            raise ValueError(f"request {self.id!r} cannot weigh {self.weight_slots} slots")

@@ -18,7 +18,22 @@ class _Dumper(yaml.SafeDumper):
 
 def tree(message: betterproto2.Message) -> dict[str, Any]:
     """`message` as plain dicts, lists and scalars, by Protobuf's JSON rules."""
-    return message.to_dict(casing=betterproto2.Casing.SNAKE)
+    content = message.to_dict(casing=betterproto2.Casing.SNAKE)
+    _spell_out_zero(content)
+    return content
+
+
+def _spell_out_zero(content: Any) -> None:
+    """A threshold of zero percent is printed as `{}`, which people read as "not set"."""
+    if isinstance(content, list):
+        for item in content:
+            _spell_out_zero(item)
+    elif isinstance(content, dict):
+        for name, item in content.items():
+            if name == "healthy_panic_threshold" and item == {}:
+                content[name] = {"value": 0.0}
+            else:
+                _spell_out_zero(item)
 
 
 def render(content: Mapping[str, Any] | Sequence[Any]) -> str:

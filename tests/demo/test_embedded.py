@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from extproc.demo import embedded
+from extproc.demo.embedded import FleetWish, choose_fleet
+from extproc.demo.llama_server import LLAMA_SERVER_VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a llama-server and a package that writes models."""
+    binary = tmp_path / "server"
+    binary.touch(mode=0o755)
+    monkeypatch.setenv(LLAMA_SERVER_VARIABLE, str(binary))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return binary
+
+
+def test_a_found_server_is_used_with_a_fresh_model(machine: Path, tmp_path: Path) -> None:
+    fleet = choose_fleet(FleetWish(slots=(2, 4)), tmp_path)
+    assert "real llama-server" in fleet.sentence and str(machine) in fleet.sentence
+    assert [server.slots for server in fleet.servers] == [2, 4]
+    assert len({server.port for server in fleet.servers}) == 2
+    command = fleet.command(fleet.servers[1])
+    assert command[0] == str(machine)
+    assert command[command.index("--parallel") + 1] == "4"
+    assert command[command.index("--ctx-size") + 1] == str(4 * 4096)
+    assert Path(command[command.index("--model") + 1]).stat().st_size > 100_000
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (FleetWish(wants_simulator=True), "as asked for"),
+        (FleetWish(service_time_s=2.0), "only it keeps a service time"),
+    ],
+)
+def test_the_simulator_is_taken_when_wanted_and_said_plainly(
+    tmp_path: Path, wish: FleetWish, reason: str
+) -> None:
+    fleet = choose_fleet(wish, tmp_path)
+    assert "simulator" in fleet.sentence and reason in fleet.sentence
+    command = fleet.command(fleet.servers[0])
+    assert ("--service-time" in command) == (wish.service_time_s is not None)
+
+
+def test_the_simulator_is_taken_where_nothing_else_is_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    assert "gguf is missing" in choose_fleet(FleetWish(), tmp_path).sentence
+    monkeypatch.setattr(embedded, "find_spec", importlib.util.find_spec)
+    monkeypatch.delenv(LLAMA_SERVER_VARIABLE)
+    assert "no llama-server was found" in choose_fleet(FleetWish(), tmp_path).sentence

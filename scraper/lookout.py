@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import assert_never
 
 from extproc.core.observation import Issue, Observation, Sight
@@ -193,9 +194,14 @@ class Lookout:
         return self._observe(told, Sight.READY, busy_slots=told.busy_slots)
 
     async def _look_at_slow(self) -> Observation:
-        """/slots stalls, which is no failure while /health answers. Busy slots stay as known."""
+        """/slots stalls, which is no failure while /health answers. Busy slots stay as known.
+
+        This look began when the open question did: were it dated later, the question's answer
+        would come in as older than what is known already.
+        """
         waited_s = self._clock() - self._question_began_at
         health = await self._client.ask("/health")
+        health = replace(health, began_at=self._question_began_at)
         if isinstance(health, Answer) and health.status == 200:
             return self._observe(health, Sight.READY, also=issues.slow_slots(waited_s))
         if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):

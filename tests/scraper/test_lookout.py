@@ -132,7 +132,7 @@ async def test_a_refused_key_is_an_issue_of_a_ready_server(
         assert (observation.sight, observation.slots) == (Sight.READY, 3)
         assert observation.busy_slots is None
         assert codes(observation) == ["unauthorized"]
-        assert "api_key" in observation.issues[0].remedy
+        assert "api_key_file" in observation.issues[0].remedy
         assert "wrong" not in str(observation)
 
 
@@ -210,8 +210,10 @@ async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
     fake.replies["/slots"] = Reply.of([{"is_processing": True}] * 2)
     fake.replies["/slots"].gate = gate
     asked_before = fake.count("/slots")
+    slow_since = []
     for _ in range(3):
         slow = await look(lookout)
+        slow_since.append(slow.began_at)
         assert (slow.sight, slow.busy_slots) == (Sight.READY, None)
         assert codes(slow) == ["slow-slots"]
     assert fake.count("/slots") == asked_before + 1, "one question, kept open"
@@ -220,6 +222,7 @@ async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
     late = await look(lookout)
     assert late.busy_slots == 2 and late.issues == ()
     assert late.began_at < gate_opened_at <= late.answered_at
+    assert max(slow_since) <= late.began_at, "no observation in between makes it old news"
 
 
 async def test_slots_that_never_answer_stay_no_failure(

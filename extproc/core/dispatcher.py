@@ -202,6 +202,10 @@ class Dispatcher:
         """Whether requests of ours run there; False for a stranger."""
         return address in self.fleet and bool(self.ledger.account(address).leases)
 
+    def expected_s(self, position: int) -> float | None:
+        """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
+        return self._pace.expected_s(position)
+
     # Time
 
     def advance(self, now: float) -> None:

@@ -27,6 +27,10 @@ class Pace:
         """Nobody waits: the time until the next hand-over says nothing about the pace."""
         self._last = None
 
+    def expected_s(self, position: int) -> float | None:
+        """Seconds until the one at `position` (from 1) is served; None while nobody was."""
+        return self._mean_gap_s * position if self._mean_gap_s else None
+
     def retry_after_s(self, waiting: int) -> float:
         """Seconds until a line of that length has been served, within 1 to 60."""
         return min(MAX_RETRY_S, max(MIN_RETRY_S, self._mean_gap_s * (waiting + 1)))

@@ -1,0 +1,17 @@
+"""What operators see and do over gRPC: the admin service, health and reflection."""
+
+from __future__ import annotations
+
+from extproc.admin.health import Health
+from extproc.admin.reflection import add_reflection
+from extproc.admin.service import AdminService
+from extproc.admin.surroundings import ConnectedEnvoy, Reloaded, Surroundings
+
+__all__ = [
+    "AdminService",
+    "ConnectedEnvoy",
+    "Health",
+    "Reloaded",
+    "Surroundings",
+    "add_reflection",
+]

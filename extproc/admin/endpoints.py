@@ -1,0 +1,130 @@
+"""The calls about endpoints that answer at once."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from extproc.admin import names
+from extproc.admin.refusal import already, courteous, invalid, not_now
+from extproc.admin.views import endpoint_message
+from extproc.core.address import Address, AddressError
+from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.observation import MAX_SLOTS
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from extproc.admin.surroundings import Surroundings
+
+SOURCE: Final = "admin"
+MAX_ADDED: Final = 10_000
+PAGE: Final = 1000
+MAX_PAGE: Final = 10_000
+
+log = logging.getLogger("coxswain.admin")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class EndpointCalls(AdminServicer):
+    """List, add and remove endpoints, and say what is wanted of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._dispatcher = around.dispatcher
+
+    @courteous
+    async def ListEndpoints(  # noqa: N802  # gRPC names it
+        self, request: pb.ListEndpointsRequest, _: Context
+    ) -> pb.ListEndpointsResponse:
+        fleet = self._dispatcher.fleet
+        size = names.read_limit(request.page_size, "page_size", PAGE, MAX_PAGE)
+        endpoints = sorted(fleet, key=lambda endpoint: endpoint.address)
+        total = len(endpoints)
+        if request.page_token:
+            try:
+                after = Address.parse(request.page_token)
+            except AddressError:
+                raise invalid("page_token: give next_page_token of the page before") from None
+            endpoints = [endpoint for endpoint in endpoints if endpoint.address > after]
+        page, rest = endpoints[:size], endpoints[size:]
+        now = self._around.clock()
+        return pb.ListEndpointsResponse(
+            endpoints=[endpoint_message(self._dispatcher, endpoint, now) for endpoint in page],
+            next_page_token=str(page[-1].address) if rest else "",
+            total=total,
+        )
+
+    @courteous
+    async def AddEndpoint(  # noqa: N802
+        self, request: pb.AddEndpointRequest, _: Context
+    ) -> pb.AddEndpointResponse:
+        if request.slots > MAX_SLOTS:
+            raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
+        name = names.read_new_name(self._dispatcher.fleet, request.name)
+        address, hostname = await names.read_new_address(request.address)
+        fleet = self._dispatcher.fleet
+        known = fleet.get(address)
+        if known is not None and not known.is_removed:
+            sources = ", ".join(fleet.sources_of(address))
+            raise already(f"{address} is in the fleet already, named by: {sources}")
+        added = fleet.specs_of(SOURCE)
+        if len(added) >= MAX_ADDED:
+            raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
+        spec = EndpointSpec(
+            address=address, name=name, hostname=hostname, slots=request.slots or None
+        )
+        self._dispatcher.set_members(SOURCE, [*added.values(), spec], self._around.clock())
+        log.info("an operator added %s", address)
+        return pb.AddEndpointResponse(endpoint=self._message(address))
+
+    @courteous
+    async def RemoveEndpoint(  # noqa: N802
+        self, request: pb.RemoveEndpointRequest, _: Context
+    ) -> pb.RemoveEndpointResponse:
+        fleet = self._dispatcher.fleet
+        address = names.find_endpoint(fleet, request.address).address
+        added = fleet.specs_of(SOURCE)
+        others = [source for source in fleet.sources_of(address) if source != SOURCE]
+        if address not in added:
+            if not others:
+                raise not_now(f"{address} was removed already; its last requests end")
+            raise not_now(
+                f"{address} is named by {', '.join(others)}: take it out there, or use Drain or "
+                "Disable to keep requests away from it"
+            )
+        rest = [spec for spec in added.values() if spec.address != address]
+        running = len(self._dispatcher.ledger.account(address).leases)
+        self._dispatcher.set_members(SOURCE, rest, self._around.clock())
+        log.info("an operator removed %s", address)
+        return pb.RemoveEndpointResponse(running=running, remaining_sources=others)
+
+    @courteous
+    async def Activate(  # noqa: N802
+        self, request: pb.ActivateRequest, _: Context
+    ) -> pb.ActivateResponse:
+        address = self._intend(request.address, Intent.ACTIVE)
+        return pb.ActivateResponse(endpoint=self._message(address))
+
+    @courteous
+    async def Disable(  # noqa: N802
+        self, request: pb.DisableRequest, _: Context
+    ) -> pb.DisableResponse:
+        address = self._intend(request.address, Intent.DISABLED)
+        return pb.DisableResponse(endpoint=self._message(address))
+
+    def _intend(self, text: str, intent: Intent) -> Address:
+        endpoint = names.find_endpoint(self._dispatcher.fleet, text)
+        if endpoint.is_removed:
+            raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
+        self._dispatcher.set_intent(endpoint.address, intent, self._around.clock())
+        log.info("an operator made %s %s", endpoint.address, intent.value)
+        return endpoint.address
+
+    def _message(self, address: Address) -> pb.Endpoint:
+        endpoint = self._dispatcher.fleet.get(address)
+        assert endpoint is not None
+        return endpoint_message(self._dispatcher, endpoint, self._around.clock())

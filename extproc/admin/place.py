@@ -1,0 +1,32 @@
+"""Who stands where in line, worked out once for all who ask at the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.dispatcher import Dispatcher
+
+AGE_S: Final = 0.05
+"""How old the answer may be: a line of 100,000 is not counted anew for each watcher."""
+
+
+class Places:
+    """Positions by ticket id, at most `AGE_S` old."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._positions: dict[int, int] = {}
+        self._counted_at = float("-inf")
+
+    def position(self, ticket_id: int) -> int:
+        """From 1; 0 for one that does not wait, or has only just begun to."""
+        now = self._clock()
+        if now - self._counted_at > AGE_S:
+            line = self._dispatcher.line
+            self._positions = {ticket.id: place for place, ticket in enumerate(line, start=1)}
+            self._counted_at = now
+        return self._positions.get(ticket_id, 0)

@@ -1,0 +1,34 @@
+"""The admin service as a whole: its calls are in a module for each subject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.admin.board import Board
+from extproc.admin.endpoints import EndpointCalls
+from extproc.admin.explaining import ExplainingCalls
+from extproc.admin.overview import OverviewCalls
+from extproc.admin.requests import RequestCalls
+from extproc.admin.watching import WatchingCalls
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import add_AdminServicer_to_server
+
+if TYPE_CHECKING:
+    import grpc
+
+    from extproc.admin.surroundings import Surroundings
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+
+
+class AdminService(EndpointCalls, WatchingCalls, RequestCalls, ExplainingCalls, OverviewCalls):
+    """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
+
+    def __init__(self, around: Surroundings) -> None:
+        EndpointCalls.__init__(self, around)
+        WatchingCalls.__init__(self, around, Board(around.dispatcher, around.clock))
+        RequestCalls.__init__(self, around)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on this server, beside whatever else it serves."""
+        add_AdminServicer_to_server(self, server)

@@ -1,0 +1,99 @@
+"""The core's state as the admin API's messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.endpoint import Health, Intent
+from extproc.core.registry import ExchangeState
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from extproc.core.account import Account
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.endpoint import Endpoint
+    from extproc.core.registry import ExchangeSight
+
+HEALTH: Final = {
+    Health.LOADING: pb.HEALTH_LOADING,
+    Health.READY: pb.HEALTH_READY,
+    Health.DEGRADED: pb.HEALTH_DEGRADED,
+    Health.DOWN: pb.HEALTH_DOWN,
+    Health.ASLEEP: pb.HEALTH_ASLEEP,
+}
+INTENT: Final = {
+    Intent.ACTIVE: pb.INTENT_ACTIVE,
+    Intent.DRAINING: pb.INTENT_DRAINING,
+    Intent.DISABLED: pb.INTENT_DISABLED,
+}
+STATE: Final = {
+    ExchangeState.WAITING: pb.REQUEST_STATE_WAITING,
+    ExchangeState.RUNNING: pb.REQUEST_STATE_RUNNING,
+    ExchangeState.ANSWERING: pb.REQUEST_STATE_ANSWERING,
+    ExchangeState.PASSING: pb.REQUEST_STATE_PASSING,
+    ExchangeState.OVER: pb.REQUEST_STATE_UNSPECIFIED,
+}
+
+
+def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
+    """All that is known of one endpoint."""
+    account = dispatcher.ledger.account(endpoint.address)
+    message = pb.Endpoint(
+        address=str(endpoint.address),
+        name=endpoint.spec.name,
+        hostname=endpoint.spec.hostname,
+        health=HEALTH[endpoint.health],
+        intent=INTENT[endpoint.intent],
+        slots=slots_message(account),
+        models=[
+            pb.Model(name=model.name, aliases=model.aliases, is_loaded=model.is_loaded)
+            for model in endpoint.models
+        ],
+        issues=[
+            pb.Issue(code=issue.code, message=issue.message, remedy=issue.remedy)
+            for issue in endpoint.issues
+        ],
+        sources=dispatcher.fleet.sources_of(endpoint.address),
+        is_fresh=endpoint.is_fresh,
+        is_routable=endpoint.is_routable,
+        is_removed=endpoint.is_removed,
+        is_pickable=endpoint.is_pickable,
+        leases=len(account.leases),
+    )
+    if endpoint.observed_at is not None:
+        message.observed_age_s = max(0.0, now - endpoint.observed_at)
+    return message
+
+
+def slots_message(account: Account) -> pb.Slots:
+    """The books of one endpoint."""
+    draining = sum(
+        lease.weight_slots for lease in account.leases.values() if lease.left_at is not None
+    )
+    return pb.Slots(
+        total=account.slots,
+        leased=account.leased_slots,
+        foreign=account.foreign_slots,
+        idle=account.free_slots,
+        draining=draining,
+    )
+
+
+def request_message(
+    sight: ExchangeSight, position: int = 0, expected_s: float | None = None
+) -> pb.Request:
+    """One exchange; position and expectation are for those that wait."""
+    return pb.Request(
+        exchange_id=sight.exchange_id,
+        request_id=sight.request_id,
+        state=STATE[sight.state],
+        endpoint=str(sight.endpoint) if sight.endpoint is not None else "",
+        model=sight.model,
+        criticality=sight.criticality,
+        objective=sight.objective,
+        age_s=max(0.0, sight.age_s),
+        waited_s=max(0.0, sight.waited_s),
+        position=position,
+        expected_s=expected_s,
+        weight_slots=sight.weight_slots,
+    )

@@ -1,0 +1,36 @@
+"""What this service would do with a request that nobody sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.explanation import Explanation, Inquiry, explain, explain_passing
+from extproc.core.outcome import Reason
+from extproc.core.request import Request
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream import codec
+from extproc.stream.paths import takes_slot
+
+if TYPE_CHECKING:
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.stream.exchange import ExchangeOptions
+
+
+def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) -> Explanation:
+    """Read the request as an exchange would, and explain its outcome. Changes nothing."""
+    headers = pb.HttpHeaders()
+    pseudo = {":method": inquiry.method, ":path": inquiry.path}
+    for key, value in {**inquiry.headers, **pseudo}.items():
+        headers.headers.headers.add(key=key.lower(), raw_value=value.encode())
+    try:
+        head = codec.read_request_head(headers)
+    except codec.BadRequestError as error:
+        return Explanation(
+            candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": str(error)}
+        )
+    if not takes_slot(head.method, head.path):
+        return explain_passing(dispatcher)
+    asked_s = head.queue_timeout_s
+    longest_s = options.queue_timeout_s
+    timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
+    return explain(dispatcher, Request(id=head.id, timeout_s=timeout_s))

@@ -62,6 +62,8 @@ def courteous(
         calls: Calls, question: Question, context: grpc.aio.ServicerContext[Any, Any]
     ) -> Answer:
         try:
+            if question is None:
+                raise invalid("these bytes are no message of this call; see admin.proto")
             return await method(calls, question, context)
         except Refused as refused:
             await context.abort(refused.code, refused.text)

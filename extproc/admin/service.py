@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Final
 from extproc.admin.board import Board
 from extproc.admin.endpoints import EndpointCalls
 from extproc.admin.explaining import ExplainingCalls
+from extproc.admin.handlers import handlers_of
 from extproc.admin.overview import OverviewCalls
 from extproc.admin.requests import RequestCalls
 from extproc.admin.watching import WatchingCalls
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import add_AdminServicer_to_server
 
 if TYPE_CHECKING:
     import grpc
 
     from extproc.admin.surroundings import Surroundings
 
-SERVICE: Final = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
+SERVICE: Final[str] = DESCRIPTOR.full_name
 
 
 class AdminService(EndpointCalls, WatchingCalls, RequestCalls, ExplainingCalls, OverviewCalls):
@@ -31,4 +32,4 @@ class AdminService(EndpointCalls, WatchingCalls, RequestCalls, ExplainingCalls, 
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on this server, beside whatever else it serves."""
-        add_AdminServicer_to_server(self, server)
+        server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))

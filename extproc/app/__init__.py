@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from extproc.app.ports import ListenError
 from extproc.app.serve import serve
-from extproc.app.service import ListenError, Service
+from extproc.app.service import Service
 
 __all__ = ["ListenError", "Service", "serve"]

@@ -25,7 +25,7 @@ class Pages:
         self._registry = registry
         self._discovery = discovery
         self._server = StatusServer(
-            StatusSources(status=self._status, obstacles=self._obstacles, metrics=self._metrics)
+            StatusSources(status=self._status, obstacles=self.obstacles, metrics=self._metrics)
         )
         self.is_serving = False
 
@@ -51,7 +51,8 @@ class Pages:
                 node_id=envoy.node_id, acknowledged_version=version if version >= 0 else None
             )
 
-    def _obstacles(self) -> tuple[str, ...]:
+    def obstacles(self) -> tuple[str, ...]:
+        """Why no requests are taken, in words; empty when they are."""
         if not self.is_serving:
             return ("the picker is starting or stopping",)
         return why_not_ready(self._dispatcher)

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from typing import TYPE_CHECKING
 
+from extproc.admin.surroundings import ReloadError
 from extproc.app.service import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.settings import Settings
 
+log = logging.getLogger("coxswain.settings")
 
-async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once."""
+
+async def serve(
+    settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
+
+    `load` reads the settings again when an operator or a SIGHUP asks for it; `file` is where
+    they are, for people to see.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    service = Service(settings)
+    service = Service(settings, load, file)
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(_reload(service))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     await service.start()
     await stopping.wait()
     stopping.clear()
@@ -28,3 +48,13 @@ async def serve(settings: Settings) -> None:
     for task in (leaving, hurry):
         task.cancel()
     await asyncio.gather(leaving, hurry, return_exceptions=True)
+
+
+async def _reload(service: Service) -> None:
+    try:
+        reloaded = await service.settings.reload(is_dry_run=False)
+    except ReloadError as error:
+        log.error("the settings stay as they were: %s", error)
+        return
+    if reloaded.needs_restart:
+        log.warning("these need a restart: %s", ", ".join(reloaded.needs_restart))

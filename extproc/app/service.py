@@ -8,25 +8,30 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from extproc.admin import Health
 from extproc.app import options
+from extproc.app.admin_port import AdminPort
 from extproc.app.alarm import Alarm
+from extproc.app.live_settings import LiveSettings
 from extproc.app.members import SettingsMembers
 from extproc.app.pages import Pages
+from extproc.app.ports import ListenError, bind
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.registry import Registry
 from extproc.settings import read_api_keys
 from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
-from extproc.stream.servicer import SERVICE, ExternalProcessor
+from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.xds import EndpointDiscovery
 from scraper.loop import Scraper
 from scraper.schedule import Attention
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.core.address import Address
     from extproc.core.endpoint import EndpointSpec
     from extproc.core.observation import Observation
@@ -42,15 +47,13 @@ log = logging.getLogger("coxswain.service")
 request_log = logging.getLogger("coxswain.request")
 
 
-class ListenError(OSError):
-    """A port could not be had; `str(error)` says which and what to do."""
-
-
 class Service:
     """One picker. `start` returns when it serves; `stop` when nothing of it is left."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
+    ) -> None:
+        self.settings = LiveSettings(settings, self._apply, load, file)
         self._switchboard = Switchboard()
         self.dispatcher = Dispatcher(
             self._switchboard, Random(), options.dispatcher_options(settings)
@@ -78,10 +81,20 @@ class Service:
             time.monotonic,
             self._tell,
         )
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         self._pages = Pages(self.dispatcher, self._registry, self._discovery)
+        self._admin_port = AdminPort(
+            dispatcher=self.dispatcher,
+            registry=self._registry,
+            settings=self.settings,
+            exchange_options=lambda: self._processor.options,
+            discovery=self._discovery,
+            health=self._health,
+            not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
+        )
         self._server: grpc.aio.Server | None = None
         self.grpc_port = 0
+        self.admin_port = 0
         self.http_port = 0
 
     async def start(self) -> None:
@@ -97,23 +110,25 @@ class Service:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for part in (self._processor, self._end_reports, self._discovery):
             part.add_to(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self.grpc_port = _bind(self._server, self._settings.listen.grpc)
-        self.http_port = await _listen(self._pages, self._settings.listen.http)
+        self._health.add_to(self._server)
+        listen = self.settings.present.listen
+        self.grpc_port = bind(self._server, listen.grpc, "listen.grpc")
+        self.admin_port = await self._admin_port.start(listen.admin)
+        self.http_port = await _listen(self._pages, listen.http)
         await self._server.start()
         self._members.start()
-        for name in ("", SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set_ready(True)
         self._pages.is_serving = True
-        log.info("serving Envoy on %s", self._settings.listen.grpc)
+        log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
 
     async def stop(self) -> None:
         """Refuse who waits, let running exchanges end within `drain_timeout_s`, then go."""
         self._pages.is_serving = False
-        await self._health.enter_graceful_shutdown()
+        await self._health.set_ready(False)
         self._processor.close()
         self.dispatcher.close(time.monotonic())
-        await self._processor.drain(self._settings.drain_timeout_s)
+        await self._processor.drain(self.settings.present.drain_timeout_s)
+        await self._admin_port.stop()
         self._discovery.close()
         if self._server is not None:
             await self._server.stop(grace=0.5)
@@ -122,10 +137,22 @@ class Service:
         self._alarm.stop()
         await self._pages.stop()
 
+    async def _apply(self, settings: Settings) -> None:
+        """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
+        keys = read_api_keys(settings)
+        self.dispatcher.options = options.dispatcher_options(settings)
+        self._processor.options = options.exchange_options(settings)
+        logging.getLogger("coxswain").setLevel(settings.log.level.upper())
+        if settings.endpoints != self.settings.present.endpoints:
+            await self._members.aclose()
+            self._members = SettingsMembers(settings.endpoints, keys, self._set_members)
+            self._members.start()
+
     # The world's news, brought to the core
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
+        self._watch_members()  # a key may have changed where no address did
         self._discovery.open()
 
     def _observe(self, observation: Observation) -> None:
@@ -165,13 +192,3 @@ async def _listen(pages: Pages, address: str) -> int:
         raise ListenError(
             f"cannot listen on {address}: {error.strerror}. Set listen.http to another"
         ) from None
-
-
-def _bind(server: grpc.aio.Server, address: str) -> int:
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise ListenError(f"cannot listen on {address}: is it in use? Set listen.grpc to another")
-    return port

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
 
 
 def register(root: typer.Typer) -> None:
@@ -32,11 +37,15 @@ def serve(
     from extproc.app import ListenError
     from extproc.app import serve as run
     from extproc.app.logs import set_up_logging
+    from extproc.settings import CONFIG_VARIABLE
 
-    settings = settings_from(config, endpoint, assignment)
+    def load() -> Settings:
+        return settings_from(config, endpoint, assignment)
+
+    settings = load()
     set_up_logging(settings.log)
     try:
-        asyncio.run(run(settings))
+        asyncio.run(run(settings, load, str(config or os.environ.get(CONFIG_VARIABLE, ""))))
     except ListenError as error:
         print(f"coxswain: {error}", file=sys.stderr)
         raise typer.Exit(1) from None

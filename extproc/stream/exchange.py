@@ -149,7 +149,8 @@ class Exchange:
 
     def sight(self, now: float) -> ExchangeSight:
         """What can be told of it at `now`."""
-        ticket, lease = self.ticket, self._lease
+        ticket = self.ticket if self.stage is Stage.WAITING else None
+        lease = self._lease
         endpoint = lease.address if lease is not None else None
         if lease is None and self._addresses:
             endpoint = self._addresses[0]

@@ -44,7 +44,7 @@ class ExternalProcessor:
         self._dispatcher = dispatcher
         self._waiting_room = waiting_room
         self._registry = registry
-        self._options = options
+        self.options = options
         self._clock = clock
         self._tell = tell
         self._running = 0
@@ -80,7 +80,7 @@ class ExternalProcessor:
     async def _process(self, _: object, context: Context) -> None:
         if self._is_closed:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
-        exchange = Exchange(self._dispatcher, self._options, self._clock())
+        exchange = Exchange(self._dispatcher, self.options, self._clock())
         stream = RunningStream(exchange, context)
         self._enter(stream)
         try:

@@ -1,0 +1,87 @@
+"""The admin port: what operators and agents call, on a gRPC server of its own."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
+from extproc.admin.health import SERVICE as HEALTH_SERVICE
+from extproc.admin.service import SERVICE as ADMIN_SERVICE
+from extproc.app.ports import bind
+from extproc.stream.what_if import what_if
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.admin.surroundings import SettingsDesk
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.registry import Registry
+    from extproc.stream.exchange import ExchangeOptions
+    from extproc.xds import EndpointDiscovery
+
+SERVER_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 2 * 1024 * 1024),
+)
+STOP_GRACE_S: Final = 0.2
+
+
+class AdminPort:
+    """Built with the service, started after it, stopped before it."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        registry: Registry,
+        settings: SettingsDesk,
+        exchange_options: Callable[[], ExchangeOptions],
+        discovery: EndpointDiscovery,
+        health: Health,
+        not_ready_reason: Callable[[], str],
+    ) -> None:
+        self._health = health
+        self._server: grpc.aio.Server | None = None
+        self._service = AdminService(
+            Surroundings(
+                dispatcher=dispatcher,
+                registry=registry,
+                clock=time.monotonic,
+                settings=settings,
+                explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
+                envoys=lambda: [
+                    ConnectedEnvoy(
+                        node_id=envoy.node_id, acknowledged_version=envoy.acknowledged_version
+                    )
+                    for envoy in discovery.envoys()
+                ],
+                not_ready_reason=not_ready_reason,
+                version=_version(),
+                started_at=time.monotonic(),
+            )
+        )
+
+    async def start(self, address: str) -> int:
+        """Serve on `address`; returns the port. Raises `ListenError` when it cannot be had."""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._service.add_to(self._server)
+        self._health.add_to(self._server)
+        add_reflection(self._server, (ADMIN_SERVICE, HEALTH_SERVICE))
+        port = bind(self._server, address, "listen.admin")
+        await self._server.start()
+        return port
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+
+
+def _version() -> str:
+    try:
+        return version("coxswain")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,103 @@
+"""The settings in force, and what a reload may change of them without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.admin.surroundings import Reloaded, ReloadError
+from extproc.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+Key = tuple[str, ...]
+
+HOT: Final = frozenset(
+    {
+        "endpoints",
+        "queue.max_requests",
+        "queue.timeout_s",
+        "picker.fallbacks",
+        "response_headers",
+        "drain_timeout_s",
+        "log.level",
+    }
+)
+"""What is taken over while requests run. All else is read once, at the start."""
+
+log = logging.getLogger("coxswain.settings")
+
+
+class LiveSettings:
+    """Holds the settings in force. `load` reads them anew and may block; `apply` takes over.
+
+    Secrets are not in it: settings only name the files and variables that hold them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        apply: Callable[[Settings], Awaitable[None]],
+        load: Callable[[], Settings] | None = None,
+        file: str = "",
+    ) -> None:
+        self.present = settings
+        self.file = file
+        self._apply = apply
+        self._load = load
+        self._turn = asyncio.Lock()
+
+    def describe(self) -> Mapping[str, object]:
+        return self.present.model_dump(mode="json")
+
+    async def reload(self, is_dry_run: bool) -> Reloaded:
+        """Read again and apply what is in `HOT`; raises `ReloadError` and changes nothing."""
+        if self._load is None:
+            raise ReloadError("this picker was started without settings that could be read again")
+        async with self._turn:
+            try:
+                fresh = await asyncio.to_thread(self._load)
+                changed = _changed(self.present, fresh)
+                applied = tuple(key for key in changed if key in HOT)
+                merged = _merged(self.present, fresh, applied)
+            except SettingsError as error:
+                raise ReloadError(str(error)) from None
+            rest = tuple(key for key in changed if key not in HOT)
+            if applied and not is_dry_run:
+                try:
+                    await self._apply(merged)
+                except SettingsError as error:
+                    raise ReloadError(str(error)) from None
+                self.present = merged
+                log.info("settings reloaded: %s", ", ".join(applied))
+            return Reloaded(applied=applied, needs_restart=rest)
+
+
+def _changed(old: Settings, new: Settings) -> list[str]:
+    before, after = dict(_flat(old.model_dump())), dict(_flat(new.model_dump()))
+    return sorted(
+        ".".join(key) for key in before | after if before.get(key, _flat) != after.get(key, _flat)
+    )
+
+
+def _merged(old: Settings, new: Settings, keys: tuple[str, ...]) -> Settings:
+    """The old settings with these keys from the new ones."""
+    values = old.model_dump()
+    fresh = dict(_flat(new.model_dump()))
+    for dotted in keys:
+        *sections, last = dotted.split(".")
+        branch = values
+        for section in sections:
+            branch = branch[section]
+        branch[last] = fresh[*sections, last]
+    return Settings(**values)
+
+
+def _flat(values: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*path, name))
+        else:
+            yield (*path, name), value

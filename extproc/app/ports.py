@@ -1,0 +1,26 @@
+"""Listening on a port, or saying why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import grpc
+
+
+class ListenError(OSError):
+    """A port could not be had; `str(error)` says which and what to do."""
+
+
+def bind(server: grpc.aio.Server, address: str, setting: str) -> int:
+    """Let `server` listen on `address`, named by `setting`; returns the port it got.
+
+    Raises `ListenError`.
+    """
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ListenError(f"cannot listen on {address}: is it in use? Set {setting} to another")
+    return port

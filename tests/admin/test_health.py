@@ -1,0 +1,79 @@
+"""Claims about extproc/admin/health.py and reflection.py, through their own protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from extproc.admin.health import LIVENESS, READINESS
+from extproc.admin.reflection import ALPHA, V1
+from tests.fakes.picker import FakePicker
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+Check = grpc.aio.UnaryUnaryMultiCallable[
+    health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+]
+
+
+def checker(picker: FakePicker) -> Check:
+    return picker.channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+
+
+async def test_names_that_people_ask_for(picker: FakePicker) -> None:
+    """Ready and not ready are told under every name; alive it is in both cases."""
+    check = checker(picker)
+    for is_ready in (True, False):
+        await picker.health.set_ready(is_ready)
+        for name in (*READINESS, LIVENESS):
+            answer = await check(health_pb2.HealthCheckRequest(service=name))
+            wanted = SERVING if is_ready or name == LIVENESS else NOT_SERVING
+            assert answer.status == wanted, name
+    assert "envoy.service.ext_proc.v3.ExternalProcessor" in READINESS
+
+
+async def test_unknown_name(picker: FakePicker) -> None:
+    """As the health protocol wants it."""
+    check = checker(picker)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await check(health_pb2.HealthCheckRequest(service="nobody"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("service", [V1, ALPHA])
+async def test_reflection_as_grpcurl_asks(picker: FakePicker, service: str) -> None:
+    """`list`, then the file of a symbol, then the files it needs: all of it is there."""
+    call = picker.channel.stream_stream(
+        f"/{service}/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )()
+
+    async def ask(**question: Any) -> reflection_pb2.ServerReflectionResponse:
+        await call.write(reflection_pb2.ServerReflectionRequest(**question))
+        answer = await call.read()
+        assert isinstance(answer, reflection_pb2.ServerReflectionResponse)
+        return answer
+
+    services = (await ask(list_services="")).list_services_response.service
+    assert {"coxswain.v1.Admin", "grpc.health.v1.Health"} <= {each.name for each in services}
+    answer = await ask(file_containing_symbol="coxswain.v1.Admin")
+    file = FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
+    assert "WatchEndpoints" in [method.name for method in file.service[0].method]
+    for dependency in file.dependency:
+        answer = await ask(file_by_filename=dependency)
+        assert answer.file_descriptor_response.file_descriptor_proto
+    answer = await ask(file_containing_symbol="no.such.Thing")
+    assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    await call.done_writing()

@@ -1,0 +1,196 @@
+"""A picker over real loopback gRPC without servers or scraper: the test says what was observed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar, cast
+
+import grpc
+
+from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
+from extproc.admin.health import SERVICE as HEALTH_SERVICE
+from extproc.admin.service import SERVICE as ADMIN_SERVICE
+from extproc.admin.surroundings import Reloaded, ReloadError
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.outcome import Settlement
+from extproc.core.queue import Ticket
+from extproc.core.registry import Registry
+from extproc.pb import external_processor_pb2 as ext_proc
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
+from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.waiting_room import WaitingRoom
+from extproc.stream.what_if import what_if
+
+T = TypeVar("T")
+Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop run until something is so; the server runs in it too."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # the core knows no events
+            await asyncio.sleep(0.001)
+
+
+async def rest_of(call: grpc.aio.UnaryStreamCall[Any, T]) -> list[T]:
+    """All messages that are still to come."""
+    messages: list[T] = []
+    while (message := await call.read()) is not grpc.aio.EOF:
+        messages.append(cast("T", message))
+    return messages
+
+
+class FakeSettings:
+    """Settings of which one key can be reloaded; `problem` makes a reload fail."""
+
+    file = "coxswain.yaml"
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.reloads = 0
+
+    def describe(self) -> Mapping[str, object]:
+        return {"queue": {"timeout_s": 60.0}}
+
+    async def reload(self, is_dry_run: bool) -> Reloaded:
+        if self.problem:
+            raise ReloadError(self.problem)
+        self.reloads += not is_dry_run
+        return Reloaded(applied=("queue.timeout_s",), needs_restart=("listen.grpc",))
+
+
+class Surface:
+    """The core's listener: wakes who waits, and needs no alarm."""
+
+    def __init__(self, waiting_room: WaitingRoom) -> None:
+        self._waiting_room = waiting_room
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        self._waiting_room.settled(ticket, settlement)
+
+    def wake_at(self, when: float) -> None:
+        pass
+
+    def membership_changed(self) -> None:
+        pass
+
+    def unsure_of(self, address: Address) -> None:
+        pass
+
+
+@dataclass(slots=True, kw_only=True)
+class FakePicker:
+    """Everything but Envoy and the servers; `admin` is a client of its admin service."""
+
+    dispatcher: Dispatcher
+    registry: Registry
+    settings: FakeSettings
+    health: Health
+    channel: grpc.aio.Channel
+    admin: AdminStub
+    port: int
+    not_ready: list[str] = field(default_factory=list)
+
+    def name(self, *specs: EndpointSpec) -> None:
+        """The settings name these endpoints."""
+        self.dispatcher.set_members("settings", specs, time.monotonic())
+
+    def observe(
+        self,
+        address: str,
+        slots: int = 1,
+        busy_slots: int = 0,
+        sight: Sight = Sight.READY,
+        models: tuple[ModelReading, ...] = (),
+        issues: tuple[Issue, ...] = (),
+    ) -> None:
+        """A look at a server is in."""
+        now = time.monotonic()
+        observation = Observation(
+            address=Address.parse(address),
+            began_at=now,
+            answered_at=now,
+            sight=sight,
+            slots=slots,
+            busy_slots=busy_slots,
+            models=models,
+            issues=issues,
+        )
+        self.dispatcher.observe(observation, now)
+
+    def add_ready(self, address: str, slots: int = 1, name: str = "") -> None:
+        """One more endpoint in the settings, ready."""
+        known = self.dispatcher.fleet.specs_of("settings").values()
+        self.name(*known, EndpointSpec(address=Address.parse(address), name=name))
+        self.observe(address, slots)
+
+    async def ask(self, request_id: str, path: str = "/v1/chat/completions") -> Stream:
+        """Send a request's headers as Envoy does, and wait until the picker knows it."""
+        call = ExternalProcessorStub(self.channel).Process()
+        message = ext_proc.ProcessingRequest()
+        headers = {":method": "POST", ":path": path, "x-request-id": request_id}
+        for key, value in headers.items():
+            message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
+        await call.write(message)
+        await until(lambda: bool(self.registry.find(request_id, time.monotonic())))
+        return call
+
+
+@asynccontextmanager
+async def running_picker(
+    max_queued: int = 10, interceptors: tuple[grpc.aio.ServerInterceptor, ...] = ()
+) -> AsyncIterator[FakePicker]:
+    """A picker on a free loopback port, and a client of it."""
+    waiting_room = WaitingRoom()
+    options = DispatcherOptions(max_queued=max_queued)
+    dispatcher = Dispatcher(Surface(waiting_room), Random(1), options)
+    registry = Registry()
+    processor = ExternalProcessor(
+        dispatcher, waiting_room, registry, ExchangeOptions(), time.monotonic, lambda _: None
+    )
+    settings = FakeSettings()
+    not_ready: list[str] = []
+    admin = AdminService(
+        Surroundings(
+            dispatcher=dispatcher,
+            registry=registry,
+            clock=time.monotonic,
+            settings=settings,
+            explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
+            envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
+            not_ready_reason=lambda: "".join(not_ready),
+            version="1.2.3",
+            started_at=time.monotonic(),
+        )
+    )
+    health = Health()
+    server = grpc.aio.server(interceptors=interceptors)
+    for part in (processor, admin, health):
+        part.add_to(server)
+    add_reflection(server, (ADMIN_SERVICE, HEALTH_SERVICE))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield FakePicker(
+                dispatcher=dispatcher,
+                registry=registry,
+                settings=settings,
+                health=health,
+                channel=channel,
+                admin=AdminStub(channel),
+                port=port,
+                not_ready=not_ready,
+            )
+    finally:
+        await server.stop(None)

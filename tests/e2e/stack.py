@@ -1,0 +1,371 @@
+"""A whole stack on loopback: servers, the picker and Envoy as the processes that people run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import yaml
+
+from extproc.demo.envoy_binary import find_envoy
+from extproc.demo.llama_server import find_llama_server
+from extproc.demo.model import ModelShape, write_model
+from extproc.demo.port import free_ports
+from extproc.demo.process import Child, Children
+
+MODEL_SHAPE = ModelShape(embedding=256, layers=8)
+"""Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
+CONTEXT_TOKENS = 16_384
+READY_S = 30.0
+POLL_S = 0.02
+CHAT = "/v1/chat/completions"
+
+
+def chat(max_tokens: int, *, stream: bool = False, content: str = "row") -> dict[str, Any]:
+    """A chat request whose answer has exactly `max_tokens` tokens."""
+    return {
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+        "stream": stream,
+        "cache_prompt": False,
+    }
+
+
+@dataclass
+class Server:
+    """One llama-server of the stack."""
+
+    port: int
+    slots: int
+    command: list[str | Path]
+    client: httpx.AsyncClient = field(repr=False)
+    child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def busy(self) -> int:
+        """How many slots really work now, asked of the server itself."""
+        answer = await self.client.get(f"http://{self.address}/slots")
+        return sum(slot["is_processing"] for slot in answer.json())
+
+    async def is_ready(self) -> bool:
+        try:
+            answer = await self.client.get(f"http://{self.address}/health")
+        except httpx.TransportError:
+            return False
+        return answer.status_code == 200
+
+
+class Held:
+    """A streamed answer that goes on until somebody ends it."""
+
+    def __init__(self, response: httpx.Response, stack: AsyncExitStack) -> None:
+        self.response = response
+        self.endpoint = response.headers.get("x-coxswain-endpoint", "")
+        self._stack = stack
+        self._chunks = response.aiter_lines()
+
+    async def next_chunk(self) -> str:
+        """The next line with content; raises what the connection raises, '' at the end."""
+        async for line in self._chunks:
+            if line:
+                return line
+        return ""
+
+    async def read_on(self) -> None:
+        """Read until the end, forgetting what comes."""
+        async for _ in self._chunks:
+            pass
+
+    async def leave(self) -> None:
+        """Close the connection, finished or not."""
+        await self._stack.aclose()
+
+
+class Stack:
+    """Start it with `async with Stack.running(folder, slots=(2, 4)) as stack`."""
+
+    def __init__(self, folder: Path, children: Children, client: httpx.AsyncClient) -> None:
+        self.folder = folder
+        self.children = children
+        self.client = client
+        self.servers: list[Server] = []
+        self.envoy: Child | None = None
+        self.picker: Child | None = None
+        self.envoy_port, self.envoy_admin_port, self.grpc_port, self.admin_port, self.http_port = (
+            free_ports(5)
+        )
+        self._generation = 0
+        self._held: list[Held] = []  # or the collector would close their connections
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        folder: Path,
+        *,
+        slots: tuple[int, ...] = (2, 4),
+        settings: dict[str, Any] | None = None,
+        kind: str = "llama",
+    ) -> AsyncIterator[Self]:
+        """Everything up and ready; everything gone afterwards."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        async with (
+            Children(folder) as children,
+            httpx.AsyncClient(timeout=60, limits=limits) as client,
+        ):
+            stack = cls(folder, children, client)
+            for count in slots:
+                await stack.add_server(count, kind=kind)
+            await stack.start_picker(settings or {})
+            await stack.start_envoy()
+            try:
+                await stack.until_ready()
+                yield stack
+            finally:
+                await stack.thaw()
+
+    # Parts
+
+    async def add_server(
+        self, slots: int, *, kind: str = "llama", port: int | None = None, start: bool = True
+    ) -> Server:
+        port = port or free_ports(1)[0]
+        server = Server(port, slots, self._server_command(kind, port, slots), self.client)
+        self.servers.append(server)
+        if start:
+            await self.start_server(server)
+        return server
+
+    async def start_server(self, server: Server) -> None:
+        self._generation += 1
+        server.child = await self.children.start(
+            f"server-{server.port}-{self._generation}", server.command
+        )
+        await server.child.wait_ready(server.is_ready, timeout_s=READY_S)
+
+    def _server_command(self, kind: str, port: int, slots: int) -> list[str | Path]:
+        if kind == "simulator":
+            return [
+                *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(port)),
+                *("--slots", str(slots), "--context-tokens", str(CONTEXT_TOKENS)),
+                *("--tokens-per-second", "200"),
+            ]
+        binary = find_llama_server()
+        assert binary is not None, "the fixture skips where there is no llama-server"
+        model = self.folder.parent / "model.gguf"
+        if not model.exists():
+            write_model(model, MODEL_SHAPE)
+        return [
+            *("nice", "-n", "10", binary, "-m", model, "--host", "127.0.0.1"),
+            *("--port", str(port), "-np", str(slots), "-c", str(CONTEXT_TOKENS * slots)),
+            *("-t", "1", "--no-webui"),
+        ]
+
+    async def start_picker(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        config = {
+            "listen": {
+                "grpc": f"127.0.0.1:{self.grpc_port}",
+                "admin": f"127.0.0.1:{self.admin_port}",
+                "http": f"127.0.0.1:{self.http_port}",
+            },
+            "envoy": {
+                "listen": f"127.0.0.1:{self.envoy_port}",
+                "admin": f"127.0.0.1:{self.envoy_admin_port}",
+            },
+            "endpoints": [server.address for server in self.servers],
+            **settings,
+        }
+        self.config = self.folder / "coxswain.yaml"
+        self.config.write_text(yaml.safe_dump(config))
+        await self.restart_picker()
+
+    async def restart_picker(self) -> None:
+        self._generation += 1
+        self.picker = await self.children.start(
+            f"picker-{self._generation}",
+            [sys.executable, "-m", "extproc.cli", "serve", "--config", self.config],
+        )
+
+    async def start_envoy(self) -> None:
+        config = self.folder / "envoy.yaml"
+        printed = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "extproc.cli", "config", "envoy", "--config", self.config),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        text, _ = await printed.communicate()
+        assert printed.returncode == 0, "coxswain config envoy failed"
+        config.write_bytes(text)
+        self.envoy = await self.children.start(
+            "envoy",
+            [
+                *(find_envoy(), "-c", config, "--concurrency", "1", "--use-dynamic-base-id"),
+                *("--log-level", "warning"),
+            ],
+        )
+
+    async def until_ready(self) -> None:
+        """Wait until Envoy serves and the picker answers through it."""
+        assert self.envoy is not None and self.picker is not None
+        await self.picker.wait_ready(self._picker_listens, timeout_s=READY_S)
+        await self.envoy.wait_ready(self._envoy_serves, timeout_s=READY_S)
+        running = {server.address for server in self.servers if server.child is not None}
+        await self.until(
+            lambda status: all(
+                status["endpoints"].get(address, {}).get("health") in ("ready", "degraded")
+                for address in running
+            )
+        )
+
+    async def _picker_listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.grpc_port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def _envoy_serves(self) -> bool:
+        try:
+            answer = await self.client.get(
+                f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
+            )
+            known = {
+                host["address"]["socket_address"]["port_value"]
+                for cluster in answer.json()["cluster_statuses"]
+                if cluster["name"] == "llama"
+                for host in cluster.get("host_statuses", [])
+            }
+            wanted = {server.port for server in self.servers if server.child is not None}
+            if not wanted <= known:
+                return False
+            if not wanted:
+                return (await self.client.get(self.url("/slots"))).status_code == 403
+            answer = await self.client.post(self.url(CHAT), json=chat(1))
+        except (httpx.TransportError, OSError):
+            return False
+        return answer.status_code == 200 and "x-coxswain-endpoint" in answer.headers
+
+    # Traffic
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.envoy_port}{path}"
+
+    async def ask(
+        self, max_tokens: int = 1, *, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        """An ordinary answer, whole."""
+        return await self.client.post(self.url(CHAT), json=chat(max_tokens), headers=headers)
+
+    async def hold(self, *, headers: dict[str, str] | None = None) -> Held:
+        """Start an answer that outlasts the test; returns at its first bytes."""
+        exits = AsyncExitStack()
+        response = await exits.enter_async_context(
+            self.client.stream(
+                "POST",
+                self.url(CHAT),
+                json=chat(CONTEXT_TOKENS - 200, stream=True),
+                headers=headers,
+            )
+        )
+        assert response.status_code == 200, response.headers
+        held = Held(response, exits)
+        self._held.append(held)
+        await held.next_chunk()
+        return held
+
+    async def fill(self) -> list[Held]:
+        """Occupy every slot of the fleet, one after another."""
+        return [await self.hold() for server in self.servers for _ in range(server.slots)]
+
+    # What can be seen
+
+    async def busy(self) -> list[int]:
+        """How many slots really work now, asked of the servers themselves."""
+        return [await server.busy() for server in self.servers]
+
+    async def status(self) -> dict[str, Any]:
+        """The picker's own view; raises what the connection raises."""
+        answer = await self.client.get(f"http://127.0.0.1:{self.http_port}/status")
+        picture: dict[str, Any] = answer.json()
+        return picture
+
+    async def slots(self) -> dict[str, dict[str, int]]:
+        """The ledger's numbers by address."""
+        endpoints = (await self.status())["endpoints"]
+        return {address: endpoint["slots"] for address, endpoint in endpoints.items()}
+
+    async def until(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the picker's view is so; the test's own time limit is the limit."""
+        await until(lambda: self._sees(is_so))
+
+    async def _sees(self, is_so: Callable[[dict[str, Any]], bool]) -> bool:
+        try:
+            return is_so(await self.status())
+        except (httpx.TransportError, ValueError):
+            return False
+
+    async def until_waiting(self, count: int) -> None:
+        """Wait until so many requests stand in line."""
+        await self.until(lambda status: status["queue"]["waiting"] == count)
+
+    async def until_foreign(self, server: Server, count: int) -> None:
+        """Wait until the ledger knows of so many strangers on a server."""
+        await self.until(
+            lambda status: status["endpoints"][server.address]["slots"]["foreign"] == count
+        )
+
+    async def until_busy(self, wanted: list[int]) -> None:
+        """Wait until the servers' own busy counts are `wanted`."""
+
+        async def is_so() -> bool:
+            return await self.busy() == wanted
+
+        await until(is_so)
+
+    # Violence
+
+    def kill(self, child: Child | None) -> None:
+        assert child is not None
+        os.kill(child.pid, signal.SIGKILL)
+
+    def freeze(self, child: Child | None) -> None:
+        assert child is not None
+        os.kill(child.pid, signal.SIGSTOP)
+
+    def terminate(self, child: Child | None) -> None:
+        assert child is not None
+        os.kill(child.pid, signal.SIGTERM)
+
+    async def thaw(self) -> None:
+        for child in (self.picker, self.envoy, *(server.child for server in self.servers)):
+            if child is not None and child.is_running:
+                os.kill(child.pid, signal.SIGCONT)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again until the answer is yes; the test's own time limit is the limit."""
+    while not await is_so():  # noqa: ASYNC110  # the condition lives in another process
+        await asyncio.sleep(POLL_S)
+
+
+def content_of(chunk: str) -> str:
+    """What a `data:` line of a chat stream says; '' for the ends of streams."""
+    data = chunk.removeprefix("data: ")
+    if data == "[DONE]":
+        return ""
+    choices = json.loads(data).get("choices") or [{}]
+    return str(choices[0].get("delta", {}).get("content") or "")

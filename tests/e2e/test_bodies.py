@@ -1,0 +1,65 @@
+"""What passes through: bodies unchanged, streams chunk by chunk, paths that take no slot."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.stack import CHAT, Stack, chat, content_of
+
+pytestmark = [pytest.mark.e2e]
+
+
+async def test_a_body_of_3_mb_passes_unchanged(stack: Stack) -> None:
+    """/tokenize counts what arrived; it takes no slot, but the way is the same."""
+    text = "stroke " * 440_000
+    assert len(text) > 3_000_000
+    answer = await stack.client.post(stack.url("/tokenize"), json={"content": text})
+    assert answer.status_code == 200
+    detokenized = await stack.client.post(
+        stack.url("/detokenize"), json={"tokens": answer.json()["tokens"]}
+    )
+    assert detokenized.json()["content"].strip() == text.strip()
+
+
+async def test_a_slot_request_of_3_mb_arrives_whole(stack: Stack) -> None:
+    body = chat(2) | {"ignored": "x" * 3_000_000}
+    answer = await stack.client.post(stack.url(CHAT), json=body)
+    assert answer.status_code == 200
+    assert answer.json()["usage"]["completion_tokens"] == 2
+
+
+async def test_streams_arrive_chunk_by_chunk(stack: Stack) -> None:
+    held = await stack.hold()
+    assert held.response.headers["content-type"].startswith("text/event-stream")
+    heard = [content_of(await held.next_chunk()) for _ in range(20)]
+    assert sum(bool(word) for word in heard) >= 19
+    assert await stack.busy() in ([1, 0], [0, 1]), "the server is still at it"
+
+
+async def test_requests_without_a_slot_are_never_held(stack: Stack) -> None:
+    await stack.fill()
+    for method, path in (("GET", "/v1/models"), ("GET", "/health"), ("POST", "/tokenize")):
+        answer = await stack.client.request(method, stack.url(path), json={"content": "row"})
+        assert answer.status_code == 200, path
+
+
+@pytest.mark.parametrize("path", [CHAT, "//v1/chat/completions", "/v1/./chat/completions"])
+async def test_every_spelling_of_a_slot_path_takes_a_slot(stack: Stack, path: str) -> None:
+    await stack.fill()
+    refused = await stack.client.post(
+        stack.url(path), json=chat(1), headers={"x-coxswain-queue-timeout-ms": "0"}
+    )
+    assert refused.status_code == 504
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-gateway-destination-endpoint": "127.0.0.1:1"},
+        {"x-gateway-destination-endpoint-served": "127.0.0.1:1"},
+    ],
+)
+async def test_a_client_cannot_choose_its_server(stack: Stack, headers: dict[str, str]) -> None:
+    answer = await stack.ask(headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["x-coxswain-endpoint"] in {one.address for one in stack.servers}

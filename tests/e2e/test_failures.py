@@ -1,0 +1,121 @@
+"""What happens when a part dies: over real Envoy and real llama-servers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from extproc.demo.port import free_port
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import Stack, until
+
+pytestmark = [pytest.mark.e2e]
+
+
+async def is_steered(stack: Stack) -> bool:
+    """Whether Envoy asks the picker again."""
+    return "x-coxswain-endpoint" in (await stack.ask()).headers
+
+
+async def test_a_server_killed_midway_breaks_its_clients_and_nobody_else(stack: Stack) -> None:
+    held = await stack.fill()
+    small, large = stack.servers
+    stack.kill(small.child)
+    for one in held:
+        if one.endpoint == small.address:
+            with pytest.raises(httpx.TransportError):
+                await one.read_on()
+    answers = []
+    for _ in range(3):
+        await held[-1].leave()
+        held.pop()
+        answers.append(await stack.ask())
+    assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {large.address}
+    assert {answer.status_code for answer in answers} == {200}
+    for one in held:
+        if one.endpoint == large.address:
+            assert await one.next_chunk()
+
+
+async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_right(
+    llama: None, tmp_path: Path
+) -> None:
+    """Looks are rare here, so the picker learns of the death from Envoy."""
+    settings = {"scraper": {"slow_interval_s": 5.0, "stale_after_s": 20.0}}
+    async with Stack.running(tmp_path, slots=(1, 1), settings=settings) as stack:
+        dead, alive = stack.servers
+        stack.kill(dead.child)
+        answers = [await stack.ask() for _ in range(6)]
+        assert {answer.status_code for answer in answers} == {200}
+        assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {alive.address}
+        tried = [int(answer.headers["x-coxswain-attempts"]) for answer in answers]
+        assert sum(count > 1 for count in tried) <= 1, "a dead server is tried once, not again"
+        held = await stack.hold()
+        assert held.endpoint == alive.address
+        refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "200"})
+        assert refused.status_code == 504, "the only living slot is taken, and known to be"
+
+
+async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
+    small, _ = stack.servers
+    stack.kill(small.child)
+    answer = await stack.ask()
+    assert answer.status_code == 200
+    await stack.start_server(small)
+    held = await stack.fill()
+    assert await stack.busy() == [2, 4]
+    assert len(held) == 6
+
+
+async def test_the_picker_killed_leaves_envoy_serving(stack: Stack) -> None:
+    held = await stack.hold()
+    stack.kill(stack.picker)
+    assert await held.next_chunk(), "running streams go on"
+    for _ in range(3):
+        answer = await stack.ask()
+        assert answer.status_code == 200
+        assert "x-coxswain-endpoint" not in answer.headers
+    blocked = await stack.client.get(stack.url("/slots"))
+    assert blocked.status_code == 403
+    assert blocked.headers["x-coxswain-reason"] == "blocked-path"
+
+    await stack.restart_picker()
+    await until(lambda: is_steered(stack))
+    await stack.until(
+        lambda status: sum(one["slots"]["foreign"] for one in status["endpoints"].values()) == 1
+    )
+    free = [await stack.hold() for _ in range(5)]
+    assert {one.response.status_code for one in free} == {200}
+    assert await stack.busy() == [2, 4], "the stream of the time before is counted"
+    assert await held.next_chunk()
+
+
+async def test_without_endpoints_requests_wait_for_the_first(llama: None, tmp_path: Path) -> None:
+    port = free_port()
+    settings = {**QUICK, "endpoints": [f"127.0.0.1:{port}"]}
+    async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+        waiting = asyncio.create_task(stack.ask())
+        await stack.until_waiting(1)
+        server = await stack.add_server(2, port=port)
+        answer = await waiting
+        assert answer.status_code == 200
+        assert answer.headers["x-coxswain-endpoint"] == server.address
+        assert int(answer.headers["x-coxswain-queue-ms"]) > 0
+
+
+async def test_sigterm_refuses_who_waits_and_lets_who_runs_finish(stack: Stack) -> None:
+    held = await stack.fill()
+    waiting = asyncio.create_task(stack.ask())
+    await stack.until_waiting(1)
+    assert stack.picker is not None
+    stack.terminate(stack.picker)
+    refused = await waiting
+    assert refused.status_code == 503
+    assert refused.headers["x-coxswain-reason"] == "shutting-down"
+    assert await held[0].next_chunk()
+    for one in held:
+        await one.leave()
+    assert await stack.picker.wait() == 0

@@ -1,0 +1,124 @@
+"""Every slot is used, none twice, and the line is fair: over real Envoy and real llama-servers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.e2e.stack import CHAT, Stack, chat, until
+
+pytestmark = [pytest.mark.e2e]
+
+
+async def until_sum(stack: Stack, busy: int) -> None:
+    """Wait until so many slots really work, wherever."""
+
+    async def is_so() -> bool:
+        return sum(await stack.busy()) == busy
+
+    await until(is_so)
+
+
+async def test_six_slow_requests_take_all_six_slots_and_the_rest_keep_their_order(
+    stack: Stack,
+) -> None:
+    held = await stack.fill()
+    assert await stack.busy() == [2, 4]
+    assert sorted(one.endpoint for one in held).count(stack.servers[0].address) == 2
+
+    order: list[int] = []
+    endpoints: list[str] = []
+
+    async def wait_in_line(number: int) -> None:
+        answer = await stack.ask()
+        assert answer.status_code == 200
+        order.append(number)
+        endpoints.append(answer.headers["x-coxswain-endpoint"])
+
+    waiting = []
+    for number in range(7, 21):
+        waiting.append(asyncio.create_task(wait_in_line(number)))
+        await stack.until_waiting(len(waiting))
+    assert await stack.busy() == [2, 4], "nobody may go to a full server"
+    await held[0].leave()
+    await asyncio.gather(*waiting)
+    assert order == list(range(7, 21))
+    assert set(endpoints) == {held[0].endpoint}, "only one slot was freed"
+
+
+async def test_with_a_line_of_length_zero_the_seventh_is_refused(stack_without_line: Stack) -> None:
+    stack = stack_without_line
+    await stack.fill()
+    refused = await stack.ask()
+    assert refused.status_code == 429
+    assert refused.headers["x-coxswain-reason"] == "queue-full"
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["code"] == "queue-full"
+
+
+async def test_whom_the_line_keeps_too_long_gets_504_and_no_slot(stack: Stack) -> None:
+    held = await stack.fill()
+    late = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "300"})
+    assert late.status_code == 504
+    assert late.headers["x-coxswain-reason"] == "queue-timeout"
+    await held[0].leave()
+    await stack.until_busy([1, 4] if held[0].endpoint == stack.servers[0].address else [2, 3])
+
+
+async def test_a_wait_of_zero_is_refused_at_once(stack: Stack) -> None:
+    await stack.fill()
+    refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "0"})
+    assert refused.status_code == 504
+
+
+async def test_an_impossible_wait_is_a_bad_request(stack: Stack) -> None:
+    refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "-5"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "bad-request"
+
+
+async def test_a_client_that_leaves_the_line_is_gone_and_reaches_no_server(stack: Stack) -> None:
+    held = await stack.fill()
+    leaving = asyncio.create_task(stack.ask(2000))
+    await stack.until_waiting(1)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await stack.until_waiting(0)
+    await held[0].leave()
+    answer = await stack.ask()
+    assert answer.status_code == 200
+    await until_sum(stack, 5)
+
+
+async def test_a_client_that_leaves_midway_gives_its_slot_back(stack: Stack) -> None:
+    held = await stack.fill()
+    await held[3].leave()
+    answer = await stack.ask()
+    assert answer.headers["x-coxswain-endpoint"] == held[3].endpoint
+    await until_sum(stack, 5)
+    again = await stack.hold()
+    assert again.endpoint == held[3].endpoint
+    assert await stack.busy() == [2, 4]
+
+
+async def test_strangers_are_seen_and_left_alone(stack: Stack) -> None:
+    """A server that others fill directly gets nothing more from us."""
+    small = stack.servers[0]
+    async with httpx.AsyncClient(timeout=60) as stranger:
+        tasks = [
+            asyncio.create_task(stranger.post(f"http://{small.address}{CHAT}", json=chat(15_000)))
+            for _ in range(2)
+        ]
+        await stack.until_foreign(small, 2)
+        held = [await stack.hold() for _ in range(4)]
+        assert {one.endpoint for one in held} == {stack.servers[1].address}
+        refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "100"})
+        assert refused.status_code == 504
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    answer = await stack.ask()
+    assert answer.headers["x-coxswain-endpoint"] == small.address

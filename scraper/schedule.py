@@ -2,7 +2,7 @@
 
     what the look told                        | interval
     ------------------------------------------|---------------------------------------
-    ready, somebody is restless about it      | fast
+    ready, somebody is restless about it      | fast, with a pause after every few looks
     ready, nobody is                          | slow
     ready, /slots is still being answered     | fast
     ready, it does not show its slots         | slow: looking faster tells nothing more
@@ -11,6 +11,10 @@
     unreachable, failed                       | fast at first, then doubling up to slow
 
 Every interval is spread by the jitter, so that looks at a fleet do not fall into step.
+
+Why the pause: llama-server notices that the client of an unstreamed answer has left only when
+a whole second went by without any result of any of its tasks, and each answer to /slots is
+such a result (docs/decisions/0007-pauses-between-fast-looks.md).
 """
 
 from __future__ import annotations
@@ -22,6 +26,11 @@ from typing import assert_never
 
 from extproc.core.observation import Observation, Sight
 from scraper.issues import SLOW_SLOTS
+
+
+PAUSE_S = 1.2
+"""Longer than the second of silence after which llama-server looks for clients that left."""
+LOOKS_BETWEEN_PAUSES = 3
 
 
 class Attention(Enum):
@@ -52,7 +61,8 @@ class Cadence:
 
 
 class Schedule:
-    """The cadence of one endpoint. It only remembers since when the endpoint fails."""
+    """The cadence of one endpoint. It remembers since when the endpoint fails, and how many
+    fast looks there were since the last pause."""
 
     def __init__(self, cadence: Cadence, random: Callable[[], float]) -> None:
         """`random` gives numbers in [0, 1)."""
@@ -60,11 +70,20 @@ class Schedule:
         self._random = random
         self._failing_since: float | None = None
         self._backoff_s = cadence.fast_s
+        self._looks_since_pause = 0
 
     def next_delay_s(self, now: float, observation: Observation, attention: Attention) -> float:
         """Seconds from `now` to the next look, after `observation`. Call it once per look."""
+        interval_s = self._interval_s(now, observation, attention)
+        if attention is Attention.RESTLESS and observation.busy_slots is not None:
+            self._looks_since_pause += 1
+            if self._looks_since_pause > LOOKS_BETWEEN_PAUSES:
+                self._looks_since_pause = 0
+                return max(interval_s, PAUSE_S)
+        else:
+            self._looks_since_pause = 0
         jitter = self._cadence.jitter * (2 * self._random() - 1)
-        return self._interval_s(now, observation, attention) * (1 + jitter)
+        return interval_s * (1 + jitter)
 
     def _interval_s(self, now: float, observation: Observation, attention: Attention) -> float:
         fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s

@@ -85,3 +85,15 @@ def test_jitter_stays_within_its_part(seed: int, sight: Sight, attention: Attent
 def test_an_impossible_cadence_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         Cadence(**wrong)
+
+
+def test_fast_looks_leave_the_server_its_second_of_silence() -> None:
+    cadence = schedule()
+    delays = [
+        cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.RESTLESS) for _ in range(8)
+    ]
+    assert delays == pytest.approx([0.2, 0.2, 0.2, 1.2] * 2)
+    cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.STEADY)
+    assert cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.RESTLESS) == pytest.approx(
+        0.2
+    )

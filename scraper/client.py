@@ -2,7 +2,8 @@
 
 It speaks to httpx's transport, not to its client: a question is one prepared GET without
 cookies, redirects or environment, and the transport costs a quarter less per look, which
-is what a hundred idle endpoints pay. Every foreign error becomes a `Failure` value.
+is what a hundred idle endpoints pay. It also logs no line per question. Every foreign
+error becomes a `Failure` value.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import httpx
 
@@ -233,6 +235,7 @@ def _shown(path: str) -> str:
     return path.partition("?")[0]
 
 
+@cache
 def _no_tls() -> ssl.SSLContext:
-    """An empty context for plain http: httpx wants one, and loading certificates is slow."""
+    """One empty context for plain http: httpx wants one, and loading certificates is slow."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

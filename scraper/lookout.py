@@ -27,7 +27,7 @@ from scraper import issues
 from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.facts import Facts
 from scraper.options import ScraperOptions
-from scraper.parse import ModelEntry, ParseError, parse_models, parse_props
+from scraper.parse import ModelEntry, ParseError, PropsReading, parse_models, parse_props
 from scraper.question import NOT_LOADED, SlotsTold, ask_slots, ask_slots_of_models, garbled
 from scraper.router import RouterModels
 from scraper.schedule import Attention
@@ -63,6 +63,7 @@ class Lookout:
         self._question_began_at = 0.0
         self._must_learn = True
         self._looks_since_learnt = 0
+        self._last_props: tuple[bytes, PropsReading] | None = None
 
     async def aclose(self) -> None:
         """Drop the open question and the connections."""
@@ -117,7 +118,7 @@ class Lookout:
             return self._useless(answer, "/props")
         else:
             try:
-                props = parse_props(answer.body)
+                props = self._read_props(answer.body)
             except ParseError as error:
                 return self._useless(garbled(answer, error), "/props")
             hidden = None if props.shows_slots else issues.slots_disabled()
@@ -126,6 +127,12 @@ class Lookout:
             if not self._facts.models and not props.is_router:
                 await self._learn_models()
         return answer
+
+    def _read_props(self, body: bytes) -> PropsReading:
+        """As `parse_props`; most answers are the last one again, and are not parsed anew."""
+        if self._last_props is None or self._last_props[0] != body:
+            self._last_props = (body, parse_props(body))
+        return self._last_props[1]
 
     def _learnt(self, is_new: bool) -> None:
         self._must_learn = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -12,6 +11,7 @@ from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, ad
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
+from extproc.app.version import own_version
 from extproc.stream.what_if import what_if
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class AdminPort:
                     for envoy in discovery.envoys()
                 ],
                 not_ready_reason=not_ready_reason,
-                version=_version(),
+                version=own_version(),
                 started_at=time.monotonic(),
             )
         )
@@ -78,10 +78,3 @@ class AdminPort:
     async def stop(self) -> None:
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
-
-
-def _version() -> str:
-    try:
-        return version("coxswain")
-    except PackageNotFoundError:
-        return "unknown"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from extproc.app.version import own_version
 from extproc.core.dispatcher import DispatcherOptions
 from extproc.core.ledger import DrainingCaps
 from extproc.stream.exchange import ExchangeOptions
+from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
 from scraper.client import Timeouts
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from extproc.settings import Settings
 
 
@@ -48,4 +52,20 @@ def scraper_options(settings: Settings) -> ScraperOptions:
             pool_s=scraper.pool_timeout_s,
         ),
         patience_s=scraper.patience_s,
+    )
+
+
+def telemetry_options(settings: Settings, environ: Mapping[str, str]) -> TelemetryOptions:
+    statsd = settings.statsd
+    return TelemetryOptions(
+        version=own_version(),
+        otlp=read_environment(environ),
+        statsd=None
+        if statsd.addr is None
+        else StatsdOptions(
+            host=statsd.host,
+            port=statsd.port,
+            prefix=statsd.prefix,
+            interval_s=statsd.interval_s,
+        ),
     )

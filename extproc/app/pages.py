@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from extproc.status import ConnectedEnvoy, StatusServer, StatusSources, picture, why_not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
@@ -19,13 +19,17 @@ class Pages:
     """`is_serving` is told by the service: false before it serves and once it stops."""
 
     def __init__(
-        self, dispatcher: Dispatcher, registry: Registry, discovery: EndpointDiscovery
+        self,
+        dispatcher: Dispatcher,
+        registry: Registry,
+        discovery: EndpointDiscovery,
+        metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
         self._server = StatusServer(
-            StatusSources(status=self._status, obstacles=self.obstacles, metrics=self._metrics)
+            StatusSources(status=self._status, obstacles=self.obstacles, metrics=metrics)
         )
         self.is_serving = False
 
@@ -56,6 +60,3 @@ class Pages:
         if not self.is_serving:
             return ("the picker is starting or stopping",)
         return why_not_ready(self._dispatcher)
-
-    async def _metrics(self) -> bytes:
-        return b""

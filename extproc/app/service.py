@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -14,9 +15,11 @@ from extproc.app import options
 from extproc.app.admin_port import AdminPort
 from extproc.app.alarm import Alarm
 from extproc.app.live_settings import LiveSettings
+from extproc.app.logs import dropped_lines
 from extproc.app.members import SettingsMembers
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
+from extproc.app.request_log import log_request
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.registry import Registry
@@ -25,6 +28,7 @@ from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
+from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.xds import EndpointDiscovery
 from scraper.loop import Scraper
 from scraper.schedule import Attention
@@ -44,7 +48,6 @@ SERVER_OPTIONS: Final = (
 )
 
 log = logging.getLogger("coxswain.service")
-request_log = logging.getLogger("coxswain.request")
 
 
 class Service:
@@ -82,7 +85,18 @@ class Service:
             self._tell,
         )
         self._health = Health()
-        self._pages = Pages(self.dispatcher, self._registry, self._discovery)
+        self._telemetry = Telemetry(
+            self.dispatcher,
+            TelemetrySources(
+                running=lambda: len(self._registry) - len(self.dispatcher.line),
+                queue_depths=lambda: {"standard": len(self.dispatcher.line)},
+                dropped_log_lines=dropped_lines,
+            ),
+            options.telemetry_options(settings, os.environ),
+        )
+        self._pages = Pages(
+            self.dispatcher, self._registry, self._discovery, self._telemetry.prometheus
+        )
         self._admin_port = AdminPort(
             dispatcher=self.dispatcher,
             registry=self._registry,
@@ -115,6 +129,7 @@ class Service:
         self.grpc_port = bind(self._server, listen.grpc, "listen.grpc")
         self.admin_port = await self._admin_port.start(listen.admin)
         self.http_port = await _listen(self._pages, listen.http)
+        self._telemetry.start()
         await self._server.start()
         self._members.start()
         await self._health.set_ready(True)
@@ -136,6 +151,7 @@ class Service:
         await self._scraper.aclose()
         self._alarm.stop()
         await self._pages.stop()
+        await self._telemetry.aclose()
 
     async def _apply(self, settings: Settings) -> None:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
@@ -156,6 +172,7 @@ class Service:
         self._discovery.open()
 
     def _observe(self, observation: Observation) -> None:
+        self._telemetry.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
 
     def _attention(self, address: Address) -> Attention:
@@ -172,16 +189,7 @@ class Service:
             self._scraper.watch(self._members.target(endpoint.spec))
 
     def _tell(self, record: ExchangeRecord) -> None:
-        request_log.info(
-            "%s request=%s endpoint=%s status=%d waited_ms=%d duration_ms=%d%s",
-            record.verdict.value,
-            record.request_id or record.exchange_id,
-            record.endpoint or "-",
-            record.status,
-            round(record.waited_s * 1000),
-            round(record.duration_s * 1000),
-            f" reason={record.reason.value}" if record.reason else "",
-        )
+        log_request(record, self._telemetry.tell(record))
 
 
 async def _listen(pages: Pages, address: str) -> int:

@@ -39,6 +39,15 @@ SetOption = Annotated[
     ),
 ]
 
+StatsdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--statsd-addr",
+        metavar="HOST:PORT",
+        help="Report gauges to StatsD there; short for --set statsd.addr=HOST:PORT.",
+    ),
+]
+
 
 def settings_from(
     config: Path | None,

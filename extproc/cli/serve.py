@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+from extproc.cli.options import ConfigOption, EndpointOption, SetOption, StatsdOption, settings_from
 
 if TYPE_CHECKING:
     from extproc.settings import Settings
@@ -20,7 +20,10 @@ def register(root: typer.Typer) -> None:
 
 
 def serve(
-    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+    config: ConfigOption = None,
+    endpoint: EndpointOption = None,
+    assignment: SetOption = None,
+    statsd_addr: StatsdOption = None,
 ) -> None:
     """Run the picker that Envoy asks, until Ctrl-C or SIGTERM.
 
@@ -38,6 +41,9 @@ def serve(
     from extproc.app import serve as run
     from extproc.app.logs import set_up_logging
     from extproc.settings import CONFIG_VARIABLE
+
+    if statsd_addr is not None:
+        assignment = [*(assignment or ()), f"statsd.addr={statsd_addr}"]
 
     def load() -> Settings:
         return settings_from(config, endpoint, assignment)

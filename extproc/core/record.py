@@ -23,7 +23,10 @@ class Verdict(Enum):
 class ExchangeRecord:
     """One exchange, told once at its end. Times are seconds; `status` is 0 when none was sent.
 
-    `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked.
+    `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked;
+    `path` is without its query. `began_at` is monotonic; `pick_s` is how long the decision took
+    when the request came. `trace_parent` is the caller's `traceparent` as it was written,
+    unchecked. `criticality` is the request's class.
     """
 
     exchange_id: str
@@ -36,3 +39,9 @@ class ExchangeRecord:
     waited_s: float
     first_token_s: float | None
     duration_s: float
+    began_at: float = 0.0
+    pick_s: float = 0.0
+    path: str = ""
+    model: str = ""
+    criticality: str = "standard"
+    trace_parent: str = ""

@@ -208,6 +208,31 @@ class LogSettings(Section):
     )
 
 
+class StatsdSettings(Section):
+    """StatsD gauges slots_idle, slots_processing and requests_buffered, over UDP."""
+
+    addr: Target | None = Field(
+        default=None, description="Where StatsD listens, host:port. Without it nothing is sent."
+    )
+    prefix: str = Field(
+        default="coxswain",
+        max_length=200,
+        pattern=r"^[A-Za-z0-9_.-]*$",
+        description="What stands before the names: coxswain makes coxswain.slots_idle.",
+    )
+    interval_s: SomeSeconds = Field(default=10.0, description="Seconds between two reports.")
+
+    @property
+    def host(self) -> str:
+        """The IP address or name of `addr`; empty without one."""
+        return split_host_port(self.addr)[0] if self.addr is not None else ""
+
+    @property
+    def port(self) -> int:
+        """The port of `addr`; 0 without one."""
+        return split_host_port(self.addr)[1] if self.addr is not None else 0
+
+
 class Settings(BaseSettings):
     """All settings of Coxswain."""
 
@@ -231,6 +256,7 @@ class Settings(BaseSettings):
     picker: Annotated[PickerSettings, EMPTY_SECTION] = PickerSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()
+    statsd: Annotated[StatsdSettings, EMPTY_SECTION] = StatsdSettings()
     response_headers: bool = Field(
         default=True,
         description="Whether answers carry x-coxswain-endpoint, x-coxswain-queue-ms "

@@ -23,6 +23,7 @@ EXCHANGE: Final = "x-coxswain-exchange"
 LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
+TRACE_PARENT: Final = "traceparent"
 CONTROL_HEADERS: Final = (QUEUE_TIMEOUT,)
 """Request headers for us alone: no server sees them."""
 
@@ -44,7 +45,7 @@ _TEXT: Final = {
 _FINAL: Final = frozenset({Reason.BAD_REQUEST, Reason.CANCELLED})
 """Refusals after which the same request should not be tried again by itself."""
 _ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
-_READ: Final = frozenset({":method", ":path", "x-request-id", QUEUE_TIMEOUT})
+_READ: Final = frozenset({":method", ":path", "x-request-id", QUEUE_TIMEOUT, TRACE_PARENT})
 
 
 class BadRequestError(ValueError):
@@ -59,6 +60,7 @@ class RequestHead:
     path: str
     id: str
     queue_timeout_s: float | None = None
+    trace_parent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,16 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         path=path,
         id=found.get("x-request-id", ""),
         queue_timeout_s=_milliseconds(found.get(QUEUE_TIMEOUT)),
+        trace_parent=found.get(TRACE_PARENT, ""),
     )
+
+
+def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The `traceparent` of the stream itself: Envoy's own span, when Envoy traces; else ""."""
+    for key, value in metadata:
+        if key == TRACE_PARENT:
+            return value if isinstance(value, str) else ""
+    return ""
 
 
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:

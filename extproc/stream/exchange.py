@@ -73,16 +73,27 @@ class Exchange:
         "_is_cancelled",
         "_lease",
         "_options",
+        "_pick_s",
         "_reason",
         "_reply",
         "_response",
+        "_trace_parent",
         "_waited_s",
         "id",
         "stage",
         "ticket",
     )
 
-    def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions, now: float) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        options: ExchangeOptions,
+        now: float,
+        trace_parent: str = "",
+    ) -> None:
+        """`trace_parent` is Envoy's own span; without it the caller's counts."""
+        self._trace_parent = trace_parent
+        self._pick_s = 0.0
         self._dispatcher = dispatcher
         self._options = options
         self._began_at = now
@@ -111,6 +122,10 @@ class Exchange:
             self._reply = codec.unchanged(kind)
         else:
             raise ProtocolError("a message of a kind that is unknown here")
+
+    def decided(self, pick_s: float) -> None:
+        """The answer to the request, or that it waits, took so long to find."""
+        self._pick_s = pick_s
 
     def take_reply(self) -> pb.ProcessingResponse | None:
         """The reply that was not taken yet; from now on it counts as sent."""
@@ -191,9 +206,10 @@ class Exchange:
             self._dispatcher.release(self._lease, end, now)
         self.stage = Stage.ENDED
         first_token_at = self._first_token_at
+        head = self._head
         return ExchangeRecord(
             exchange_id=self.id,
-            request_id=self._head.id if self._head is not None else "",
+            request_id=head.id if head is not None else "",
             verdict=verdict,
             reason=self._reason,
             endpoint=endpoint,
@@ -202,6 +218,10 @@ class Exchange:
             waited_s=self._waited_s if self.ticket is None else now - self.ticket.entered_at,
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
             duration_s=now - self._began_at,
+            began_at=self._began_at,
+            pick_s=self._pick_s,
+            path=head.path.partition("?")[0] if head is not None else "",
+            trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
         )
 
     # The request

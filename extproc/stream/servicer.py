@@ -10,7 +10,7 @@ import grpc
 
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
-from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
+from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError, Stage
 from extproc.stream.running import RunningStream
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class ExternalProcessor:
     async def _process(self, _: object, context: Context) -> None:
         if self._is_closed:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
-        exchange = Exchange(self._dispatcher, self.options, self._clock())
+        trace_parent = codec.read_trace_parent(context.invocation_metadata() or ())
+        exchange = Exchange(self._dispatcher, self.options, self._clock(), trace_parent)
         stream = RunningStream(exchange, context)
         self._enter(stream)
         try:
@@ -108,7 +109,11 @@ class ExternalProcessor:
             message: object = await context.read()
             if not isinstance(message, pb.ProcessingRequest):  # grpc.aio.EOF
                 return
-            exchange.feed(message, self._clock())
+            is_new = exchange.stage is Stage.NEW
+            began_at = self._clock()
+            exchange.feed(message, began_at)
+            if is_new:
+                exchange.decided(self._clock() - began_at)
             if exchange.ticket is not None:
                 await self._wait(exchange, exchange.ticket, context)
             reply = exchange.take_reply()

@@ -1,0 +1,20 @@
+"""What is told to those who watch: metrics, traces and StatsD, from records of the core.
+
+The only package that imports opentelemetry. Nothing here can slow a request: what is slow
+runs in threads of its own behind bounded queues.
+"""
+
+from __future__ import annotations
+
+from extproc.telemetry.environment import OtlpOptions, read_environment
+from extproc.telemetry.hub import Telemetry, TelemetryOptions, TelemetrySources
+from extproc.telemetry.statsd import StatsdOptions
+
+__all__ = [
+    "OtlpOptions",
+    "StatsdOptions",
+    "Telemetry",
+    "TelemetryOptions",
+    "TelemetrySources",
+    "read_environment",
+]

@@ -1,0 +1,142 @@
+"""Takes the facts as they happen and passes them to all that watch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from extproc.telemetry.environment import OtlpOptions
+from extproc.telemetry.metrics import Metrics
+from extproc.telemetry.prometheus import prometheus_text
+from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions
+from extproc.telemetry.trace_context import Sampler, parse_trace_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.observation import Observation
+    from extproc.core.record import ExchangeRecord
+    from extproc.telemetry.otlp import OtlpExport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryOptions:
+    """`version` is ours; without `statsd` no datagram is sent, without OTLP nothing exported."""
+
+    version: str
+    otlp: OtlpOptions = field(default_factory=OtlpOptions)
+    statsd: StatsdOptions | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySources:
+    """What is read when somebody asks; every call is synchronous and short.
+
+    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
+    `dropped_log_lines` the lines that a slow stderr could not take.
+    """
+
+    running: Callable[[], int]
+    queue_depths: Callable[[], Mapping[str, int]]
+    dropped_log_lines: Callable[[], int] = lambda: 0
+
+
+class Telemetry:
+    """Belongs to one event loop. `tell` and `scraped` cost microseconds and never block."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sources: TelemetrySources,
+        options: TelemetryOptions,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        self._options = options
+        self._sources = sources
+        self._dispatcher = dispatcher
+        self._random = random or Random()
+        self._sampler = Sampler(options.otlp.sampling, self._random)
+        self._otlp: OtlpExport | None = None
+        self._takes_spans = False
+        self._reporting: asyncio.Task[None] | None = None
+        self._statsd: Statsd | None = None
+        self._metrics = Metrics(
+            dispatcher,
+            version=options.version,
+            clock=clock,
+            running=sources.running,
+            queue_depths=sources.queue_depths,
+            dropped=self._dropped,
+        )
+
+    def start(self) -> None:
+        """Begin to send what the options ask for; without any, this does nothing."""
+        otlp = self._options.otlp
+        if otlp.traces is not None or otlp.metrics is not None:
+            from extproc.telemetry.otlp import OtlpExport  # its libraries take 0.3 s to load
+
+            self._otlp = OtlpExport(otlp, self._options.version, self._random)
+            self._takes_spans = self._otlp.takes_spans
+            if self._otlp.takes_readings:
+                self._reporting = asyncio.create_task(self._report(), name="report metrics")
+        if self._options.statsd is not None:
+            self._statsd = Statsd(self._options.statsd, self._gauges)
+            self._statsd.start()
+
+    async def aclose(self) -> None:
+        """Send what is left, within seconds, and stop."""
+        if self._statsd is not None:
+            await self._statsd.aclose()
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.wait({self._reporting})
+        if self._otlp is not None:
+            self._otlp.send(self._metrics.read())
+            await asyncio.to_thread(self._otlp.close)
+
+    def tell(self, record: ExchangeRecord) -> str:
+        """An exchange ended. Returns the id of its trace, or "" when it belongs to none."""
+        self._metrics.tell(record)
+        parent = parse_trace_parent(record.trace_parent) if record.trace_parent else None
+        if self._takes_spans:
+            trace_id = self._sampler.decide(parent)
+            if trace_id is not None:
+                assert self._otlp is not None
+                self._otlp.record(record, trace_id, parent, time.time_ns())
+                return trace_id
+        return parent.trace_id if parent is not None else ""
+
+    def scraped(self, observation: Observation) -> None:
+        """A look at an endpoint ended."""
+        self._metrics.scraped(observation)
+
+    async def prometheus(self) -> bytes:
+        """All metrics as Prometheus text: read here and now, written in a thread."""
+        return await asyncio.to_thread(prometheus_text, self._metrics.read())
+
+    async def _report(self) -> None:
+        assert self._otlp is not None
+        while True:
+            await asyncio.sleep(self._options.otlp.metrics_interval_s)
+            self._otlp.send(self._metrics.read())
+
+    def _dropped(self) -> dict[str, int]:
+        dropped = {"log_lines": self._sources.dropped_log_lines()}
+        if self._otlp is not None:
+            dropped |= self._otlp.dropped()
+        return dropped
+
+    def _gauges(self) -> Gauges:
+        accounts = [
+            self._dispatcher.ledger.account(endpoint.address) for endpoint in self._dispatcher.fleet
+        ]
+        return Gauges(
+            slots_idle=sum(account.free_slots for account in accounts),
+            slots_processing=sum(a.leased_slots + a.foreign_slots for a in accounts),
+            requests_buffered=len(self._dispatcher.line),
+        )

@@ -1,0 +1,132 @@
+"""Counts what happens, and reads all metrics together with the present state of the core."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.endpoint import Health
+from extproc.core.record import Verdict
+from extproc.telemetry import families
+from extproc.telemetry.labels import endpoint_labels
+from extproc.telemetry.reading import FamilyReading, Reading, Value
+from extproc.telemetry.tallies import Counter, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.observation import Observation
+    from extproc.core.record import ExchangeRecord
+
+NO_CLASS: Final = "none"
+"""The class of requests that take no slot."""
+
+
+class Metrics:
+    """Told from the event loop, read from the event loop; neither blocks.
+
+    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
+    `dropped` what telemetry threw away by signal.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        version: str,
+        clock: Callable[[], float],
+        running: Callable[[], int],
+        queue_depths: Callable[[], Mapping[str, int]],
+        dropped: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._version = version
+        self._clock = clock
+        self._running = running
+        self._queue_depths = queue_depths
+        self._dropped = dropped
+        self._since_ns = time.time_ns()
+        self._requests = Counter()
+        self._queue_wait = Histogram(families.QUEUE_WAIT.buckets)
+        self._pick = Histogram(families.PICK.buckets)
+        self._first_token = Histogram(families.TIME_TO_FIRST_TOKEN.buckets)
+        self._scrapes: dict[Address, Counter] = defaultdict(Counter)
+
+    def tell(self, record: ExchangeRecord) -> None:
+        """An exchange ended."""
+        if record.verdict is Verdict.PASSED:
+            self._requests.add(record.verdict.value, NO_CLASS)
+            return
+        self._requests.add(outcome(record), record.criticality)
+        self._queue_wait.observe(record.waited_s)
+        self._pick.observe(record.pick_s)
+        if record.first_token_s is not None:
+            self._first_token.observe(record.first_token_s)
+
+    def scraped(self, observation: Observation) -> None:
+        """A look at an endpoint ended."""
+        self._scrapes[observation.address].add(observation.sight.value)
+
+    def read(self) -> Reading:
+        """All metrics now. O(endpoints); what belongs to endpoints that left is forgotten."""
+        return Reading(
+            taken_at_ns=time.time_ns(),
+            since_ns=self._since_ns,
+            families=(
+                *self._read_endpoints(),
+                FamilyReading(
+                    families.QUEUE_DEPTH,
+                    {(class_,): count for class_, count in self._queue_depths().items()},
+                ),
+                FamilyReading(families.QUEUE_LIMIT, {(): self._dispatcher.options.max_queued}),
+                FamilyReading(families.RUNNING, {(): self._running()}),
+                FamilyReading(families.REQUESTS, dict(self._requests.read())),
+                FamilyReading(families.QUEUE_WAIT, {(): self._queue_wait.read()}),
+                FamilyReading(families.PICK, {(): self._pick.read()}),
+                FamilyReading(families.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
+                FamilyReading(
+                    families.DROPPED,
+                    {(signal,): count for signal, count in self._dropped().items()},
+                ),
+                FamilyReading(families.BUILD, {(self._version,): 1}),
+            ),
+        )
+
+    def _read_endpoints(self) -> tuple[FamilyReading, ...]:
+        fleet, ledger = self._dispatcher.fleet, self._dispatcher.ledger
+        now = self._clock()
+        labels = endpoint_labels(fleet)
+        slots: dict[tuple[str, ...], float] = defaultdict(float)
+        ages: dict[tuple[str, ...], Value] = {}
+        scrapes: dict[tuple[str, ...], float] = defaultdict(float)
+        health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
+        for address in [address for address in self._scrapes if address not in labels]:
+            del self._scrapes[address]
+        for endpoint in fleet:
+            label = labels[endpoint.address]
+            account = ledger.account(endpoint.address)
+            slots[label, "idle"] += account.free_slots
+            slots[label, "leased"] += account.leased_slots
+            slots[label, "foreign"] += account.foreign_slots
+            health[endpoint.health.value,] += 1
+            if endpoint.observed_at is not None:
+                ages[label,] = now - endpoint.observed_at
+            if endpoint.address in self._scrapes:
+                for (result,), count in self._scrapes[endpoint.address].read().items():
+                    scrapes[label, result] += count
+        return (
+            FamilyReading(families.SLOTS, slots),
+            FamilyReading(families.ENDPOINTS, health),
+            FamilyReading(families.OBSERVATION_AGE, ages),
+            FamilyReading(families.SCRAPES, scrapes),
+        )
+
+
+def outcome(record: ExchangeRecord) -> str:
+    """How it ended, as one word: the reason where it was refused, the verdict elsewhere."""
+    if record.verdict is Verdict.REJECTED and record.reason is not None:
+        return record.reason.value
+    return record.verdict.value

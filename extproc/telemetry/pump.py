@@ -1,0 +1,91 @@
+"""Carries things from the event loop to something slow, in a thread, and drops what is too much.
+
+`put` never waits and never raises. The thread takes batches out and hands them to `send`;
+while `send` hangs, the queue fills up to its bound and then each further thing is dropped
+and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger("coxswain.telemetry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpOptions:
+    """`delay_s` is how long a thing may lie before it is sent, unless a batch is full."""
+
+    max_queued: int
+    max_batch: int
+    delay_s: float
+
+
+class Pump(Generic[T]):
+    """A bounded queue with its thread. `send` returns how many of the batch it failed to send.
+
+    The thread is a daemon: a receiver that hangs does not keep the process from ending.
+    """
+
+    def __init__(self, name: str, send: Callable[[list[T]], int], options: PumpOptions) -> None:
+        self._send = send
+        self._options = options
+        self._queue: deque[T] = deque()
+        self._something = threading.Event()
+        self._enough = threading.Event()
+        self._is_closing = False
+        self._overflowed = 0
+        self._failed = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """How many things were thrown away: no room, or not sent."""
+        return self._overflowed + self._failed
+
+    def put(self, thing: T) -> None:
+        """Send it soon, or drop it when too many wait already."""
+        queue = self._queue
+        if self._is_closing or len(queue) >= self._options.max_queued:
+            self._overflowed += 1
+            return
+        queue.append(thing)
+        if not self._something.is_set():
+            self._something.set()
+        if len(queue) >= self._options.max_batch and not self._enough.is_set():
+            self._enough.set()
+
+    def close(self, timeout_s: float) -> bool:
+        """Send what is left within `timeout_s`; blocks; returns whether all of it went out."""
+        self._is_closing = True
+        self._something.set()
+        self._enough.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not (self._is_closing and not self._queue):
+            self._something.wait()
+            self._enough.wait(self._options.delay_s)
+            # Cleared before the queue is read: a later `put` sets it again, none is forgotten.
+            self._enough.clear()
+            self._something.clear()
+            while self._queue:
+                self._send_batch()
+
+    def _send_batch(self) -> None:
+        count = min(len(self._queue), self._options.max_batch)
+        batch = [self._queue.popleft() for _ in range(count)]
+        try:
+            self._failed += self._send(batch)
+        except Exception:
+            self._failed += count
+            log.debug("sending failed", exc_info=True)

@@ -1,0 +1,128 @@
+"""The ways to a receiver: the OpenTelemetry SDK's OTLP exporters, fed with ready messages.
+
+The exporters bring what the `OTEL_EXPORTER_OTLP_*` variables ask for: endpoint, headers, TLS,
+compression, timeout and retries. Their encoders are passed by, see `spans.py`; where that
+needs a name of theirs which is not public, it stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
+    OTLPMetricExporter as GrpcMetricExporter,
+)
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+    OTLPSpanExporter as GrpcSpanExporter,
+)
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+    OTLPMetricExporter as HttpMetricExporter,
+)
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+    OTLPSpanExporter as HttpSpanExporter,
+)
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from extproc.telemetry.environment import Protocol
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+log = logging.getLogger("coxswain.telemetry")
+
+
+class Sender:
+    """Sends messages of one signal. `send` blocks up to the exporter's timeout; logs changes."""
+
+    def __init__(
+        self,
+        signal: str,
+        to: str,
+        transmit: Callable[[Message], bool],
+        shutdown: Callable[[], None],
+    ) -> None:
+        self._signal = signal
+        self._to = to
+        self._transmit = transmit
+        self._shutdown = shutdown
+        self._is_failing = False
+
+    def send(self, message: Message) -> bool:
+        """Returns whether the receiver has it. Never raises for what the network does."""
+        try:
+            is_sent = self._transmit(message)
+        except Exception as error:
+            log.debug("the exporter raised", exc_info=error)
+            is_sent = False
+        if is_sent is self._is_failing:
+            self._is_failing = not is_sent
+            if is_sent:
+                log.info("%s reach %s again", self._signal, self._to)
+            else:
+                log.warning("%s cannot be sent to %s; requests go on", self._signal, self._to)
+        return is_sent
+
+    def close(self) -> None:
+        """Break off what is being sent, and send no more."""
+        self._shutdown()
+
+
+def span_sender(protocol: Protocol, to: str) -> Sender:
+    """Sends `ExportTraceServiceRequest`."""
+    _quiet_libraries()
+    if protocol is Protocol.HTTP:
+        http = HttpSpanExporter()
+        return Sender("traces", to, _over_http(http), http.shutdown)
+    grpc = _ReadySpans()
+    return Sender("traces", to, grpc.deliver, grpc.shutdown)
+
+
+def metric_sender(protocol: Protocol, to: str) -> Sender:
+    """Sends `ExportMetricsServiceRequest`."""
+    _quiet_libraries()
+    if protocol is Protocol.HTTP:
+        http = HttpMetricExporter()
+        return Sender("metrics", to, _over_http(http), http.shutdown)
+    grpc = _ReadyMetrics()
+    return Sender("metrics", to, grpc.deliver, grpc.shutdown)
+
+
+class _ReadySpans(GrpcSpanExporter):
+    """Takes the message itself where the SDK's takes spans."""
+
+    def deliver(self, message: Any) -> bool:
+        return self.export(message) is SpanExportResult.SUCCESS
+
+    def _translate_data(self, data: Any) -> Any:
+        return data
+
+    def _count_data(self, data: Any) -> int:
+        return sum(
+            len(scope.spans) for resource in data.resource_spans for scope in resource.scope_spans
+        )
+
+
+class _ReadyMetrics(GrpcMetricExporter):
+    """Takes the message itself where the SDK's takes metrics."""
+
+    def deliver(self, message: Any) -> bool:
+        return self.export(message) is MetricExportResult.SUCCESS
+
+    def _translate_data(self, data: Any) -> Any:
+        return data
+
+    def _count_data(self, data: Any) -> int:
+        return len(data.resource_metrics)
+
+
+def _over_http(exporter: Any) -> Callable[[Message], bool]:
+    client = exporter._client  # noqa: SLF001 - its public way in encodes spans of the SDK
+    return lambda message: bool(client.export(message.SerializeToString()).success)
+
+
+def _quiet_libraries() -> None:
+    """We say once that a receiver fails; the exporters would say it at every try."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

@@ -1,0 +1,151 @@
+"""The spans of one ended exchange, as OTLP messages.
+
+    coxswain.exchange             from its first message to its end, below the caller's span
+      coxswain.pick               the decision when it came
+      coxswain.queue              its wait, if it waited
+
+They are built once the exchange is over, from its record: nothing is measured, allocated or
+carried along while a request runs. The messages are made directly: by way of the SDK's own
+span objects one exchange costs five times as much.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from extproc.core.record import Verdict
+from extproc.telemetry.metrics import outcome
+
+if TYPE_CHECKING:
+    from extproc.core.record import ExchangeRecord
+    from extproc.telemetry.trace_context import TraceParent
+
+OPERATIONS: Final = {
+    "/v1/chat/completions": "chat",
+    "/chat/completions": "chat",
+    "/v1/responses": "chat",
+    "/responses": "chat",
+    "/v1/messages": "chat",
+    "/messages": "chat",
+    "/v1/completions": "text_completion",
+    "/completions": "text_completion",
+    "/completion": "text_completion",
+    "/infill": "text_completion",
+    "/v1/embeddings": "embeddings",
+    "/embeddings": "embeddings",
+    "/embedding": "embeddings",
+}
+"""What `gen_ai.operation.name` says of a path."""
+
+_SAMPLED: Final = 0x01
+_LOCAL_PARENT: Final = trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
+_REMOTE_PARENT: Final = _LOCAL_PARENT | trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+MAX_CHARS: Final = 256
+"""Longer texts are cut: a client writes paths and request ids, and pays nothing for them."""
+_FAILED: Final = frozenset({Verdict.REJECTED, Verdict.BROKEN})
+_NS: Final = 1_000_000_000
+
+
+def exchange_spans(
+    record: ExchangeRecord,
+    trace_id: str,
+    parent: TraceParent | None,
+    ended_at_ns: int,
+    random: Random,
+) -> list[trace_pb2.Span]:
+    """Two or three spans, the exchange first. `ended_at_ns` is Unix time."""
+    trace = bytes.fromhex(trace_id)
+    began_at_ns = ended_at_ns - int(record.duration_s * _NS)
+    root = trace_pb2.Span(
+        trace_id=trace,
+        span_id=_span_id(random),
+        name="coxswain.exchange",
+        kind=trace_pb2.Span.SPAN_KIND_SERVER,
+        start_time_unix_nano=began_at_ns,
+        end_time_unix_nano=ended_at_ns,
+        flags=_SAMPLED | _LOCAL_PARENT,
+    )
+    if parent is not None:
+        root.flags = _SAMPLED | _REMOTE_PARENT
+        root.parent_span_id = bytes.fromhex(parent.span_id)
+    if record.verdict in _FAILED:
+        root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
+        root.status.message = outcome(record)
+    _describe(root, record)
+    if record.verdict is Verdict.PASSED:
+        return [root]
+    decided_at_ns = began_at_ns + int(record.pick_s * _NS)
+    spans = [root, _child(root, "coxswain.pick", began_at_ns, decided_at_ns, random)]
+    if record.waited_s > 0:
+        settled_at_ns = min(ended_at_ns, began_at_ns + int(record.waited_s * _NS))
+        queue = _child(root, "coxswain.queue", began_at_ns, settled_at_ns, random)
+        _put_text(queue, "coxswain.class", record.criticality)
+        spans.append(queue)
+    return spans
+
+
+def _child(
+    root: trace_pb2.Span, name: str, began_at_ns: int, ended_at_ns: int, random: Random
+) -> trace_pb2.Span:
+    return trace_pb2.Span(
+        trace_id=root.trace_id,
+        span_id=_span_id(random),
+        parent_span_id=root.span_id,
+        name=name,
+        kind=trace_pb2.Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=began_at_ns,
+        end_time_unix_nano=ended_at_ns,
+        flags=_SAMPLED | _LOCAL_PARENT,
+    )
+
+
+def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
+    _put_text(span, "coxswain.outcome", outcome(record))
+    _put_text(span, "coxswain.exchange.id", record.exchange_id)
+    if record.request_id:
+        _put_text(span, "coxswain.request.id", record.request_id)
+    if record.path:
+        _put_text(span, "url.path", record.path)
+        operation = OPERATIONS.get(record.path)
+        if operation is not None:
+            _put_text(span, "gen_ai.operation.name", operation)
+            _put_text(span, "gen_ai.provider.name", "llama.cpp")
+    if record.model:
+        _put_text(span, "gen_ai.request.model", record.model)
+    if record.endpoint is not None:
+        _put_text(span, "server.address", record.endpoint.host)
+        _put_int(span, "server.port", record.endpoint.port)
+    if record.status:
+        _put_int(span, "http.response.status_code", record.status)
+    if record.attempts:
+        _put_int(span, "coxswain.attempts", record.attempts)
+    if record.verdict is not Verdict.PASSED:
+        _put_text(span, "coxswain.class", record.criticality)
+        _put_float(span, "coxswain.queue.wait_s", record.waited_s)
+    if record.first_token_s is not None:
+        _put_float(span, "coxswain.time_to_first_token_s", record.first_token_s)
+
+
+def _put_text(span: trace_pb2.Span, key: str, value: str) -> None:
+    attribute = span.attributes.add()
+    attribute.key = key
+    attribute.value.string_value = value[:MAX_CHARS]
+
+
+def _put_int(span: trace_pb2.Span, key: str, value: int) -> None:
+    attribute = span.attributes.add()
+    attribute.key = key
+    attribute.value.int_value = value
+
+
+def _put_float(span: trace_pb2.Span, key: str, value: float) -> None:
+    attribute = span.attributes.add()
+    attribute.key = key
+    attribute.value.double_value = value
+
+
+def _span_id(random: Random) -> bytes:
+    return (random.getrandbits(64) or 1).to_bytes(8)

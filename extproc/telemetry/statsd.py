@@ -1,0 +1,86 @@
+"""StatsD gauges over UDP, under the names that Paddler's users know.
+
+Three gauges an interval are one datagram. Nobody answers, so nothing is waited for: what
+cannot be sent is gone, and the next interval tells the state of then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger("coxswain.telemetry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsdOptions:
+    """Where to send; an empty `prefix` leaves the names bare. `interval_s` is in seconds."""
+
+    host: str
+    port: int
+    prefix: str = "coxswain"
+    interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What is sent, over all endpoints. Slots that others use are processing too."""
+
+    slots_idle: int
+    slots_processing: int
+    requests_buffered: int
+
+
+def datagram(prefix: str, gauges: Gauges) -> bytes:
+    """One line a gauge: `prefix.name:value|g`."""
+    head = f"{prefix.rstrip('.')}." if prefix.strip(".") else ""
+    values = {
+        "slots_idle": gauges.slots_idle,
+        "slots_processing": gauges.slots_processing,
+        "requests_buffered": gauges.requests_buffered,
+    }
+    return "\n".join(f"{head}{name}:{value}|g" for name, value in values.items()).encode()
+
+
+class Statsd:
+    """Sends `read()` each interval, at once for the first time. Belongs to one event loop."""
+
+    def __init__(self, options: StatsdOptions, read: Callable[[], Gauges]) -> None:
+        self._options = options
+        self._read = read
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="statsd")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._send()
+            except OSError as error:
+                if not self._is_failing:
+                    self._is_failing = True
+                    log.warning("StatsD at %s: %s; trying on", self._options.host, error.strerror)
+            else:
+                self._is_failing = False
+            await asyncio.sleep(self._options.interval_s)
+
+    async def _send(self) -> None:
+        """Resolved anew each time: the receiver may have moved."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            self._options.host, self._options.port, type=socket.SOCK_DGRAM
+        )
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as udp:
+            udp.setblocking(False)
+            udp.sendto(datagram(self._options.prefix, self._read()), address)

@@ -1,0 +1,56 @@
+"""Numbers that only grow, kept in plain Python: a few hundred nanoseconds a call.
+
+They belong to one thread, the event loop's; nothing here locks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram at one moment. `counts` has one more entry than there are bounds."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+class Histogram:
+    """How often values fell between the bounds; a value equal to a bound falls below it."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def read(self) -> Distribution:
+        return Distribution(self._bounds, tuple(self._counts), self._total)
+
+
+class Counter:
+    """Counts by label values. Whoever counts keeps the number of different labels bounded."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def add(self, *labels: str, count: int = 1) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + count
+
+    def read(self) -> dict[tuple[str, ...], int]:
+        return dict(self._counts)

@@ -145,7 +145,9 @@ class Dispatcher:
                 account.slots = endpoint.spec.slots
             elif account.slots == 0 and observation.slots is None:
                 account.slots = UNTOLD_SLOTS
-            if observation.busy_slots is not None or not account.is_sighted:
+            # Without a count and without an issue it was left in peace: what is known holds.
+            is_current = observation.busy_slots is not None or not observation.issues
+            if is_current or not account.is_sighted:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
         self._offer(endpoint.address, now)

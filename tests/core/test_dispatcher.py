@@ -8,7 +8,7 @@ from extproc.core.address import Address
 from extproc.core.dispatcher import CONNECT_FAILED
 from extproc.core.endpoint import UNTOLD_SLOTS, EndpointSpec, Health, Intent
 from extproc.core.lease import LeaseError
-from extproc.core.observation import Sight
+from extproc.core.observation import Issue, Sight
 from extproc.core.outcome import Picked, Queued, Reason, Rejected
 from tests.fakes.small_fleet import SmallFleet
 
@@ -480,16 +480,20 @@ def test_each_endpoint_ages_by_itself() -> None:
     assert [fleet.endpoint(a).is_fresh for a in (first, second)] == [False, False]
 
 
-def test_only_counted_slots_are_fresh() -> None:
-    """A server that showed its slots and stopped to is a backup; one that never did is not."""
-    fleet = SmallFleet(1, stale_after_s=6.0)
-    sighted = fleet.addresses[0]
+def test_slots_that_could_not_be_counted_grow_old() -> None:
+    """A server that showed its slots and stopped to is a backup; one that never did is not,
+    and one that was left in peace, so that it may fall asleep, is as it was last counted."""
+    fleet = SmallFleet(1, 1, stale_after_s=6.0)
+    stalled, quiet = fleet.addresses
     blind = fleet.add(1, busy=None)
     fleet.pass_time(4.0)
-    fleet.look(sighted, busy=None)
+    slow = Issue(code="slow-slots", message="it stalls", remedy="wait")
+    fleet.look(stalled, busy=None, issues=(slow,))
+    fleet.look(quiet, busy=None)
     fleet.look(blind, busy=None)
     fleet.pass_time(2.0)
-    assert [fleet.endpoint(a).is_fresh for a in (sighted, blind)] == [False, True]
+    fresh = [fleet.endpoint(address).is_fresh for address in (stalled, quiet, blind)]
+    assert fresh == [False, True, True]
 
 
 # Membership

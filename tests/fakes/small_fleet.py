@@ -11,7 +11,7 @@ from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import Endpoint, EndpointSpec
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Issue, Observation, Sight
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
@@ -94,6 +94,7 @@ class SmallFleet:
         sight: Sight = Sight.READY,
         began_at: float | None = None,
         instance: str | None = None,
+        issues: tuple[Issue, ...] = (),
     ) -> None:
         """A look is answered now; it began now too, unless told."""
         observation = Observation(
@@ -104,6 +105,7 @@ class SmallFleet:
             slots=slots,
             busy_slots=busy,
             instance=instance,
+            issues=issues,
         )
         self.dispatcher.observe(observation, self.now)
 

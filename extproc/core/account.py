@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from extproc.core.lease import Lease
     from extproc.core.observation import Observation
+    from extproc.core.queue import Ticket
 
 IN_FLIGHT_S = 0.02
 """A lease younger than this may not have reached its server yet."""
@@ -40,6 +41,9 @@ class Account:
         "is_sighted",
         "leased_slots",
         "leases",
+        "reserved_for",
+        "rooms",
+        "served_from_line",
         "slots",
     )
 
@@ -50,6 +54,11 @@ class Account:
         self.is_sighted = False
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
+        self.rooms: dict[str, Account] = {}
+        """By model, where each has its own slots: see `extproc.core.rooms`."""
+        self.reserved_for: Ticket | None = None
+        """A heavy request for which the free slots are kept until they suffice."""
+        self.served_from_line = 0
         self._closed: deque[_Closed] = deque()
         self._known_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
@@ -59,12 +68,23 @@ class Account:
         return max(0, self.slots - self.leased_slots - self.foreign_slots)
 
     @property
+    def open_slots(self) -> int:
+        """Slots that a newcomer may take: none while they are kept for somebody."""
+        return 0 if self.reserved_for is not None else self.free_slots
+
+    def room(self, model: str | None) -> Account:
+        """Where a request for that model finds its slots: the whole endpoint unless a router."""
+        return self.rooms.get(model, self) if model is not None and self.rooms else self
+
+    @property
     def has_draining(self) -> bool:
         return any(lease.left_at is not None for lease in self.leases.values())
 
     def add(self, lease: Lease) -> None:
         self.leases[lease.id] = lease
         self.leased_slots += lease.weight_slots
+        if lease.room in self.rooms:
+            self.rooms[lease.room].add(lease)
 
     def remove(self, lease: Lease, now: float) -> None:
         """Take a lease off; raises `KeyError` when it is not here."""
@@ -73,6 +93,8 @@ class Account:
         self._closed.append(_Closed(now, lease.opened_at, lease.weight_slots))
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
+        if lease.room in self.rooms:
+            self.rooms[lease.room].remove(lease, now)
 
     def is_news(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""
@@ -145,6 +167,8 @@ class Account:
         """
         if self.is_sighted and lease.left_at is not None and self._known_at > lease.left_at:
             self.foreign_slots += lease.weight_slots
+        if lease.room in self.rooms:
+            self.rooms[lease.room].give_up_on(lease)
 
 
 class _Closed(NamedTuple):

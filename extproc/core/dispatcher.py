@@ -5,8 +5,9 @@
            --> Rejected  the line is full, or waiting is not allowed
 
 Whatever may free a slot (a release, a look, a new endpoint, an acknowledgement, a cap that
-passed) hands it to the head of the line in the same call. While somebody waits, no endpoint
-that fits the head is idle, and a new request never overtakes.
+passed) hands it in the same call to whoever's turn it is at that endpoint (see `turns`). So
+while somebody waits, no endpoint that suits and has enough slots for them is idle, and a new
+request that finds a free slot overtakes nobody who could have used it.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
-from extproc.core.fleet import Fleet
+from extproc.core.intake import IntakeOptions
 from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.ledger import DrainingCaps, Ledger
+from extproc.core.ledger import DrainingCaps
+from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import Issue, Sight
-from extproc.core.outcome import Outcome, Picked, Queued, Reason, Rejected
-from extproc.core.pace import Pace
-from extproc.core.picker import Picker
-from extproc.core.queue import Line, Ticket
+from extproc.core.outcome import Outcome, Queued, Reason
+from extproc.core.queue import Ticket
+from extproc.core.state import State
+from extproc.core.turns import Aging
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -50,6 +53,8 @@ class DispatcherOptions:
     failures_to_down: int = 3
     stale_after_s: float = 6.0
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
+    intake: IntakeOptions = field(default_factory=IntakeOptions)
+    aging: Aging = field(default_factory=Aging)
 
 
 class Dispatcher:
@@ -59,12 +64,12 @@ class Dispatcher:
         self, listener: Listener, random: Random, options: DispatcherOptions | None = None
     ) -> None:
         self.options = options or DispatcherOptions()
-        self.fleet = Fleet()
-        self.ledger = Ledger(self.options.draining_caps)
-        self.line = Line()
+        self.state = State(random, self.options.draining_caps, self.options.intake)
+        self.fleet = self.state.fleet
+        self.ledger = self.state.ledger
+        self.line = self.state.line
+        self._desk = Desk(self.state, listener, self.options.fallbacks, self.options.aging)
         self._listener = listener
-        self._picker = Picker(random)
-        self._pace = Pace()
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
 
@@ -73,40 +78,65 @@ class Dispatcher:
     def submit(self, request: Request, now: float) -> Outcome:
         """Decide on a new request. A `Queued` one ends in `Listener.settled` or `withdraw`."""
         if self._is_closed:
-            return self._rejected(Reason.SHUTTING_DOWN, 0.0)
-        if not self.line:
-            endpoint = self._best_for(request)
-            if endpoint is not None:
-                return self._pick(endpoint, request, now, 0.0)
-        if len(self.line) >= self.options.max_queued:
-            return self._rejected(self._unless_empty(Reason.QUEUE_FULL), 0.0)
-        if request.timeout_s <= 0:
-            return self._rejected(self._unless_empty(Reason.QUEUE_TIMEOUT), 0.0)
-        ticket = self.line.enter(request, now)
+            return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
+        order = self.state.intake.understand(request)
+        if isinstance(order, Reason):
+            return self._desk.rejected(order, 0.0)
+        address = self._desk.find(order, request)
+        if address is not None:
+            return self._desk.pick(address, request, order, now, now)
+        reason = self._refusal(request, order.objective, now)
+        if reason is not None:
+            self.state.running.refused(order.objective, now)
+            return self._desk.rejected(self._desk.unless_empty(reason), 0.0)
+        address = self._desk.find(order, request)  # an evicted one may have had slots kept
+        if address is not None:
+            return self._desk.pick(address, request, order, now, now)
+        ticket = self.line.enter(request, now, order)
         self._listener.wake_at(ticket.deadline)
+        if request.weight_slots > 1:
+            self._desk.keep_slots_for(ticket, now)
         return Queued(ticket=ticket)
+
+    def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
+        """Why it may not wait, or None; makes room for a critical one that meets a full line."""
+        if objective.criticality is Criticality.SHEDDABLE:
+            return Reason.SHED
+        if request.timeout_s <= 0:
+            return Reason.QUEUE_TIMEOUT if self.options.max_queued else Reason.QUEUE_FULL
+        if len(self.line) < self.options.max_queued:
+            return None
+        victim = self.line.newest_below(objective.criticality)
+        if victim is None:
+            return Reason.QUEUE_FULL
+        self.line.leave(victim)
+        self._desk.refuse(victim, Reason.EVICTED, now)
+        self._desk.let_go(victim, now)
+        return None
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting request left. One that was settled already is no error."""
         if ticket.is_waiting:
             self.line.leave(ticket)
-            self._serve(now)
+            self._desk.let_go(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         """An operator takes a waiting request out of the line; a settled one is no error."""
         if ticket.is_waiting:
             self.line.leave(ticket)
-            self._settle_refused(ticket, Reason.CANCELLED, now)
-            self._serve(now)
+            refusal = self._desk.rejected(Reason.CANCELLED, now - ticket.entered_at)
+            self._listener.settled(ticket, refusal)
+            self._desk.let_go(ticket, now)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
         """A request's exchange is over; its slot goes to the next in line, once it is free."""
         address = lease.address
         self.ledger.release(lease, end, now)
+        self.state.running.end(lease, end, now)
         if end is LeaseEnd.ABANDONED:
             self._listener.unsure_of(address)
             self._wake()
-        self._offer(address, now)
+        self._desk.offer(address, now)
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
         """The answer told who served: the lease moves there if it was another endpoint.
@@ -117,12 +147,16 @@ class Dispatcher:
             return
         picked = lease.address
         self.ledger.move(lease, address, now)
-        self._offer(address, now)
-        self._offer(picked, now)
+        self._desk.offer(address, now)
+        self._desk.offer(picked, now)
+
+    def answered(self, lease: Lease, now: float) -> None:
+        """The response headers came: the first token of a stream, the whole of another answer."""
+        self.state.running.answered(lease, now)
 
     def passing(self) -> list[Address]:
         """Where a request that takes no slot may go, best first; empty when nobody serves."""
-        return self._picker.best(1 + self.options.fallbacks)
+        return self.state.views.any.best(1 + self.options.fallbacks)
 
     # The world
 
@@ -150,7 +184,11 @@ class Dispatcher:
             if is_current or not account.is_sighted:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
-        self._offer(endpoint.address, now)
+        for model in endpoint.readings.values() if self.state.loads else ():
+            if model.is_loaded and self.state.loads.end(model.name, endpoint.address):
+                self._desk.load_ended(model.name, now)
+        self._desk.lose_models(self.state.intake.report(endpoint), now)
+        self._desk.offer(endpoint.address, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
         """Envoy could not connect there: it is down until a look that begins now succeeds."""
@@ -159,37 +197,37 @@ class Dispatcher:
             endpoint.lose((CONNECT_FAILED,))
             self.ledger.account(address).distrust_looks_before(now)
             self._listener.unsure_of(address)
-            self._offer(address, now)
+            self._desk.offer(address, now)
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
         """Replace the endpoints that `source` names; the removed ones end their requests."""
         changed = self.fleet.set_members(source, specs)
         for address in changed:
             self.ledger.open_account(address, now)
-            self._place(address)
         if changed:
-            self._serve(now)
+            self._desk.offer_all(changed, now)
             self._listener.membership_changed()
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """What the operator wants of an endpoint; raises `KeyError` for a stranger."""
         self.fleet.set_intent(address, intent)
         self._listener.membership_changed()
-        self._offer(address, now)
+        self._desk.offer(address, now)
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         """Whether every Envoy knows this endpoint, as endpoint discovery sees it."""
         endpoint = self.fleet.get(address)
         if endpoint is not None and endpoint.is_routable is not is_routable:
             endpoint.is_routable = is_routable
-            self._offer(address, now)
+            self._desk.offer(address, now)
 
     def close(self, now: float) -> None:
         """Shut down: everybody who waits is refused, and so is everybody who comes."""
         self._is_closed = True
         for ticket in list(self.line):
             self.line.leave(ticket)
-            self._settle_refused(ticket, Reason.SHUTTING_DOWN, now)
+            refusal = self._desk.rejected(Reason.SHUTTING_DOWN, now - ticket.entered_at)
+            self._listener.settled(ticket, refusal)
 
     def is_restless(self, address: Address) -> bool:
         """Whether its numbers may change without us: look at it often."""
@@ -206,94 +244,39 @@ class Dispatcher:
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        return self._pace.expected_s(position)
+        return self._desk.expected_s(position)
 
     # Time
 
     def advance(self, now: float) -> None:
         """Do what is due: deadlines in line, caps of draining leases, looks grown old."""
-        for ticket in self.line.expired(now):
-            self._settle_refused(ticket, self._unless_empty(Reason.QUEUE_TIMEOUT), now)
+        late = self.line.expired(now)
+        for ticket in late:
+            self._desk.refuse(ticket, self._desk.unless_empty(Reason.QUEUE_TIMEOUT), now)
+        for ticket in late:
+            self._desk.let_go(ticket, now)
         for address in self.ledger.expire(now):
-            self._offer(address, now)
-        self._serve(now)
+            self._desk.offer(address, now)
+        for model in self.state.loads.expired(now):
+            self._desk.load_ended(model, now)
         while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
             address, _ = self._fresh_until.popitem(last=False)
             endpoint = self.fleet.get(address)
             if endpoint is not None:
                 endpoint.is_fresh = False
-                self._offer(address, now)
+                self._desk.offer(address, now)
         self._wake()
 
     def next_wakeup(self) -> float | None:
         """When `advance` has something to do next, or None."""
         stale = next(iter(self._fresh_until.values()), None)
-        times = (self.line.next_deadline(), self.ledger.next_expiry(), stale)
+        times = (
+            self.line.next_deadline(),
+            self.ledger.next_expiry(),
+            self.state.loads.next_expiry(),
+            stale,
+        )
         return min((when for when in times if when is not None), default=None)
-
-    # Choosing
-
-    def _best_for(self, request: Request) -> Endpoint | None:
-        address = self._picker.best_for(request.weight_slots)
-        return None if address is None else self.fleet.get(address)
-
-    def _pick(self, endpoint: Endpoint, request: Request, now: float, waited_s: float) -> Picked:
-        address = endpoint.address
-        lease = self.ledger.open(address, request.weight_slots, now)
-        self._rank(endpoint)
-        others = self._picker.best(1 + self.options.fallbacks)
-        fallbacks = tuple(other for other in others if other != address)[: self.options.fallbacks]
-        return Picked(lease=lease, fallbacks=fallbacks, waited_s=waited_s)
-
-    def _offer(self, address: Address, now: float) -> None:
-        """Something changed at an endpoint: rank it anew and serve the line."""
-        self._place(address)
-        self._serve(now)
-
-    def _place(self, address: Address) -> None:
-        """Rank an endpoint anew, or let it go when it was removed and nothing runs there."""
-        endpoint = self.fleet.get(address)
-        if endpoint is None:
-            return
-        if endpoint.is_removed and not self.ledger.account(address).leases:
-            self._forget(address)
-        else:
-            self._rank(endpoint)
-
-    def _serve(self, now: float) -> None:
-        """Give free slots to the line, head first, until the head fits nowhere."""
-        while (ticket := self.line.head()) is not None:
-            endpoint = self._best_for(ticket.request)
-            if endpoint is None:
-                return
-            self.line.leave(ticket)
-            picked = self._pick(endpoint, ticket.request, now, now - ticket.entered_at)
-            self._pace.handed_over(now)
-            self._listener.settled(ticket, picked)
-        self._pace.line_emptied()
-
-    def _rank(self, endpoint: Endpoint) -> None:
-        self._picker.place(endpoint, self.ledger.account(endpoint.address))
-
-    def _forget(self, address: Address) -> None:
-        self._picker.remove(address)
-        self._fresh_until.pop(address, None)
-        self.ledger.close_account(address)
-        self.fleet.drop(address)
-        self._listener.membership_changed()
-
-    # Refusing
-
-    def _unless_empty(self, reason: Reason) -> Reason:
-        """Without any endpoint to wait for, that is the reason, whatever bound was met."""
-        return reason if len(self._picker) else Reason.NO_ENDPOINT
-
-    def _rejected(self, reason: Reason, waited_s: float) -> Rejected:
-        retry_after_s = self._pace.retry_after_s(len(self.line))
-        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
-
-    def _settle_refused(self, ticket: Ticket, reason: Reason, now: float) -> None:
-        self._listener.settled(ticket, self._rejected(reason, now - ticket.entered_at))
 
     def _expect_next_look(self, endpoint: Endpoint, now: float) -> None:
         self._fresh_until[endpoint.address] = now + self.options.stale_after_s

@@ -6,6 +6,7 @@ good look. Intent (wanted): active, draining, disabled. A new endpoint is loadin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
@@ -50,7 +51,9 @@ class Endpoint:
     """Live state of one endpoint. Its slot numbers are the ledger's, not here."""
 
     __slots__ = (
+        "adapter_ids",
         "consecutive_failures",
+        "context_tokens",
         "health",
         "intent",
         "is_fresh",
@@ -59,6 +62,7 @@ class Endpoint:
         "issues",
         "models",
         "observed_at",
+        "readings",
         "spec",
     )
 
@@ -74,6 +78,11 @@ class Endpoint:
         """Its last observation is recent enough; otherwise it is a backup."""
         self.issues: tuple[Issue, ...] = ()
         self.models: tuple[ModelReading, ...] = ()
+        self.readings: Mapping[str, ModelReading] = {}
+        """Its models by name and alias."""
+        self.adapter_ids: Mapping[str, int] = {}
+        """The numbers that this server gives its adapters, by name."""
+        self.context_tokens: int | None = None
         self.observed_at: float | None = None
         self.consecutive_failures = 0
 
@@ -128,10 +137,26 @@ class Endpoint:
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health
         self.issues = observation.issues
-        self.models = observation.models or self.models
+        if observation.models and observation.models != self.models:
+            self.models = observation.models
+            self.readings = _by_name(observation.models)
+        if observation.adapters is not None:
+            self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
+        self.context_tokens = observation.context_tokens or self.context_tokens
         self.consecutive_failures = 0
 
     def refresh(self, observed_at: float) -> None:
         """Its slot numbers were brought up to date."""
         self.observed_at = observed_at
         self.is_fresh = True
+
+
+def _by_name(models: tuple[ModelReading, ...]) -> dict[str, ModelReading]:
+    """Names win over aliases, and of two equal names the first one."""
+    readings: dict[str, ModelReading] = {}
+    for model in models:
+        readings.setdefault(model.name, model)
+    for model in models:
+        for alias in model.aliases:
+            readings.setdefault(alias, model)
+    return readings

@@ -36,7 +36,7 @@ class LeaseError(RuntimeError):
 class Lease:
     """One open claim. Only the ledger moves it from state to state."""
 
-    __slots__ = ("address", "id", "left_at", "opened_at", "state", "weight_slots")
+    __slots__ = ("address", "id", "left_at", "opened_at", "room", "state", "weight_slots")
 
     def __init__(self, id_: int, address: Address, weight_slots: int, opened_at: float) -> None:
         self.id = id_
@@ -44,6 +44,8 @@ class Lease:
         self.weight_slots = weight_slots
         self.opened_at = opened_at
         self.left_at: float | None = None
+        self.room = ""
+        """The model whose slots it takes, where a server has slots by model; else empty."""
         self.state = LeaseState.OPEN
 
     def leave(self, now: float) -> None:

@@ -19,6 +19,7 @@ from extproc.core.account import Account, fits
 from extproc.core.address import Address
 from extproc.core.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.observation import Observation
+from extproc.core.rooms import has_rooms, observe_rooms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,17 @@ class Ledger:
         """Whether a request of that weight can be leased there now."""
         return fits(weight_slots, account.free_slots, account.slots)
 
-    def open(self, address: Address, weight_slots: int, now: float) -> Lease:
+    def open(
+        self, address: Address, weight_slots: int, now: float, model: str | None = None
+    ) -> Lease:
         """Lease slots; raises `ValueError` when they are not free: a bug of the caller."""
         account = self._accounts[address]
-        if not self.fits(account, weight_slots):
+        room = account.room(model)
+        if not self.fits(room, weight_slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
-        lease = Lease(next(self._ids), address, min(weight_slots, account.slots), now)
+        lease = Lease(next(self._ids), address, min(weight_slots, room.slots), now)
+        if model is not None and room is not account:
+            lease.room = model
         account.add(lease)
         return lease
 
@@ -86,7 +92,10 @@ class Ledger:
 
     def observe(self, observation: Observation, now: float) -> None:
         """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
-        for lease in self._accounts[observation.address].observe(observation):
+        account = self._accounts[observation.address]
+        is_by_room = account.is_news(observation) and has_rooms(observation.models)
+        freed = account.observe(observation)
+        for lease in observe_rooms(account, observation) if is_by_room else freed:
             self._close(lease, now)
 
     def expire(self, now: float) -> list[Address]:

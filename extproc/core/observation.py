@@ -46,6 +46,33 @@ class ModelReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReading:
+    """One busy slot. `task_id` grows with each request of a server process.
+
+    `prompt_tokens` is the prompt's whole length, `cached_tokens` how much of it was found in
+    the server's cache; `decoded_tokens` were generated so far, at most `remaining_tokens` more
+    will be (None: no limit). `adapter_ids` are the adapters that the request runs with.
+    """
+
+    task_id: int
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    decoded_tokens: int | None = None
+    remaining_tokens: int | None = None
+    adapter_ids: tuple[int, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterReading:
+    """One LoRA adapter that a server holds: its number there, and its file's stem as its name."""
+
+    id: int
+    name: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The answer of one look at the server at `address`.
 
@@ -54,6 +81,8 @@ class Observation:
     `slots` is the server's slot count, None when it was not told this time (the last one
     known stays). `busy_slots` is how many of them were processing, None when the server
     does not show its slots. `instance` changes when another process took over the address.
+    `slot_readings` are the busy slots as far as they were shown, `context_tokens` what one slot
+    holds at most; `adapters` is None when they were not asked for.
 
     Raises `ObservationError` when built from impossible numbers.
     """
@@ -67,6 +96,9 @@ class Observation:
     models: tuple[ModelReading, ...] = ()
     issues: tuple[Issue, ...] = ()
     instance: str | None = None
+    slot_readings: tuple[SlotReading, ...] = ()
+    context_tokens: int | None = None
+    adapters: tuple[AdapterReading, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

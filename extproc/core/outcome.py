@@ -19,15 +19,24 @@ class Reason(Enum):
     SHUTTING_DOWN = "shutting-down"
     BAD_REQUEST = "bad-request"
     CANCELLED = "cancelled"
+    SHED = "shed"
+    EVICTED = "evicted"
+    MODEL_NOT_FOUND = "model-not-found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """A lease is open on `lease.address`; `fallbacks` are next in order, without leases."""
+    """A lease is open on `lease.address`; `fallbacks` are next in order, without leases.
+
+    `model` is what the request's model name was resolved to. `adapter_id` is the number of the
+    wanted adapter on the picked server; a fallback may number it otherwise, so there is none.
+    """
 
     lease: Lease
     fallbacks: tuple[Address, ...]
     waited_s: float
+    model: str | None = None
+    adapter_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.endpoint import Endpoint
 
-Rank = tuple[bool, bool, float]
-"""Has a free slot, is first choice (fresh and awake), share of free slots; larger is better."""
+Rank = tuple[bool, bool, bool, float]
+"""Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;
+larger is better."""
 Kind = tuple[int, int]
 """Free slots and slots."""
 
@@ -39,13 +40,23 @@ class Picker:
     def __len__(self) -> int:
         return len(self._places)
 
-    def place(self, endpoint: Endpoint, account: Account) -> None:
-        """Rank an endpoint by its present numbers, or take it out when it may not be picked."""
+    def place(
+        self,
+        endpoint: Endpoint,
+        account: Account,
+        *,
+        is_loaded: bool = True,
+        is_open: bool = True,
+    ) -> None:
+        """Rank an endpoint by its present numbers, or take it out when it may not be picked.
+
+        One that is not open counts as full: its free slots are not for the asking.
+        """
         if not endpoint.is_pickable or account.slots == 0:
             self.remove(endpoint.address)
             return
-        kind = (account.free_slots, account.slots)
-        rank = (kind[0] > 0, endpoint.is_first_choice, kind[0] / kind[1])
+        kind = (account.open_slots if is_open else 0, account.slots)
+        rank = (kind[0] > 0, endpoint.is_first_choice, is_loaded, kind[0] / kind[1])
         address = endpoint.address
         place = self._places.get(address)
         if place is not None:

@@ -1,4 +1,9 @@
-"""The line of requests that no free slot could take yet: first come, first served."""
+"""The line of requests that no free slot could take yet.
+
+One line, made of lanes: tickets of equal demand stand together, so that an endpoint finds
+those that it can serve, and nobody waits behind somebody who waits for something else.
+Without models, objectives and tenants there is one lane, and it is first come, first served.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +11,86 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
-from extproc.core.request import Request
+from extproc.core.demand import Anchor, Demand
+from extproc.core.fairness import Fairness
+from extproc.core.lane import Lane
+from extproc.core.objective import Criticality, Objective
+from extproc.core.order import PLAIN, Order
+
+if TYPE_CHECKING:
+    from extproc.core.account import Account
+    from extproc.core.address import Address
+    from extproc.core.endpoint import Endpoint
+    from extproc.core.fairness import Flow
+    from extproc.core.request import Request
+
+FEW_LANES = 8
+"""Up to so many lanes, asking each is faster than looking for the right ones."""
 
 
 class Ticket:
     """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
 
-    __slots__ = ("deadline", "entered_at", "id", "is_waiting", "request")
+    __slots__ = (
+        "deadline",
+        "demand",
+        "entered_at",
+        "flow",
+        "id",
+        "is_waiting",
+        "kept_at",
+        "lane",
+        "order",
+        "request",
+        "reserves",
+        "standing",
+    )
 
-    def __init__(self, id_: int, request: Request, now: float) -> None:
+    def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
         self.id = id_
         self.request = request
         self.entered_at = now
         self.deadline = now + request.timeout_s
         self.is_waiting = True
+        self.order = order
+        self.demand = order.demand
+        """What it may use now."""
+        self.flow = flow
+        objective = order.objective
+        promise = objective.name if objective.has_promise else None
+        self.standing = (objective.criticality, promise)
+        self.lane: Lane | None = None
+        self.reserves: Account | None = None
+        """The slots that are kept for it until enough of them are free."""
+        self.kept_at: Address | None = None
+        """Where slots were kept for it last, also after it has left the line."""
+
+    @property
+    def objective(self) -> Objective:
+        return self.order.objective
+
+    @property
+    def criticality(self) -> Criticality:
+        return self.standing[0]
+
+    def __lt__(self, other: Ticket) -> bool:
+        return self.id < other.id
 
 
 class Line:
-    """Tickets in order of arrival. Every call is O(log n), amortised."""
+    """All who wait. Every call is O(log n), amortised."""
 
-    def __init__(self) -> None:
+    def __init__(self, fairness: Fairness | None = None) -> None:
+        self._fairness = fairness or Fairness()
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._by_class: dict[Criticality, OrderedDict[int, Ticket]] = {
+            criticality: OrderedDict() for criticality in Criticality
+        }
+        self._lanes: dict[Demand, Lane] = {}
+        self._anchored: dict[Anchor, dict[Demand, Lane]] = {}
+        self._apart: dict[int, Ticket] = {}
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._ids = count(1)
 
@@ -37,21 +100,44 @@ class Line:
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())
 
-    def enter(self, request: Request, now: float) -> Ticket:
-        """Put a request at the end."""
-        ticket = Ticket(next(self._ids), request, now)
+    def enter(self, request: Request, now: float, order: Order = PLAIN) -> Ticket:
+        """Put a request at the end of its flow in the lane of its demand."""
+        flow = self._fairness.flow(order.objective, request.fairness_id)
+        ticket = Ticket(next(self._ids), request, now, order, flow)
+        if not self._tickets:
+            self._fairness.contention_began()
+        self._fairness.entered(flow)
         self._tickets[ticket.id] = ticket
+        self._by_class[ticket.criticality][ticket.id] = ticket
         heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
+        self._lane(ticket.demand).enter(ticket)
         return ticket
 
     def head(self) -> Ticket | None:
-        """Whose turn it is, or None when nobody waits."""
+        """Who came first of all, or None when nobody waits."""
         return next(iter(self._tickets.values()), None)
+
+    def newest_below(self, criticality: Criticality) -> Ticket | None:
+        """The newest ticket of the lowest class below this one, or None."""
+        for lower in reversed(Criticality):
+            if lower <= criticality:
+                return None
+            newest = next(reversed(self._by_class[lower].values()), None)
+            if newest is not None:
+                return newest
+        return None
+
+    def waiting_in(self, criticality: Criticality) -> int:
+        """How many of a class wait."""
+        return len(self._by_class[criticality])
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line; raises `KeyError` when it is not in it."""
         del self._tickets[ticket.id]
+        del self._by_class[ticket.criticality][ticket.id]
         ticket.is_waiting = False
+        self._take_from_lane(ticket)
+        self._fairness.left(ticket.flow)
         if len(self._deadlines) > 2 * len(self._tickets) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].is_waiting]
             heapq.heapify(self._deadlines)
@@ -70,3 +156,70 @@ class Line:
         while self._deadlines and not self._deadlines[0][2].is_waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+    # Lanes
+
+    def lanes_for(self, endpoint: Endpoint) -> list[Lane]:
+        """The lanes in which somebody waits whom the endpoint can serve."""
+        if len(self._lanes) <= FEW_LANES:
+            return [lane for lane in self._lanes.values() if lane.demand.suits(endpoint)]
+        found: dict[Demand, Lane] = {}
+        for anchor in (None, endpoint.address, *endpoint.readings):
+            found.update(self._anchored.get(anchor, {}))
+        return [lane for demand, lane in found.items() if demand.suits(endpoint)]
+
+    def lane_of(self, demand: Demand) -> Lane | None:
+        """The lane of a demand while somebody is in it."""
+        return self._lanes.get(demand)
+
+    def change_demand(self, ticket: Ticket, demand: Demand) -> None:
+        """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
+        self._take_from_lane(ticket)
+        ticket.demand = demand
+        self._lane(demand).enter(ticket, is_back=True)
+
+    # Apart: heavy tickets for which slots are kept
+
+    def apart(self) -> Iterator[Ticket]:
+        """Those who wait for reserved slots, in order of reservation."""
+        return iter(self._apart.values())
+
+    def set_apart(self, ticket: Ticket, account: Account, address: Address) -> None:
+        """Keep the free slots of `account` for a ticket, outside of its lane."""
+        self._take_from_lane(ticket)
+        self._apart[ticket.id] = ticket
+        ticket.reserves = account
+        ticket.kept_at = address
+        account.reserved_for = ticket
+
+    def put_back(self, ticket: Ticket) -> None:
+        """Nothing is kept for it any more: it stands in its lane again, where it would be."""
+        self._take_from_lane(ticket)
+        self._lane(ticket.demand).enter(ticket, is_back=True)
+
+    def _lane(self, demand: Demand) -> Lane:
+        lane = self._lanes.get(demand)
+        if lane is None:
+            lane = self._lanes[demand] = Lane(demand)
+            for anchor in demand.anchors():
+                self._anchored.setdefault(anchor, {})[demand] = lane
+        return lane
+
+    def _take_from_lane(self, ticket: Ticket) -> None:
+        lane = ticket.lane
+        if lane is not None:
+            lane.leave(ticket)
+            if not lane:
+                self._drop(lane.demand)
+        elif ticket.reserves is not None:
+            del self._apart[ticket.id]
+            ticket.reserves.reserved_for = None
+            ticket.reserves = None
+
+    def _drop(self, demand: Demand) -> None:
+        del self._lanes[demand]
+        for anchor in demand.anchors():
+            lanes = self._anchored[anchor]
+            del lanes[demand]
+            if not lanes:
+                del self._anchored[anchor]

@@ -15,10 +15,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from random import Random
 
-from extproc.core.account import IN_FLIGHT_S
+from extproc.core.account import IN_FLIGHT_S, Account
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.observation import Observation, Sight
@@ -84,7 +84,7 @@ class ModelFleet:
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         if isinstance(settlement, Picked):
-            assert ticket.id == min(self.waiting), "somebody overtook"
+            self._check_passed([one for id_, one in self.waiting.items() if id_ < ticket.id])
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
@@ -123,8 +123,13 @@ class ModelFleet:
         if isinstance(outcome, Queued):
             self.waiting[outcome.ticket.id] = outcome.ticket
             return
-        assert isinstance(outcome, Rejected) or not self.waiting, "a newcomer overtook"
+        if isinstance(outcome, Picked):
+            self._check_passed(list(self.waiting.values()))
         self._take(request, outcome)
+
+    def _check_passed(self, passed: list[Ticket]) -> None:
+        """Only who needs more slots than one may be passed: too few are free for it."""
+        assert all(ticket.request.weight_slots > 1 for ticket in passed), "somebody overtook"
 
     def _take(self, request: Request, settlement: Settlement) -> None:
         assert request.id not in self.settled_ids, "a request is settled once"
@@ -260,7 +265,6 @@ class ModelFleet:
 
     def check(self) -> None:
         dispatcher = self.dispatcher
-        head = dispatcher.line.head()
         for endpoint in dispatcher.fleet:
             account = dispatcher.ledger.account(endpoint.address)
             server = self.servers[endpoint.address]
@@ -272,15 +276,29 @@ class ModelFleet:
                 is_sure = endpoint.address not in self.given_up
                 assert account.foreign_slots == 0 or not is_sure, "all traffic is ours"
                 assert server.busy_ours(self.now) <= server.slots, "a full server was bothered"
-            if head is not None and endpoint.is_pickable:
-                fits = dispatcher.ledger.fits(account, head.request.weight_slots)
-                assert not fits, "idle while the head of the line waits"
+            if endpoint.is_pickable and account.free_slots:
+                self._check_idle(endpoint, account)
         assert list(map(id, dispatcher.line)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
         if wakeup is not None:
             assert self.alarm is not None and self.alarm <= wakeup, "a lost wake-up"
         for ticket in self.waiting.values():
             assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
+
+    def _check_idle(self, endpoint: Endpoint, account: Account) -> None:
+        """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
+        ledger = self.dispatcher.ledger
+        for ticket in self.dispatcher.line:
+            if not ticket.demand.suits(endpoint):
+                continue
+            is_kept = account.reserved_for not in (None, ticket)
+            fits = ledger.fits(account, ticket.request.weight_slots)
+            assert is_kept or not fits, "idle while somebody waits who could use it"
+            if not is_kept:
+                assert ticket.reserves is not None, "nobody keeps slots for a heavy request"
+        if account.reserved_for is not None:
+            assert account.reserved_for.is_waiting, "slots are kept for nobody"
+            assert account.reserved_for.request.weight_slots > 1
 
     def finish_all(self) -> None:
         """Let everything end: no lease may be left, and nothing may be remembered of any."""

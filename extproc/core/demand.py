@@ -1,0 +1,42 @@
+"""What a request may use: the question that decides which endpoints it can wait for.
+
+Requests of equal demand share a lane of the line and a ranking of the endpoints, so that
+waiting for one model never blocks another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.endpoint import Endpoint
+
+Anchor = Address | str | None
+"""A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
+
+
+class Demand(NamedTuple):
+    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter."""
+
+    model: str | None = None
+    adapter: str | None = None
+    allowed: frozenset[Address] | None = None
+
+    def suits(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint, as last observed, can serve it at all."""
+        if self.allowed is not None and endpoint.address not in self.allowed:
+            return False
+        if self.model is not None and self.model not in endpoint.readings:
+            return False
+        return self.adapter is None or self.adapter in endpoint.adapter_ids
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Where its lane is found: at each allowed address, else at its model, else everywhere."""
+        return (self.model,) if self.allowed is None else self.allowed
+
+
+ANY = Demand()

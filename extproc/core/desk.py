@@ -1,0 +1,186 @@
+"""Where slots are handed out: whatever changes at an endpoint is offered to those who wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.outcome import Picked, Reason, Rejected
+from extproc.core.pace import Pace
+from extproc.core.turns import Aging, Turns
+from extproc.core.views import seat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.account import Account
+    from extproc.core.address import Address
+    from extproc.core.endpoint import Endpoint
+    from extproc.core.listener import Listener
+    from extproc.core.order import Order
+    from extproc.core.queue import Ticket
+    from extproc.core.request import Request
+    from extproc.core.state import State
+
+
+class Desk:
+    """The dispatcher's hands. Synchronous; an offer is O(lanes that suit), mostly one."""
+
+    def __init__(self, state: State, listener: Listener, fallbacks: int, aging: Aging) -> None:
+        self._state = state
+        self._listener = listener
+        self._fallbacks = fallbacks
+        self._turns = Turns(state.line, state.promises, state.loads, aging)
+        self._pace = Pace()
+
+    # Giving
+
+    def find(self, order: Order, request: Request) -> Address | None:
+        """An endpoint that can take a newcomer at once, the best one, or None."""
+        return self._state.views.at(order.demand).best_for(request.weight_slots)
+
+    def pick(
+        self, address: Address, request: Request, order: Order, asked_at: float, now: float
+    ) -> Picked:
+        """Open a lease there for a request that came at `asked_at`."""
+        state = self._state
+        endpoint = state.fleet.get(address)
+        assert endpoint is not None, "only members are ranked"
+        _, room, is_loaded = seat(endpoint, state.ledger.account(address), order.demand.model)
+        lease = state.ledger.open(address, request.weight_slots, now, room)
+        if room is not None and not is_loaded:
+            state.loads.start(room, address, now)
+            state.views.load_changed(room)
+            self.wake(state.loads.next_expiry())
+        state.running.begin(lease, request, order.objective, asked_at, 1.0)
+        state.views.changed(endpoint)
+        others = state.views.at(order.demand).best(1 + self._fallbacks)
+        fallbacks = tuple(other for other in others if other != address)[: self._fallbacks]
+        return Picked(
+            lease=lease,
+            fallbacks=fallbacks,
+            waited_s=now - asked_at,
+            model=order.model,
+            adapter_id=endpoint.adapter_ids.get(request.adapter or ""),
+        )
+
+    def offer(self, address: Address, now: float) -> None:
+        """Something changed at an endpoint: rank it anew and let it serve the line."""
+        state = self._state
+        endpoint = state.fleet.get(address)
+        if endpoint is None:
+            return
+        account = state.ledger.account(address)
+        state.views.changed(endpoint)
+        if not endpoint.is_pickable:
+            self._withdraw_from_service(endpoint, account, now)
+        elif state.line:
+            self._hand_out(endpoint, account, now)
+        is_member = state.fleet.get(address) is endpoint  # serving others may have ended it
+        if is_member and endpoint.is_removed and not account.leases:
+            self._forget(address, now)
+
+    def offer_all(self, addresses: Iterable[Address], now: float) -> None:
+        """The same for several that changed in one moment: first rank all of them."""
+        changed = [e for e in map(self._state.fleet.get, addresses) if e is not None]
+        for endpoint in changed:
+            self._state.views.changed(endpoint)
+        for endpoint in changed:
+            self.offer(endpoint.address, now)
+
+    def _hand_out(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """Give the endpoint's free slots to the line, as long as somebody can use them."""
+        line = self._state.line
+        while endpoint.is_pickable and line:
+            ticket = self._turns.next_for(endpoint, account, now)
+            if ticket is None:
+                break
+            line.leave(ticket)
+            account.served_from_line += 1
+            picked = self.pick(
+                endpoint.address, ticket.request, ticket.order, ticket.entered_at, now
+            )
+            self._pace.handed_over(now)
+            self._listener.settled(ticket, picked)
+            if ticket.kept_at not in (None, endpoint.address):
+                self.offer(ticket.kept_at, now)
+        if not line:
+            self._pace.line_emptied()
+        self._state.views.changed(endpoint)
+
+    def keep_slots_for(self, ticket: Ticket, now: float) -> None:
+        """A heavy ticket found too few slots: keep those that there are, if it is its turn."""
+        address = self._state.views.at(ticket.demand).best_for(1)
+        if address is not None:
+            self.offer(address, now)
+
+    # Taking out of the line
+
+    def let_go(self, ticket: Ticket, now: float) -> None:
+        """It has left the line: others may have the slots that were kept for it."""
+        if ticket.kept_at is not None:
+            self.offer(ticket.kept_at, now)
+
+    def refuse(self, ticket: Ticket, reason: Reason, now: float) -> None:
+        """Tell one that was taken out of the line for want of slots."""
+        self._state.running.refused(ticket.objective, now)
+        self._listener.settled(ticket, self.rejected(reason, now - ticket.entered_at))
+
+    def rejected(self, reason: Reason, waited_s: float) -> Rejected:
+        retry_after_s = self._pace.retry_after_s(len(self._state.line))
+        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
+
+    def expected_s(self, position: int) -> float | None:
+        """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
+        return self._pace.expected_s(position)
+
+    def unless_empty(self, reason: Reason) -> Reason:
+        """Without any endpoint to wait for, that is the reason, whatever bound was met."""
+        return reason if len(self._state.views.any) else Reason.NO_ENDPOINT
+
+    # Changes of the fleet
+
+    def load_ended(self, model: str, now: float) -> None:
+        """Nobody is loading it for us any more: another server may be asked to."""
+        self._state.views.load_changed(model)
+        for endpoint in list(self._state.fleet):
+            if model in endpoint.readings:
+                self.offer(endpoint.address, now)
+
+    def lose_models(self, models: frozenset[str], now: float) -> None:
+        """Nobody serves these any more: who waits for them may go anywhere, or waits on."""
+        state = self._state
+        if not models:
+            return
+        is_changed = False
+        for ticket in list(state.line):
+            demand = state.intake.falls_back(ticket.demand, models)
+            if demand is not None:
+                state.line.change_demand(ticket, demand)
+                is_changed = True
+        if is_changed:
+            for endpoint in list(state.fleet):
+                self.offer(endpoint.address, now)
+
+    def _withdraw_from_service(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """It may not be picked: what was expected of it is expected of others."""
+        state = self._state
+        for model in state.loads.pending_at(endpoint.address):
+            state.loads.end(model, endpoint.address)
+            self.load_ended(model, now)
+        for room in (account, *account.rooms.values()):
+            ticket = room.reserved_for
+            if ticket is not None:
+                state.line.put_back(ticket)
+                self.keep_slots_for(ticket, now)
+
+    def _forget(self, address: Address, now: float) -> None:
+        state = self._state
+        state.views.forget(address)
+        state.ledger.close_account(address)
+        state.fleet.drop(address)
+        self._listener.membership_changed()
+        self.lose_models(state.intake.forget(address), now)
+
+    def wake(self, when: float | None) -> None:
+        if when is not None:
+            self._listener.wake_at(when)

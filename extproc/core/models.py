@@ -1,0 +1,102 @@
+"""Which models the fleet serves, and which one a request's model name stands for.
+
+A name is known while an endpoint of the fleet reports it, as a name or an alias; that it
+was ever reported is remembered, so that a strict fleet can tell "gone" from "never heard of".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from extproc.core.address import Address
+
+MAX_REMEMBERED = 10_000
+"""Names ever reported; the oldest are forgotten first."""
+
+
+class ModelMatch(Enum):
+    """What becomes of a model that no endpoint reports."""
+
+    LENIENT = "lenient"  # it may go anywhere, as llama-server itself ignores the name
+    STRICT = "strict"  # refused when nobody ever reported it; waits when its servers are gone
+
+
+class ModelIndex:
+    """Names by endpoint. O(names of one endpoint) a change, O(1) a question."""
+
+    def __init__(self) -> None:
+        self._names: dict[Address, frozenset[str]] = {}
+        self._count: Counter[str] = Counter()
+        self._ever: dict[str, None] = {}
+
+    def report(self, address: Address, names: Iterable[str]) -> frozenset[str]:
+        """What an endpoint reports now; returns the names that nobody reports any more."""
+        new = frozenset(names)
+        old = self._names.get(address, frozenset())
+        if new == old:
+            return frozenset()
+        if new:
+            self._names[address] = new
+        else:
+            self._names.pop(address, None)
+        for name in new - old:
+            self._count[name] += 1
+            self._remember(name)
+        lost = set()
+        for name in old - new:
+            self._count[name] -= 1
+            if not self._count[name]:
+                del self._count[name]
+                lost.add(name)
+        return frozenset(lost)
+
+    def is_known(self, name: str) -> bool:
+        """Whether an endpoint of the fleet reports it."""
+        return name in self._count
+
+    def was_ever_known(self, name: str) -> bool:
+        """Whether an endpoint has reported it since the start."""
+        return name in self._ever
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no endpoint has ever reported a model: then nothing can be said of any."""
+        return not self._ever
+
+    def names(self) -> list[str]:
+        """All names that are reported now, sorted."""
+        return sorted(self._count)
+
+    def _remember(self, name: str) -> None:
+        self._ever.pop(name, None)
+        self._ever[name] = None
+        if len(self._ever) > MAX_REMEMBERED:
+            del self._ever[next(iter(self._ever))]
+
+
+Splits = Mapping[str, Mapping[str, float]]
+"""By the name that clients use: the models it stands for, with their weights."""
+
+
+def resolve_model(name: str | None, splits: Splits, random: Random) -> str | None:
+    """The model that a name stands for: itself, its alias' target, or one by weighted chance."""
+    if name is None:
+        return None
+    targets = splits.get(name)
+    if not targets:
+        return name
+    if len(targets) == 1:
+        return next(iter(targets))
+    sums = list(accumulate(targets.values()))
+    point = random.random() * sums[-1]
+    for target, upto in zip(targets, sums, strict=True):
+        if point < upto:
+            return target
+    return name

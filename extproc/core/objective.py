@@ -1,0 +1,70 @@
+"""Objectives: the services that share a fleet, how much each matters and what it was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.request import Request
+
+
+class Criticality(IntEnum):
+    """The class of a request; a smaller value goes first and is refused last."""
+
+    CRITICAL = 0
+    STANDARD = 1
+    SHEDDABLE = 2
+
+    @property
+    def label(self) -> str:
+        """The word that settings, metrics and people use."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One service. `ttft_s` and `queue_s` are its promise, in seconds; None promises nothing.
+
+    `weight` is its share against the others of its class that have no promise.
+    """
+
+    name: str = ""
+    criticality: Criticality = Criticality.STANDARD
+    ttft_s: float | None = None
+    queue_s: float | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise ValueError(f"objective {self.name!r}: its weight must be above 0")
+
+    @property
+    def has_promise(self) -> bool:
+        return self.ttft_s is not None or self.queue_s is not None
+
+
+NO_OBJECTIVE = Objective()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objectives:
+    """All objectives by name, and which models imply one. Who names none gets the default."""
+
+    by_name: Mapping[str, Objective] = field(default_factory=dict)
+    by_model: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, request: Request) -> Objective:
+        """The one that the request names, else its model's, else the default. A name that
+        the settings do not know counts as none: a typing error must not jump the line."""
+        if request.objective is not None:
+            named = self.by_name.get(request.objective)
+            if named is not None:
+                return named
+        if request.model is not None:
+            implied = self.by_model.get(request.model)
+            if implied is not None:
+                return self.by_name.get(implied, NO_OBJECTIVE)
+        return NO_OBJECTIVE

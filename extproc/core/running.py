@@ -1,0 +1,102 @@
+"""What every open lease is for, and what its course teaches: use, promises, times.
+
+Begins with a pick, hears of the answer, ends with the release. As large as there are leases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.lease import LeaseEnd
+
+if TYPE_CHECKING:
+    from extproc.core.attainment import Promises
+    from extproc.core.fairness import Fairness, Flow
+    from extproc.core.lease import Lease
+    from extproc.core.objective import Objective
+    from extproc.core.request import Request
+
+
+class Run:
+    """One request on its way through a server."""
+
+    __slots__ = ("answered_at", "asked_at", "charged_s", "flow", "objective", "request")
+
+    def __init__(
+        self, request: Request, objective: Objective, flow: Flow, asked_at: float, charged_s: float
+    ) -> None:
+        self.request = request
+        self.objective = objective
+        self.flow = flow
+        self.asked_at = asked_at
+        self.charged_s = charged_s
+        self.answered_at: float | None = None
+
+
+class Running:
+    """The runs by lease. Every call is O(1)."""
+
+    def __init__(self, fairness: Fairness, promises: Promises) -> None:
+        self._fairness = fairness
+        self._promises = promises
+        self._runs: dict[int, Run] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def get(self, lease: Lease) -> Run | None:
+        return self._runs.get(lease.id)
+
+    def begin(
+        self,
+        lease: Lease,
+        request: Request,
+        objective: Objective,
+        asked_at: float,
+        charged_s: float,
+    ) -> None:
+        """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
+        slot-seconds."""
+        flow = self._fairness.flow(objective, request.fairness_id)
+        self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
+        self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
+        queue_s = objective.queue_s
+        if queue_s is not None and objective.ttft_s is None:
+            was_met = lease.opened_at - asked_at <= queue_s
+            self._promises.judged(objective.name, was_met, now=lease.opened_at)
+
+    def answered(self, lease: Lease, now: float) -> Run | None:
+        """The answer's headers came; returns the run, the first time only."""
+        run = self._runs.get(lease.id)
+        if run is None or run.answered_at is not None:
+            return None
+        run.answered_at = now
+        if run.objective.ttft_s is not None:
+            self._judge(run, lease, now - run.asked_at)
+        return run
+
+    def end(self, lease: Lease, end: LeaseEnd, now: float) -> Run | None:
+        """The lease was released; returns its run."""
+        run = self._runs.pop(lease.id, None)
+        if run is None:
+            return None
+        used_s = (now - lease.opened_at) * lease.weight_slots
+        self._fairness.settle(run.flow, run.charged_s, used_s)
+        ttft_s = run.objective.ttft_s
+        if run.answered_at is None and ttft_s is not None:
+            is_late = now - run.asked_at > ttft_s
+            if is_late or end is LeaseEnd.SERVED:  # a client that left early was promised nothing
+                self._judge(run, lease, now - run.asked_at)
+        return run
+
+    def refused(self, objective: Objective, now: float) -> None:
+        """A request was refused for want of room: whatever it was promised was not kept."""
+        if objective.has_promise:
+            self._promises.judged(objective.name, was_met=False, now=now)
+
+    def _judge(self, run: Run, lease: Lease, ttft_s: float) -> None:
+        objective = run.objective
+        was_met = objective.ttft_s is None or ttft_s <= objective.ttft_s
+        if objective.queue_s is not None:
+            was_met = was_met and lease.opened_at - run.asked_at <= objective.queue_s
+        self._promises.judged(objective.name, was_met, now=run.asked_at + ttft_s)

@@ -1,0 +1,33 @@
+"""All that the core knows, in one place: who is there, what runs, who waits, what was learned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.attainment import Promises
+from extproc.core.fairness import Fairness
+from extproc.core.fleet import Fleet
+from extproc.core.intake import Intake, IntakeOptions
+from extproc.core.ledger import DrainingCaps, Ledger
+from extproc.core.loads import Loads
+from extproc.core.queue import Line
+from extproc.core.running import Running
+from extproc.core.views import Views
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class State:
+    """Live state, read by many; only the dispatcher and its desk change it."""
+
+    def __init__(self, random: Random, caps: DrainingCaps, intake: IntakeOptions) -> None:
+        self.fleet = Fleet()
+        self.ledger = Ledger(caps)
+        self.loads = Loads()
+        self.intake = Intake(self.fleet, intake, random)
+        self.views = Views(self.fleet, self.ledger, self.loads, random)
+        self.fairness = Fairness()
+        self.promises = Promises()
+        self.line = Line(self.fairness)
+        self.running = Running(self.fairness, self.promises)

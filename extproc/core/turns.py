@@ -1,0 +1,109 @@
+"""Whose turn it is at an endpoint that has a free slot.
+
+Among the lanes that the endpoint can serve the best head goes first (see `lane.Turn`), with
+two rules beside:
+  Aging: every `every`-th time that an endpoint serves the line, it takes whoever came first of
+    those it can serve, if that one has waited `after_s`. So a ticket that has waited so long
+    goes at the latest when an endpoint that it may use has served `every` times as many
+    tickets as came before it, and its own.
+  Reservation: a heavy ticket whose turn has come, but not enough slots, is set apart, and
+    the endpoint keeps its free slots for it. It blocks nobody elsewhere, each endpoint keeps
+    slots for at most one, and only a higher class may pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from extproc.core.account import fits
+from extproc.core.views import seat
+
+if TYPE_CHECKING:
+    from extproc.core.account import Account
+    from extproc.core.attainment import Promises
+    from extproc.core.endpoint import Endpoint
+    from extproc.core.lane import Lane, Turn
+    from extproc.core.loads import Loads
+    from extproc.core.queue import Line, Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aging:
+    """The rule that lets no class starve; `every` must be at least 2."""
+
+    every: int = 10
+    after_s: float = 5.0
+
+
+class Turns:
+    """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised."""
+
+    def __init__(self, line: Line, promises: Promises, loads: Loads, aging: Aging) -> None:
+        self._line = line
+        self._promises = promises
+        self._loads = loads
+        self._aging = aging
+
+    def next_for(self, endpoint: Endpoint, account: Account, now: float) -> Ticket | None:
+        """Who may take free slots of this endpoint now, or None. It is still in line."""
+        while True:
+            ticket, room = self._best(endpoint, account, now)
+            if ticket is None or room is None:
+                return self._from_apart(endpoint, account)
+            if fits(ticket.request.weight_slots, room.free_slots, room.slots):
+                return ticket
+            self._line.set_apart(ticket, room, endpoint.address)
+
+    def _best(
+        self, endpoint: Endpoint, account: Account, now: float
+    ) -> tuple[Ticket | None, Account | None]:
+        open_lanes: list[tuple[Lane, Account]] = []
+        for lane in self._line.lanes_for(endpoint):
+            room, model, is_loaded = seat(endpoint, account, lane.demand.model)
+            if room.free_slots and (is_loaded or model is None or self._loads.may_start(model)):
+                open_lanes.append((lane, room))
+        if not open_lanes:
+            return None, None
+        aged = self._aged(open_lanes, account, now)
+        if aged is not None:
+            return aged
+        best: tuple[Turn, Ticket, Account] | None = None
+        for lane, room in open_lanes:
+            turn, ticket = lane.head(self._promises, now)
+            if best is not None and best[0] < turn:
+                continue
+            if room.reserved_for is None or _may_pass(ticket, room.reserved_for, room):
+                best = (turn, ticket, room)
+        return (None, None) if best is None else best[1:]
+
+    def _aged(
+        self, open_lanes: list[tuple[Lane, Account]], account: Account, now: float
+    ) -> tuple[Ticket, Account] | None:
+        if (account.served_from_line + 1) % self._aging.every:
+            return None
+        oldest: tuple[Ticket, Account] | None = None
+        for lane, room in open_lanes:
+            ticket = lane.oldest()
+            if room.reserved_for is None and (oldest is None or ticket < oldest[0]):
+                oldest = (ticket, room)
+        if oldest is None or now - oldest[0].entered_at < self._aging.after_s:
+            return None
+        return oldest
+
+    def _from_apart(self, endpoint: Endpoint, account: Account) -> Ticket | None:
+        """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
+        for ticket in self._line.apart():
+            if not ticket.demand.suits(endpoint):
+                continue
+            room = seat(endpoint, account, ticket.demand.model).room
+            is_mine = room.reserved_for in (None, ticket)
+            if is_mine and fits(ticket.request.weight_slots, room.free_slots, room.slots):
+                return ticket
+        return None
+
+
+def _may_pass(ticket: Ticket, reserved_for: Ticket, room: Account) -> bool:
+    """Whether slots that are kept for another may go to this one."""
+    is_higher = ticket.criticality < reserved_for.criticality
+    return is_higher and fits(ticket.request.weight_slots, room.free_slots, room.slots)

@@ -1,0 +1,118 @@
+"""Rankings of the endpoints, one for each demand that was asked for lately.
+
+The ranking of all endpoints is kept up to date as numbers change. The others only remember
+which endpoints changed and are brought up to date when they are asked: a demand costs what
+changed since it was asked last, and one that nobody asks for costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.demand import ANY, Demand
+from extproc.core.picker import Picker
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from extproc.core.account import Account
+    from extproc.core.address import Address
+    from extproc.core.endpoint import Endpoint
+    from extproc.core.fleet import Fleet
+    from extproc.core.ledger import Ledger
+    from extproc.core.loads import Loads
+
+MAX_VIEWS = 64
+"""Rankings beside the one of all; the one that was not asked for longest is dropped."""
+
+
+class Seat(NamedTuple):
+    """Where at an endpoint a request finds its slots: `model` is the room's name, if any."""
+
+    room: Account
+    model: str | None = None
+    is_loaded: bool = True
+
+
+def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
+    """The slots for that model at an endpoint that suits."""
+    if model is None or not account.rooms:
+        return Seat(account)
+    reading = endpoint.readings.get(model)
+    if reading is None:
+        return Seat(account)
+    return Seat(account.room(reading.name), reading.name, reading.is_loaded)
+
+
+class _View:
+    __slots__ = ("changed", "demand", "picker")
+
+    def __init__(self, demand: Demand, random: Random) -> None:
+        self.demand = demand
+        self.picker = Picker(random)
+        self.changed: set[Address] = set()
+
+
+class Views:
+    """Rankings by demand. A change is O(views), a question O(changes since the last one)."""
+
+    def __init__(self, fleet: Fleet, ledger: Ledger, loads: Loads, random: Random) -> None:
+        self._fleet = fleet
+        self._ledger = ledger
+        self._loads = loads
+        self._random = random
+        self._views: OrderedDict[Demand, _View] = OrderedDict()
+        self.any = Picker(random)
+
+    def at(self, demand: Demand) -> Picker:
+        """The ranking of the endpoints that suit, up to date."""
+        if demand == ANY:
+            return self.any
+        view = self._views.get(demand)
+        if view is None:
+            view = self._views[demand] = _View(demand, self._random)
+            view.changed.update(endpoint.address for endpoint in self._fleet)
+            if len(self._views) > MAX_VIEWS:
+                self._views.popitem(last=False)
+        elif len(self._views) > 1:
+            self._views.move_to_end(demand)
+        for address in view.changed:
+            self._place(view, address)
+        view.changed.clear()
+        return view.picker
+
+    def changed(self, endpoint: Endpoint) -> None:
+        """Its numbers, its health or what it serves is another than before."""
+        address = endpoint.address
+        self.any.place(endpoint, self._ledger.account(address))
+        for view in self._views.values():
+            view.changed.add(address)
+
+    def forget(self, address: Address) -> None:
+        """It left the fleet."""
+        self.any.remove(address)
+        for view in self._views.values():
+            view.picker.remove(address)
+            view.changed.discard(address)
+
+    def load_changed(self, model: str) -> None:
+        """A load of that model began or ended: who may be asked for it is another than before."""
+        for view in self._views.values():
+            if view.demand.model is not None:
+                view.changed.update(
+                    endpoint.address for endpoint in self._fleet if model in endpoint.readings
+                )
+
+    def _place(self, view: _View, address: Address) -> None:
+        endpoint = self._fleet.get(address)
+        if endpoint is None or not view.demand.suits(endpoint):
+            view.picker.remove(address)
+            return
+        room, model, is_loaded = seat(endpoint, self._ledger.account(address), view.demand.model)
+        view.picker.place(
+            endpoint,
+            room,
+            is_loaded=is_loaded,
+            is_open=is_loaded or model is None or self._loads.may_start(model),
+        )

@@ -21,6 +21,7 @@ from scraper.target import EndpointTarget
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Watch:
     target: EndpointTarget
+    lookout: Lookout
     poked: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -60,15 +61,17 @@ class Scraper:
         """Look at `target` from now on, at once for the first time. Does not block.
 
         A target that is watched already stays as it is; another target at the same address
-        replaces it. Raises `RuntimeError` after `aclose`.
+        replaces it. Raises `RuntimeError` after `aclose`, and `OSError` when no certificates
+        can be read for a TLS endpoint.
         """
         if self._is_closed:
             raise RuntimeError("the scraper is closed")
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
+        lookout = Lookout(target, self._options, self._clock)
         self.forget(target.address)
-        watch = _Watch(target=target)
+        watch = _Watch(target=target, lookout=lookout)
         self._watches[target.address] = watch
         watch.task = asyncio.create_task(self._run(watch), name=f"scrape {target.address}")
 
@@ -101,7 +104,7 @@ class Scraper:
         address = watch.target.address
         schedule = Schedule(self._options.cadence, self._random)
         journal = Journal(address)
-        lookout = Lookout(watch.target, self._options, self._clock)
+        lookout = watch.lookout
         try:
             while True:
                 watch.poked.clear()

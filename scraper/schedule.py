@@ -27,7 +27,6 @@ from typing import assert_never
 from extproc.core.observation import Observation, Sight
 from scraper.issues import SLOW_SLOTS
 
-
 PAUSE_S = 1.2
 """Longer than the second of silence after which llama-server looks for clients that left."""
 LOOKS_BETWEEN_PAUSES = 3

@@ -98,6 +98,8 @@ class SleepWatch:
         """Whether /props must tell that the server is awake before /slots may be asked."""
         if self._nature is Nature.STAYS_AWAKE:
             return False
+        if self._nature is Nature.UNKNOWN and attention is Attention.STEADY:
+            return False  # our own requests keep it awake, or are waking it already
         if attention is Attention.IDLE and not self._is_at_work:
             return True
         # Right after a task it cannot have fallen asleep yet; the margin is for our own delays.

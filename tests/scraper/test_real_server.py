@@ -28,7 +28,7 @@ pytestmark = [
 ]
 PATIENCE_S = 40.0
 OPTIONS = ScraperOptions(
-    cadence=Cadence(fast_s=0.02, slow_s=0.1),
+    cadence=Cadence(fast_s=0.02, slow_s=0.05),
     sleep_trial=SleepTrial(linger_s=0.3, trial_s=600.0),
 )
 
@@ -117,8 +117,8 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
     assert ready.slots == 2 and ready.issues == ()
     assert {ready.models[0].name, *ready.models[0].aliases} == {"crew", "eight"}
 
-    water.attention = Attention.RESTLESS
-    request = asyncio.create_task(complete(port, 200))
+    water.attention = Attention.STEADY
+    request = asyncio.create_task(complete(port, 300))
     await water.saw(lambda o: o.busy_slots == 1)
     assert await request == 200
     await water.saw(is_idle, after=len(water.seen))
@@ -157,7 +157,7 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     water: Water, models: Path
 ) -> None:
     port = free_port()
-    water.attention = Attention.RESTLESS
+    water.attention = Attention.STEADY
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2")
     empty = await water.saw(lambda o: o.sight is Sight.ASLEEP)

@@ -108,6 +108,16 @@ def test_our_own_leases_are_reason_enough_to_ask(attention: Attention) -> None:
     assert look(watch, sleeper, 4.0, attention)
 
 
+def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> None:
+    watch = SleepWatch(TRIAL, declared=None)
+    watch.props_told(False)
+    watch.slots_told(0.0, busy_slots=1)
+    assert not watch.needs_props(100.0, Attention.STEADY)
+    assert watch.needs_props(100.0, Attention.RESTLESS)
+    watch.props_told(True)
+    assert watch.needs_props(100.0, Attention.STEADY)
+
+
 def test_busy_slots_are_watched_until_they_are_free() -> None:
     watch = SleepWatch(TRIAL, declared=True)
     watch.props_told(False)

@@ -27,6 +27,10 @@ TRACE_PARENT: Final = "traceparent"
 CONTROL_HEADERS: Final = (QUEUE_TIMEOUT,)
 """Request headers for us alone: no server sees them."""
 
+MAX_ID_CHARS: Final = 200
+MAX_PATH_CHARS: Final = 1000
+"""Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
+_MAX_ATTEMPTS: Final = 100
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -60,7 +64,10 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
-    """What the request headers say to us. `queue_timeout_s` is None when not asked for."""
+    """What the request headers say to us, the path without its query.
+
+    `queue_timeout_s` is None when not asked for.
+    """
 
     method: str
     path: str
@@ -96,8 +103,8 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         raise BadRequestError("The request has no path.")
     return RequestHead(
         method=found.get(":method", ""),
-        path=path,
-        id=found.get("x-request-id", ""),
+        path=path.partition("?")[0][:MAX_PATH_CHARS],
+        id=found.get("x-request-id", "")[:MAX_ID_CHARS],
         queue_timeout_s=_milliseconds(found.get(QUEUE_TIMEOUT)),
         trace_parent=found.get(TRACE_PARENT, ""),
     )
@@ -122,7 +129,7 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         if "response.code_details" in fields:
             details = fields["response.code_details"].string_value
         if "upstream.request_attempt_count" in fields:
-            attempts = int(fields["upstream.request_attempt_count"].number_value)
+            attempts = _attempts(fields["upstream.request_attempt_count"].number_value)
         if "upstream.address" in fields:
             address = fields["upstream.address"].string_value
     if not address and LB_NAMESPACE in request.metadata_context.filter_metadata:
@@ -130,10 +137,10 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         if SERVED in served:
             address = served[SERVED].string_value
     return ResponseHead(
-        status=int(status) if status.isascii() and status.isdigit() else 0,
+        status=int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
         is_stream=found.get("content-type", "").startswith("text/event-stream"),
         served=_address(address),
-        attempts=max(1, attempts),
+        attempts=attempts,
         code_details=details,
     )
 
@@ -158,6 +165,7 @@ def destination(addresses: Sequence[Address], exchange_id: str) -> pb.Processing
 def response_headers(headers: Iterable[tuple[str, str]]) -> pb.ProcessingResponse:
     """Let the answer through with `headers` added."""
     response = pb.ProcessingResponse()
+    response.response_headers.SetInParent()  # also without headers it is an answer
     mutation = response.response_headers.response.header_mutation
     for key, value in headers:
         _set(mutation, key, value)
@@ -221,6 +229,11 @@ def _milliseconds(text: str | None) -> float | None:
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise BadRequestError(f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more.")
     return int(text) / 1000
+
+
+def _attempts(number: float) -> int:
+    """How often Envoy tried; a number that cannot be is one try."""
+    return int(number) if 1 <= number <= _MAX_ATTEMPTS else 1
 
 
 @lru_cache(maxsize=16_384)  # the same few servers, again and again

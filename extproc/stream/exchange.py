@@ -54,6 +54,10 @@ class ProtocolError(ValueError):
     """Envoy said something that this state machine has no answer to."""
 
 
+class ExchangeError(RuntimeError):
+    """A transition that an exchange does not have: a bug of the caller."""
+
+
 _UNCHANGED: Final = frozenset(
     {"request_body", "response_body", "request_trailers", "response_trailers"}
 )
@@ -113,6 +117,8 @@ class Exchange:
 
     def feed(self, request: pb.ProcessingRequest, now: float) -> None:
         """Take in one message and make the reply; raises `ProtocolError` for one without sense."""
+        if request.observability_mode:
+            raise ProtocolError("nobody can be sent anywhere in observability mode: turn it off")
         kind = request.WhichOneof("request")
         if kind == "request_headers":
             self._begin(request.request_headers, now)
@@ -155,7 +161,7 @@ class Exchange:
         if self.ticket is not None:
             self._dispatcher.cancel(self.ticket, now)
             return False
-        if self.stage not in _TOLD:
+        if self.stage not in _TOLD or self._is_cancelled:
             return False
         self._is_cancelled = True
         self._reason = Reason.CANCELLED
@@ -191,20 +197,22 @@ class Exchange:
         self._is_broken = True
 
     def end(self, now: float) -> ExchangeRecord:
-        """The stream is over: give back what is held and tell what became of the exchange."""
-        if self.stage is Stage.ENDED:
-            raise ProtocolError(f"exchange {self.id} ended twice")
+        """The stream is over: give back what is held and tell what became of the exchange.
+
+        Raises `ExchangeError` when it is over already.
+        """
         verdict = self._verdict()
+        waited_s = self._waited_s if self.ticket is None else now - self.ticket.entered_at
         endpoint = self._lease.address if self._lease is not None else None
         if endpoint is None and self._addresses:
             endpoint = self._addresses[0]
-        if self.ticket is not None:
-            self._dispatcher.withdraw(self.ticket, now)
-        if self._lease is not None:
-            is_cut = verdict is Verdict.BROKEN
-            end = LeaseEnd.ABANDONED if is_cut else LeaseEnd.SERVED
-            self._dispatcher.release(self._lease, end, now)
-        self.stage = Stage.ENDED
+        ticket, lease = self.ticket, self._lease
+        lease_end = LeaseEnd.ABANDONED if self._may_still_run() else LeaseEnd.SERVED
+        self.stage, self.ticket, self._lease = Stage.ENDED, None, None
+        if ticket is not None:
+            self._dispatcher.withdraw(ticket, now)
+        if lease is not None:
+            self._dispatcher.release(lease, lease_end, now)
         first_token_at = self._first_token_at
         head = self._head
         return ExchangeRecord(
@@ -215,12 +223,12 @@ class Exchange:
             endpoint=endpoint,
             status=self._response.status if self._response is not None else 0,
             attempts=self._response.attempts if self._response is not None else 0,
-            waited_s=self._waited_s if self.ticket is None else now - self.ticket.entered_at,
+            waited_s=waited_s,
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
             duration_s=now - self._began_at,
             began_at=self._began_at,
             pick_s=self._pick_s,
-            path=head.path.partition("?")[0] if head is not None else "",
+            path=head.path if head is not None else "",
             trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
         )
 
@@ -267,7 +275,8 @@ class Exchange:
         if response.is_local_reply:
             self._learn_from_failure(response, now)
         else:
-            self._first_token_at = now
+            if self._first_token_at is None:
+                self._first_token_at = now
             if response.served is not None:
                 self._learn_who_served(response.served, response.attempts, now)
         self._reply = codec.response_headers(self._added_headers(response))
@@ -304,26 +313,36 @@ class Exchange:
             case Stage.REFUSED:
                 return Verdict.REJECTED
             case Stage.LEASED:
-                if self._response is None and self._reply is not None:
-                    return Verdict.WITHDRAWN  # the destination never left this process
+                if self._is_unsent():
+                    return Verdict.WITHDRAWN
                 return Verdict.BROKEN if self._was_cut() else Verdict.SERVED
             case Stage.ENDED:
-                raise ProtocolError(f"exchange {self.id} ended twice")
+                raise ExchangeError(f"exchange {self.id} ended twice")
             case _:
                 assert_never(self.stage)
 
+    def _is_unsent(self) -> bool:
+        """Whether the destination never left this process."""
+        return self._response is None and self._reply is not None
+
     def _was_cut(self) -> bool:
+        """Whether the client did not get a server's whole answer, as far as Envoy tells."""
+        response = self._response
+        if response is None or response.is_local_reply or self._is_cancelled:
+            return True
+        return response.is_stream and self._is_broken
+
+    def _may_still_run(self) -> bool:
         """Whether the server may still be at work on it.
 
         llama-server sends the headers of an ordinary answer when it has finished, so only an
-        event stream that Envoy reported, or an answer that never came, leaves it working.
+        event stream that Envoy reported, or an answer that never came, leaves it working. What
+        could not be connected was never there.
         """
         response = self._response
-        if response is None or self._is_cancelled:
-            return True
-        if response.is_local_reply:
-            return "connection_failure" not in response.code_details
-        return response.is_stream and self._is_broken
+        if response is not None and "connection_failure" in response.code_details:
+            return False
+        return self._was_cut() and not self._is_unsent()
 
 
 _TOLD: Final = frozenset({Stage.LEASED, Stage.PASSING})

@@ -28,6 +28,7 @@ SLOT_PATHS = frozenset(
         "/v1/reranking",
         "/audio/transcriptions",
         "/v1/audio/transcriptions",
+        "/api/chat",  # of older llama-servers
     }
 )
 """POST to one of these occupies a slot while it runs; all else is answered beside the slots."""

@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import grpc
-
     from extproc.core.registry import ExchangeSight
-    from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
-
-    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
+    from extproc.stream.wire import Wire
 
 
 class RunningStream:
     """Lets others than its own coroutine look at an exchange, and end it."""
 
-    __slots__ = ("_context", "exchange", "id")
+    __slots__ = ("_wire", "exchange", "id")
 
-    def __init__(self, exchange: Exchange, context: Context) -> None:
+    def __init__(self, exchange: Exchange, wire: Wire) -> None:
         self.exchange = exchange
         self.id = exchange.id
-        self._context = context
+        self._wire = wire
 
     def sight(self, now: float) -> ExchangeSight:
         return self.exchange.sight(now)
@@ -33,4 +29,4 @@ class RunningStream:
     async def cancel(self, now: float) -> None:
         """End it for its client: refused where it waits, cut off where it runs."""
         if self.exchange.cancel(now) and (refusal := self.exchange.take_reply()) is not None:
-            await self._context.write(refusal)
+            await self._wire.write(refusal)

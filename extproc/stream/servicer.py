@@ -12,6 +12,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError, Stage
 from extproc.stream.running import RunningStream
+from extproc.stream.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from extproc.core.record import ExchangeRecord
     from extproc.core.registry import Registry
     from extproc.stream.waiting_room import WaitingRoom
+
+    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 HOLD_MARGIN_S: Final = 5.0
@@ -82,14 +85,18 @@ class ExternalProcessor:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
         trace_parent = codec.read_trace_parent(context.invocation_metadata() or ())
         exchange = Exchange(self._dispatcher, self.options, self._clock(), trace_parent)
-        stream = RunningStream(exchange, context)
+        wire = Wire(context)
+        stream = RunningStream(exchange, wire)
         self._enter(stream)
         try:
-            await self._converse(exchange, context)
+            await self._converse(exchange, wire)
         except ProtocolError as error:
             log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except grpc.aio.InternalError:
+            log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
         finally:
+            wire.close()
             self._leave(stream)
 
     def _enter(self, stream: RunningStream) -> None:
@@ -104,31 +111,28 @@ class ExternalProcessor:
         self._registry.leave(stream)
         self._tell(stream.exchange.end(self._clock()))
 
-    async def _converse(self, exchange: Exchange, context: Context) -> None:
-        while True:
-            message: object = await context.read()
-            if not isinstance(message, pb.ProcessingRequest):  # grpc.aio.EOF
-                return
+    async def _converse(self, exchange: Exchange, wire: Wire) -> None:
+        while (message := await wire.read()) is not None:
             is_new = exchange.stage is Stage.NEW
             began_at = self._clock()
             exchange.feed(message, began_at)
             if is_new:
                 exchange.decided(self._clock() - began_at)
-            if exchange.ticket is not None:
-                await self._wait(exchange, exchange.ticket, context)
+            del message  # a request that waits needs its headers no more
+            if exchange.ticket is not None and await self._leaves(exchange, exchange.ticket, wire):
+                return
             reply = exchange.take_reply()
             if reply is not None:
-                await context.write(reply)
+                await wire.write(reply)
 
-    async def _wait(self, exchange: Exchange, ticket: Ticket, context: Context) -> None:
-        """Hold Envoy's question until the ticket is settled; cancelled when the client leaves."""
+    async def _leaves(self, exchange: Exchange, ticket: Ticket, wire: Wire) -> bool:
+        """Hold Envoy's question until the ticket is settled, or its client has left.
+
+        The client's leaving is the end of the stream, which comes as a half-close or cancels us.
+        """
         woken = self._waiting_room.enter(exchange, ticket)
         try:
-            await context.write(codec.hold(ticket.request.timeout_s + HOLD_MARGIN_S))
-            await woken
+            await wire.write(codec.hold(ticket.request.timeout_s + HOLD_MARGIN_S))
+            return await wire.ends_before(woken)
         finally:
             self._waiting_room.leave(ticket)
-
-
-if TYPE_CHECKING:
-    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]

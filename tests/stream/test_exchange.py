@@ -1,0 +1,569 @@
+"""Claims about extproc/stream/exchange.py, message by message, with the real dispatcher."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.endpoint import Health
+from extproc.core.lease import LeaseState
+from extproc.core.outcome import Reason
+from extproc.core.queue import Ticket
+from extproc.core.record import ExchangeRecord, Verdict
+from extproc.core.registry import ExchangeState
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.exchange import (
+    Exchange,
+    ExchangeError,
+    ExchangeOptions,
+    ProtocolError,
+    Stage,
+)
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.small_fleet import SmallFleet
+
+STREAM = "text/event-stream"
+
+
+class Desk:
+    """A small fleet, and exchanges whose tickets are settled as the waiting room does it."""
+
+    def __init__(self, *slots: int, max_queued: int = 100, **options: float) -> None:
+        self.fleet = SmallFleet(*slots, max_queued=max_queued)
+        self.options = ExchangeOptions(**options) if options else ExchangeOptions()  # type: ignore[arg-type]
+        self._waiting: dict[int, Exchange] = {}
+        self.fleet.listener.on_settled = lambda ticket, settlement: self._waiting.pop(
+            ticket.id
+        ).settle(settlement)
+
+    def exchange(self) -> Exchange:
+        return Exchange(self.fleet.dispatcher, self.options, self.fleet.now)
+
+    def feed(self, exchange: Exchange, message: pb.ProcessingRequest) -> None:
+        exchange.feed(message, self.fleet.now)
+        if exchange.ticket is not None:
+            self._waiting[exchange.ticket.id] = exchange
+
+    def ask(
+        self, exchange: Exchange, message: pb.ProcessingRequest
+    ) -> pb.ProcessingResponse | None:
+        """One message and what comes back."""
+        self.feed(exchange, message)
+        return exchange.take_reply()
+
+    def picked(self) -> Exchange:
+        """An exchange that was sent to a server."""
+        exchange = self.exchange()
+        assert envoy.destination(self.ask(exchange, envoy.request_headers()))
+        return exchange
+
+    def waiting(self, **headers: str) -> tuple[Exchange, Ticket]:
+        """An exchange that is in line."""
+        exchange = self.exchange()
+        assert self.ask(exchange, envoy.request_headers(**headers)) is None
+        assert exchange.ticket is not None
+        return exchange, exchange.ticket
+
+    def end(self, exchange: Exchange) -> ExchangeRecord:
+        return exchange.end(self.fleet.now)
+
+    @property
+    def leased(self) -> int:
+        return sum(self.fleet.account(a).leased_slots for a in self.fleet.addresses)
+
+    @property
+    def draining(self) -> int:
+        leases = [x for a in self.fleet.addresses for x in self.fleet.account(a).leases.values()]
+        return sum(lease.state is LeaseState.DRAINING for lease in leases)
+
+
+# The usual way
+
+
+def test_a_request_from_end_to_end() -> None:
+    """Picked, answered, ended: the lease lives exactly as long as the exchange."""
+    desk = Desk(1, 1, 1)
+    exchange = desk.exchange()
+    sent_to = envoy.destination(desk.ask(exchange, envoy.request_headers(x_request_id="abc")))
+    assert len(sent_to) == 3 and desk.leased == 1
+    desk.fleet.now += 0.25
+    reply = desk.ask(exchange, envoy.response_headers(served=sent_to[0], content_type=STREAM))
+    assert reply is not None
+    assert envoy.set_headers(reply.response_headers.response.header_mutation) == {
+        "x-coxswain-endpoint": sent_to[0],
+        "x-coxswain-queue-ms": "0",
+        "x-coxswain-attempts": "1",
+    }
+    desk.fleet.now += 1.0
+    assert desk.ask(exchange, envoy.part("response_trailers")) is not None
+    record = desk.end(exchange)
+    assert desk.leased == 0
+    assert str(record.endpoint) == sent_to[0]
+    assert (record.verdict, record.status, record.attempts) == (Verdict.SERVED, 200, 1)
+    assert (record.request_id, record.exchange_id) == ("abc", exchange.id)
+    assert (record.first_token_s, record.duration_s, record.waited_s) == (0.25, 1.25, 0.0)
+
+
+def test_headers_can_be_switched_off() -> None:
+    """Then the answer is what the server sent."""
+    desk = Desk(1, adds_response_headers=False)
+    reply = desk.ask(desk.picked(), envoy.response_headers())
+    assert reply is not None and reply.WhichOneof("response") == "response_headers"
+    assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
+
+
+def test_ids_cannot_be_guessed() -> None:
+    """Each exchange has its own, of 64 random bits, whatever the client sent."""
+    desk = Desk()
+    ids = {desk.exchange().id for _ in range(1000)}
+    assert len(ids) == 1000 and {len(id_) for id_ in ids} == {16}
+
+
+def test_a_request_that_takes_no_slot() -> None:
+    """Sent to any endpoint, full or not; never queued, never leased."""
+    desk = Desk(1)
+    desk.picked()
+    exchange = desk.exchange()
+    assert envoy.destination(desk.ask(exchange, envoy.request_headers("/health", "GET")))
+    assert (exchange.stage, desk.leased) == (Stage.PASSING, 1)
+    desk.ask(exchange, envoy.response_headers())
+    assert desk.end(exchange).verdict is Verdict.PASSED
+    assert desk.leased == 1
+
+
+def test_passing_without_any_endpoint() -> None:
+    """Envoy's own policy decides: nothing is refused that needs no slot."""
+    desk = Desk()
+    assert envoy.destination(desk.ask(desk.exchange(), envoy.request_headers("/health"))) == []
+
+
+# Waiting
+
+
+def test_a_request_that_waits() -> None:
+    """Silent until its settlement, then sent on; the wait is told in a header."""
+    desk = Desk(1)
+    first = desk.picked()
+    second, ticket = desk.waiting()
+    desk.fleet.now += 2.5
+    desk.end(first)  # nothing tells that its server is done
+    assert ticket.is_waiting
+    desk.fleet.now += 0.5
+    desk.fleet.look(desk.fleet.addresses[0], busy=0)
+    assert (second.ticket, second.stage) == (None, Stage.LEASED)
+    assert envoy.destination(second.take_reply()) == [str(desk.fleet.addresses[0])]
+    reply = desk.ask(second, envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    assert reply is not None
+    headers = envoy.set_headers(reply.response_headers.response.header_mutation)
+    assert headers["x-coxswain-queue-ms"] == "3000"
+    assert desk.end(second).waited_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"), [(None, 60.0), ("1500", 1.5), ("60000", 60.0), ("999999999", 60.0)]
+)
+def test_patience_is_limited(asked: str | None, granted: float) -> None:
+    """A client may ask for less than the operator's limit, not for more."""
+    desk = Desk(0, queue_timeout_s=60.0)
+    headers = {} if asked is None else {"x_coxswain_queue_timeout_ms": asked}
+    _, ticket = desk.waiting(**headers)
+    assert ticket.request.timeout_s == granted
+
+
+def test_a_patience_of_zero() -> None:
+    """Served at once or refused at once, by the operator's word or the client's."""
+    for desk, headers in (
+        (Desk(1, queue_timeout_s=0.0), {}),
+        (Desk(1, queue_timeout_s=60.0), {"x_coxswain_queue_timeout_ms": "0"}),
+    ):
+        desk.picked()
+        reply = desk.ask(desk.exchange(), envoy.request_headers(**headers))
+        assert envoy.refusal(reply) == (504, "queue-timeout")
+
+
+def test_a_deadline() -> None:
+    """504 at its time, and its slot goes to nobody."""
+    desk = Desk(1, queue_timeout_s=5.0)
+    first = desk.picked()
+    second, _ = desk.waiting()
+    desk.fleet.pass_time(5.0)
+    assert envoy.refusal(second.take_reply()) == (504, "queue-timeout")
+    record = desk.end(second)
+    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.QUEUE_TIMEOUT)
+    assert (record.waited_s, record.endpoint) == (5.0, None)
+    desk.ask(first, envoy.response_headers())
+    desk.end(first)
+    assert desk.leased == 0
+
+
+def test_a_full_line() -> None:
+    """429, and nothing is held."""
+    desk = Desk(1, max_queued=0)
+    desk.picked()
+    exchange = desk.exchange()
+    assert envoy.refusal(desk.ask(exchange, envoy.request_headers())) == (429, "queue-full")
+    assert desk.end(exchange).reason is Reason.QUEUE_FULL
+
+
+def test_shutting_down() -> None:
+    """Who waits and who comes is refused."""
+    desk = Desk(1)
+    desk.picked()
+    waiting, _ = desk.waiting()
+    desk.fleet.dispatcher.close(desk.fleet.now)
+    newcomer = desk.exchange()
+    desk.feed(newcomer, envoy.request_headers())
+    for exchange in (waiting, newcomer):
+        assert envoy.refusal(exchange.take_reply()) == (503, "shutting-down")
+
+
+def test_a_client_that_leaves_the_line() -> None:
+    """Gone from it in the same call; it never gets a slot."""
+    desk = Desk(1)
+    first = desk.picked()
+    second, _ = desk.waiting()
+    desk.fleet.now += 2.0
+    record = desk.end(second)
+    assert (record.verdict, record.waited_s) == (Verdict.WITHDRAWN, 2.0)
+    assert len(desk.fleet.dispatcher.line) == 0
+    desk.ask(first, envoy.response_headers())
+    desk.end(first)
+    assert desk.leased == 0
+
+
+def test_a_client_that_leaves_as_its_slot_comes() -> None:
+    """The destination was never sent: the slot goes to the next at once, without draining."""
+    desk = Desk(1)
+    first = desk.picked()
+    second, _ = desk.waiting()
+    third, _ = desk.waiting()
+    desk.ask(first, envoy.response_headers())
+    desk.end(first)
+    assert second.stage is Stage.LEASED
+    assert desk.end(second).verdict is Verdict.WITHDRAWN
+    assert third.stage is Stage.LEASED
+    assert (desk.leased, desk.draining) == (1, 0)
+
+
+# Who served
+
+
+def test_the_lease_follows_a_fallback() -> None:
+    """The first could not be reached: it is down, and the slot that is used is the second's."""
+    desk = Desk(1, 1)
+    exchange = desk.exchange()
+    first, second = envoy.destination(desk.ask(exchange, envoy.request_headers()))
+    desk.ask(exchange, envoy.response_headers(served=second, attempts=2))
+    by_name = {str(address): address for address in desk.fleet.addresses}
+    assert desk.fleet.endpoint(by_name[first]).health is Health.DOWN
+    assert desk.fleet.endpoint(by_name[second]).health is Health.READY
+    assert desk.fleet.account(by_name[second]).leased_slots == 1
+    assert str(desk.end(exchange).endpoint) == second
+    assert desk.leased == 0
+
+
+def test_who_served_at_last_is_not_down() -> None:
+    """A second try at the same server succeeded."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0]), attempts=2))
+    assert desk.fleet.endpoint(desk.fleet.addresses[0]).health is Health.READY
+
+
+def test_a_server_that_nobody_picked() -> None:
+    """The policy below found another, whom the fleet does not know: the lease stays."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    desk.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=1))
+    assert desk.leased == 1
+    assert desk.end(exchange).endpoint == desk.fleet.addresses[0]
+
+
+def test_a_fallback_of_a_passing_request_tells_too() -> None:
+    """What could not be reached is down, whoever found out."""
+    desk = Desk(1, 1)
+    exchange = desk.exchange()
+    first, second = envoy.destination(desk.ask(exchange, envoy.request_headers("/props", "GET")))
+    desk.ask(exchange, envoy.response_headers(served=second, attempts=2))
+    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    assert [str(address) for address in down] == [first]
+    assert desk.leased == 0
+
+
+def test_no_server_could_be_reached() -> None:
+    """Envoy's 503: all that were tried are down, and the slot is free, for nothing ran."""
+    desk = Desk(1, 1, 1)
+    exchange = desk.exchange()
+    tried = envoy.destination(desk.ask(exchange, envoy.request_headers()))[:2]
+    details = "upstream_reset_before_response_started{remote_connection_failure|refused}"
+    desk.ask(exchange, envoy.response_headers("503", details=details, attempts=2))
+    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    assert sorted(map(str, down)) == sorted(tried)
+    record = desk.end(exchange)
+    assert (record.verdict, record.status, record.first_token_s) == (Verdict.BROKEN, 503, None)
+    assert desk.leased == 0
+
+
+# How it ended
+
+
+@pytest.mark.parametrize(
+    ("content_type", "details", "is_reported", "verdict", "drains"),
+    [
+        ("application/json", "via_upstream", False, Verdict.SERVED, False),
+        ("application/json", "via_upstream", True, Verdict.SERVED, False),
+        (STREAM, "via_upstream", False, Verdict.SERVED, False),
+        (STREAM, "via_upstream", True, Verdict.BROKEN, True),
+        ("text/plain", "response_timeout", False, Verdict.BROKEN, True),
+        ("text/plain", "upstream_reset_after_response_started", True, Verdict.BROKEN, True),
+    ],
+)
+def test_endings_after_the_response_headers(
+    content_type: str, details: str, is_reported: bool, verdict: Verdict, drains: bool
+) -> None:
+    """A slot drains exactly where the server may still be at work."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    desk.ask(exchange, envoy.response_headers(content_type=content_type, details=details))
+    if is_reported:
+        exchange.break_off()
+    assert desk.end(exchange).verdict is verdict
+    assert (desk.leased, desk.draining) == ((1, 1) if drains else (0, 0))
+
+
+def test_an_ending_before_any_answer() -> None:
+    """The client left while its server computes: the slot drains."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    record = desk.end(exchange)
+    assert (record.verdict, record.status, record.attempts) == (Verdict.BROKEN, 0, 0)
+    assert desk.draining == 1
+
+
+def test_an_ending_before_any_message() -> None:
+    """An empty stream held nothing."""
+    desk = Desk(1)
+    record = desk.end(desk.exchange())
+    assert (record.verdict, record.endpoint, record.request_id) == (Verdict.PASSED, None, "")
+
+
+def test_it_ends_once() -> None:
+    """Twice is a bug of the shell; nothing is released twice."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    desk.end(exchange)
+    with pytest.raises(ExchangeError, match="ended twice"):
+        desk.end(exchange)
+    assert (desk.leased, desk.draining) == (1, 1)
+
+
+# An operator's cancellation
+
+
+def test_cancelling_one_that_waits() -> None:
+    """Refused by way of its ticket; nothing has to be written by who cancels."""
+    desk = Desk(1)
+    desk.picked()
+    waiting, _ = desk.waiting()
+    assert not waiting.cancel(desk.fleet.now)
+    assert envoy.refusal(waiting.take_reply()) == (503, "cancelled")
+    assert desk.end(waiting).reason is Reason.CANCELLED
+
+
+def test_cancelling_one_that_runs() -> None:
+    """The refusal must be written at once, and once; its slot drains."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    assert exchange.cancel(desk.fleet.now)
+    assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
+    assert not exchange.cancel(desk.fleet.now)
+    record = desk.end(exchange)
+    assert (record.verdict, record.reason) == (Verdict.BROKEN, Reason.CANCELLED)
+    assert desk.draining == 1
+
+
+def test_cancelling_what_is_over() -> None:
+    """Neither a refused, nor an unborn, nor an ended exchange has anything to cancel."""
+    desk = Desk(1, max_queued=0)
+    desk.picked()
+    refused, unborn, ended = (desk.exchange() for _ in range(3))
+    desk.ask(refused, envoy.request_headers())
+    desk.end(ended)
+    for exchange in (refused, unborn, ended):
+        assert not exchange.cancel(desk.fleet.now)
+        assert exchange.take_reply() is None
+
+
+# What others see
+
+
+def test_sights() -> None:
+    """Each state as the operator sees it, with where, how long and how heavy."""
+    desk = Desk(1)
+    first = desk.picked()
+    waiting, ticket = desk.waiting(x_request_id="w")
+    passing = desk.exchange()
+    desk.ask(passing, envoy.request_headers("/health"))
+    desk.fleet.now += 2.0
+    sights = [exchange.sight(desk.fleet.now) for exchange in (first, waiting, passing)]
+    assert [sight.state for sight in sights] == [
+        ExchangeState.RUNNING,
+        ExchangeState.WAITING,
+        ExchangeState.PASSING,
+    ]
+    address = desk.fleet.addresses[0]
+    assert [sight.endpoint for sight in sights] == [address, None, address]
+    assert [sight.weight_slots for sight in sights] == [1, 1, 0]
+    assert [sight.waited_s for sight in sights] == [0.0, 2.0, 0.0]
+    assert [sight.ticket_id for sight in sights] == [None, ticket.id, None]
+    assert [sight.request_id for sight in sights] == ["", "w", ""]
+    desk.ask(first, envoy.response_headers())
+    assert first.sight(desk.fleet.now).state is ExchangeState.ANSWERING
+    desk.end(first)
+    assert first.sight(desk.fleet.now).state is ExchangeState.OVER
+
+
+# Bad input
+
+
+def test_a_request_without_a_path() -> None:
+    """400 in OpenAI's shape; nothing is held."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    assert envoy.refusal(desk.ask(exchange, envoy.request_headers(None))) == (400, "bad-request")
+    record = desk.end(exchange)
+    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.BAD_REQUEST)
+    assert desk.leased == 0
+
+
+def test_a_bad_patience() -> None:
+    """The client is told, not guessed at."""
+    request = envoy.request_headers(x_coxswain_queue_timeout_ms="soon")
+    assert envoy.refusal(Desk(1).ask(Desk(1).exchange(), request)) == (400, "bad-request")
+
+
+def test_an_unknown_kind() -> None:
+    """A message that a later Envoy may send is an error that keeps what is held."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    with pytest.raises(ProtocolError, match="unknown here"):
+        desk.feed(exchange, envoy.unknown_kind())
+    assert desk.end(exchange).verdict is Verdict.BROKEN
+    assert desk.draining == 1
+
+
+def test_request_headers_twice() -> None:
+    """A second request on one stream does not take a second slot."""
+    desk = Desk(2)
+    exchange = desk.picked()
+    with pytest.raises(ProtocolError, match="second time"):
+        desk.feed(exchange, envoy.request_headers())
+    assert desk.leased == 1
+
+
+def test_response_headers_twice() -> None:
+    """The first ones set the time to first token; the lease is where the last ones say."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    desk.fleet.now += 1.0
+    desk.ask(exchange, envoy.response_headers())
+    desk.fleet.now += 1.0
+    assert desk.ask(exchange, envoy.response_headers("500")) is not None
+    record = desk.end(exchange)
+    assert (record.first_token_s, record.status) == (1.0, 500)
+    assert desk.leased == 0
+
+
+def test_response_headers_first() -> None:
+    """A filter that skips request headers gets its answers, and no slot is taken."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    reply = desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    assert reply is not None and reply.WhichOneof("response") == "response_headers"
+    assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
+    assert desk.end(exchange).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    "kind", ["request_body", "response_body", "request_trailers", "response_trailers"]
+)
+def test_parts_pass_unchanged(kind: str) -> None:
+    """Also the empty last chunk, and a doubled end of stream: each gets its own answer."""
+    desk = Desk(1)
+    exchange = desk.picked()
+    for _ in range(2):
+        reply = desk.ask(exchange, envoy.part(kind))
+        assert reply is not None and reply.WhichOneof("response") == kind
+    assert desk.leased == 1
+
+
+def test_observability_mode() -> None:
+    """Envoy would not wait for an answer: no slot is taken, and the operator is told."""
+    desk = Desk(1)
+    request = envoy.request_headers()
+    request.observability_mode = True
+    with pytest.raises(ProtocolError, match="observability mode"):
+        desk.feed(desk.exchange(), request)
+    assert desk.leased == 0
+
+
+KINDS = st.sampled_from(
+    [
+        envoy.request_headers(),
+        envoy.request_headers("/health", "GET"),
+        envoy.request_headers(None),
+        envoy.request_headers(x_coxswain_queue_timeout_ms="0"),
+        envoy.response_headers(),
+        envoy.response_headers(content_type=STREAM, served="10.0.0.1:8001", attempts=3),
+        envoy.response_headers("503", details="upstream_reset{connection_failure}", attempts=9),
+        envoy.body(),
+        envoy.body(b"{}", end_of_stream=False),
+        envoy.part("request_trailers"),
+        envoy.part("response_body"),
+        envoy.part("response_trailers"),
+        envoy.unknown_kind(),
+        pb.ProcessingRequest(),
+    ]
+)
+DEEDS = st.tuples(st.integers(0, 3), st.one_of(KINDS, st.sampled_from(["end", "cancel", "break"])))
+
+
+@given(st.lists(DEEDS, max_size=40), st.integers(0, 3))
+def test_whatever_four_streams_say(
+    deeds: list[tuple[int, pb.ProcessingRequest | str]], max_queued: int
+) -> None:
+    """Any messages in any order on four streams, ended anywhere: no lease and no ticket is left.
+
+    A stream is over after a protocol error, as the servicer does it; one that waits is fed
+    nothing, for its coroutine waits too.
+    """
+    desk = Desk(1, 1, max_queued=max_queued)
+    exchanges = [desk.exchange() for _ in range(4)]
+
+    def end(number: int) -> None:
+        desk.end(exchanges[number])
+        exchanges[number] = desk.exchange()
+
+    for number, deed in deeds:
+        exchange = exchanges[number]
+        desk.fleet.now += 0.1
+        if deed == "end":
+            end(number)
+        elif deed == "cancel":
+            exchange.cancel(desk.fleet.now)
+        elif deed == "break":
+            exchange.break_off()
+        elif isinstance(deed, pb.ProcessingRequest) and exchange.ticket is None:
+            try:
+                desk.feed(exchange, deed)
+            except ProtocolError:
+                end(number)
+        held = sum(exchange.stage is Stage.LEASED for exchange in exchanges)
+        assert desk.leased - desk.draining == held <= 2
+        waiting = sum(exchange.ticket is not None for exchange in exchanges)
+        assert len(desk.fleet.dispatcher.line) == waiting <= max_queued
+    for number in range(4):
+        end(number)
+    desk.fleet.pass_time(10.0)
+    assert (desk.leased, len(desk.fleet.dispatcher.line)) == (0, 0)

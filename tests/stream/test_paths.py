@@ -1,0 +1,70 @@
+"""Claims about extproc/stream/paths.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.stream.paths import SLOT_PATHS, normalised, takes_slot
+
+
+@pytest.mark.parametrize("path", sorted(SLOT_PATHS))
+def test_each_of_the_table(path: str) -> None:
+    """A POST takes a slot, however the path is spelt; other methods do not."""
+    for spelling in (
+        path,
+        f"{path}?stream=true",
+        f"{path}/",
+        f"/{path}",
+        f"/props/..{path}",
+        path.replace("e", "%65"),
+        f"{path}?x=/../health",
+        f"{path}#part",
+    ):
+        assert takes_slot("POST", spelling), spelling
+    for method in ("GET", "HEAD", "OPTIONS", "post", ""):
+        assert not takes_slot(method, path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/health",
+        "/v1/models",
+        "/props",
+        "/slots",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/v1/messages/count_tokens",
+        "/v1/responses/input_tokens",
+        "/v1/chat/completions/control",
+        "/completion/..",
+        "/completionx",
+        "/V1/COMPLETIONS",
+        "/%2563ompletions",
+        "/",
+        "",
+        "?",
+        "*",
+    ],
+)
+def test_others_take_none(path: str) -> None:
+    """What llama.cpp answers beside its slots is never queued."""
+    assert not takes_slot("POST", path)
+
+
+@given(st.text())
+def test_any_path_has_one_spelling(path: str) -> None:
+    """No text breaks it; the spelling starts with one slash, ends with none, has no dots."""
+    plain = normalised(path)
+    assert plain == "/" or (plain[0] == "/" and plain[1:2] != "/" and plain[-1] != "/")
+    assert not {"", ".", ".."} & set(plain.split("/")[2:])
+
+
+@given(st.binary())
+def test_broken_bytes_are_a_path(data: bytes) -> None:
+    """Percent escapes that are no UTF-8, and bytes that were replaced on the way."""
+    takes_slot("POST", data.decode(errors="replace"))
+    takes_slot("POST", "/" + "".join(f"%{byte:02x}" for byte in data))

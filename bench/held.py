@@ -14,7 +14,7 @@ from extproc.demo.port import free_ports
 from extproc.demo.process import Children
 
 REQUESTS = 10_000
-OPENING_AT_ONCE = 200
+ARRIVALS_PER_S = 400
 LINE = {"queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}, "log": {"level": "warning"}}
 
 
@@ -27,9 +27,12 @@ async def measure(say: Callable[[str], None]) -> Section:
             picker, grpc_port = await rig.start_picker(children, folder, [port], LINE)
             envoy = await rig.start_envoy(children, folder, grpc_port)
             before = resident_bytes(picker.pid)
-            gate = asyncio.Semaphore(OPENING_AT_ONCE)
-            say(f"held: sending {REQUESTS} requests to a fleet without a server")
-            tasks = [asyncio.create_task(_ask(envoy, gate)) for _ in range(REQUESTS)]
+            tasks = []
+            for number in range(REQUESTS):
+                if number % ARRIVALS_PER_S == 0:
+                    say(f"held: {number} of {REQUESTS} requests sent to a fleet without a server")
+                tasks.append(asyncio.create_task(_ask(envoy)))
+                await asyncio.sleep(1 / ARRIVALS_PER_S)
             size = 0
             while (now := resident_bytes(picker.pid)) - size > REQUESTS * 20:
                 size = now
@@ -40,7 +43,8 @@ async def measure(say: Callable[[str], None]) -> Section:
     served = sum(answer.startswith(b"HTTP/1.1 200") for answer in answers)
     return Section(
         title="Held requests",
-        method=f"{REQUESTS} connections through Envoy while the only endpoint is down; memory is "
+        method=f"{REQUESTS} connections through Envoy, {ARRIVALS_PER_S} a second, while the only "
+        "endpoint is down; memory is "
         "the picker's resident size, before and with all of them in line",
         rows=(
             at_most("memory of a held request", (size - before) / REQUESTS / 1024, 20, " KB"),
@@ -54,14 +58,11 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
-async def _ask(port: int, gate: asyncio.Semaphore) -> bytes:
+async def _ask(port: int) -> bytes:
     body = load.chat_body(0)
     head = f"POST {load.PATH} HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\n\r\n"
-    async with gate:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(head.encode() + body)
-        await writer.drain()
-        await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.encode() + body)
     try:
         return await reader.readuntil(b"\r\n")
     finally:

@@ -11,7 +11,7 @@ import yaml
 
 from bench import stand_in
 from extproc.demo.envoy_binary import find_envoy
-from extproc.demo.port import LOOPBACK, free_ports, is_port_taken
+from extproc.demo.port import LOOPBACK, free_ports, listening_problem
 from extproc.demo.process import Child, Children
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort
@@ -107,6 +107,6 @@ async def _start_envoy(children: Children, config: Path, name: str) -> Child:
 
 async def _until_listening(child: Child, port: int) -> None:
     async def listens() -> bool:
-        return await asyncio.to_thread(is_port_taken, port)
+        return await asyncio.to_thread(listening_problem, port) is not None
 
     await child.wait_ready(listens, timeout_s=READY_S)

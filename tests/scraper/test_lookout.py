@@ -242,7 +242,7 @@ async def test_slots_that_never_answer_stay_no_failure(
 async def test_a_server_that_stalls_altogether_fails(
     fake: FakeLlamaServer, open_lookout: Open
 ) -> None:
-    options = ScraperOptions(patience_s=0.05, timeouts=Timeouts(read_s=0.05, slots_read_s=0.05))
+    options = ScraperOptions(patience_s=0.05, timeouts=Timeouts(read_s=0.5, slots_read_s=0.5))
     lookout = open_lookout(options)
     await look(lookout)
     for path in ("/slots", "/health", "/props"):

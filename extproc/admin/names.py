@@ -38,7 +38,7 @@ def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
         endpoint = named[0] if named else None
     if endpoint is None:
         raise not_found(
-            f"no endpoint {quoted(text)} is in the fleet; ListEndpoints names those that are"
+            f"no endpoint {quoted(text)} is in the fleet; `coxswain endpoints` lists those that are"
         )
     return endpoint
 

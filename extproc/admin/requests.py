@@ -109,7 +109,7 @@ class RequestCalls(AdminServicer):
         if not found:
             raise not_found(
                 f"no request {quoted(id_)} runs or waits here: it has ended, or it came through "
-                "another picker; ListRequests names those that are"
+                "another picker; `coxswain requests` lists those that do"
             )
         if len(found) > 1:
             raise not_now(_ambiguous(id_, [sight for _, sight in found]))

@@ -9,16 +9,26 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli import config, envoy, serve, up
+from extproc.cli import (
+    config,
+    endpoints,
+    envoy,
+    explain,
+    queue,
+    reload,
+    requests,
+    serve,
+    up,
+)
 
-COMMANDS = (up, serve, config, envoy)
+COMMANDS = (up, serve, endpoints, queue, requests, explain, config, envoy, reload)
 
 root = typer.Typer(
     name="coxswain",
     help="Coxswain tells Envoy which llama-server has a free slot, and keeps the line "
     "for those that must wait.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -19,7 +19,18 @@ from extproc.settings.problems import Problem, nearest
 PREFIX: Final = "COXSWAIN_"
 DELIMITER: Final = "__"
 
-RESERVED: Final = frozenset({"COXSWAIN_CONFIG", "COXSWAIN_LLAMA_SERVER"})
+RESERVED: Final = frozenset(
+    {
+        "COXSWAIN_CONFIG",
+        "COXSWAIN_LLAMA_SERVER",
+        "COXSWAIN_PICKER",
+        "COXSWAIN_TOKEN",
+        "COXSWAIN_TOKEN_FILE",
+        "COXSWAIN_CA",
+        "COXSWAIN_CERT",
+        "COXSWAIN_KEY",
+    }
+)
 """Variables with a meaning of their own, read elsewhere."""
 
 SERVICE_LINK: Final = re.compile(

@@ -1,0 +1,118 @@
+"""Endpoints as a table, with a line below it for each thing that should be mended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.output import console, seconds, word
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STYLES: Final = {
+    "ready": "green",
+    "loading": "yellow",
+    "degraded": "yellow",
+    "asleep": "blue",
+    "down": "red",
+}
+NUMBERS: Final = ("IDLE", "LEASED", "FOREIGN", "TOTAL", "AGE", "ISSUES")
+
+
+def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
+    """One row for each endpoint, and their sum when there are several."""
+    table = Table(box=None, pad_edge=False, header_style="bold", footer_style="bold")
+    many = len(endpoints) > 1
+    table.show_footer = many
+    total = pb.Slots()
+    for endpoint in endpoints:
+        for name in ("idle", "leased", "foreign", "total"):
+            setattr(total, name, getattr(total, name) + getattr(endpoint.slots, name))
+    footers = {
+        "ENDPOINT": f"{len(endpoints)} endpoints",
+        "IDLE": str(total.idle),
+        "LEASED": str(total.leased),
+        "FOREIGN": str(total.foreign),
+        "TOTAL": str(total.total),
+    }
+    for title in ("ENDPOINT", "STATE", *NUMBERS[:4], "MODEL", "AGE", "ISSUES"):
+        table.add_column(
+            title,
+            footer=footers.get(title, "") if many else "",
+            justify="right" if title in NUMBERS else "left",
+            no_wrap=True,
+            overflow="ellipsis" if title in ("ENDPOINT", "MODEL") else "fold",
+        )
+    for endpoint in endpoints:
+        slots = endpoint.slots
+        table.add_row(
+            Text(called(endpoint)),
+            state(endpoint),
+            Text(str(slots.idle), style="green" if slots.idle else ""),
+            str(slots.leased),
+            str(slots.foreign),
+            str(slots.total),
+            Text(_models(endpoint)),
+            seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
+            Text(str(len(endpoint.issues) or ""), style="yellow"),
+        )
+    return table
+
+
+def called(endpoint: pb.Endpoint) -> str:
+    """Its name, where it has one, and its address."""
+    return f"{endpoint.name} ({endpoint.address})" if endpoint.name else endpoint.address
+
+
+def state(endpoint: pb.Endpoint) -> Text:
+    """Health, and whatever else keeps requests away or makes it a backup."""
+    health = word("Health", pb.Health.Name(endpoint.health))
+    text = Text(health, style=STYLES.get(health, ""))
+    if endpoint.is_removed:
+        text.append(" leaving", style="magenta")
+    elif endpoint.intent != pb.INTENT_ACTIVE:
+        text.append(f" {word('Intent', pb.Intent.Name(endpoint.intent))}", style="magenta")
+    elif endpoint.is_pickable and not endpoint.is_fresh:
+        text.append(" stale", style="yellow")
+    if not endpoint.is_routable:
+        text.append(" unknown-to-envoy", style="yellow")
+    return text
+
+
+def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
+    """What is wrong where, and what to do about it."""
+    lines = []
+    for endpoint in endpoints:
+        for issue in endpoint.issues:
+            line = Text(f"{called(endpoint)}: {issue.code}: {issue.message}", style="yellow")
+            line.append(f"\n  -> {issue.remedy}", style="default")
+            lines.append(line)
+    return lines
+
+
+def picture(endpoints: Sequence[pb.Endpoint]) -> Group:
+    """The table and the remedies, for one screen."""
+    if not endpoints:
+        return Group(Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in"))
+    return Group(endpoint_table(endpoints), *_spaced(remedies(endpoints)))
+
+
+def show(endpoints: Sequence[pb.Endpoint]) -> None:
+    """Print it once."""
+    console().print(picture(endpoints))
+
+
+def _spaced(lines: list[Text]) -> list[Text]:
+    return [Text(), *lines] if lines else []
+
+
+def _models(endpoint: pb.Endpoint) -> str:
+    loaded = [model.name for model in endpoint.models if model.is_loaded]
+    names = loaded or [model.name for model in endpoint.models]
+    shown = ", ".join(name.rpartition("/")[2] for name in names[:2])
+    return f"{shown} +{len(names) - 2}" if len(names) > 2 else shown

@@ -1,0 +1,183 @@
+"""`coxswain endpoints`: see the servers, add and remove them, drain them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.picker import Picker
+from extproc.cli.talking import talks
+
+if TYPE_CHECKING:
+    from extproc.pb.coxswain.v1 import admin_pb2
+
+group = typer.Typer(rich_markup_mode=None)
+
+AddressArgument = Annotated[
+    str, typer.Argument(metavar="ENDPOINT", help="Its address (host:port) or its name.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain endpoints` to the root command."""
+    root.add_typer(group, name="endpoints")
+
+
+@group.callback(invoke_without_command=True)
+@talks
+async def endpoints(
+    picker: Picker,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = False,
+) -> None:
+    """Show all endpoints: state, slots, models, and what should be mended.
+
+    IDLE slots are free, LEASED ones serve requests that came through this picker, FOREIGN
+    ones somebody else's. AGE is how long ago the server was last looked at.
+
+    \b
+    Examples:
+      coxswain endpoints
+      coxswain endpoints --watch
+      coxswain endpoints -o json | jq -r '.[] | select(.health=="down") | .address'
+    """
+    from extproc.cli.endpoint_table import show
+    from extproc.cli.endpoint_watch import watch_endpoints
+
+    if watch:
+        await watch_endpoints(picker, output, lambda: _all(picker))
+        return
+    found = await _all(picker)
+    if output is Format.JSON:
+        print_json([plain(endpoint) for endpoint in found])
+    else:
+        show(found)
+
+
+async def _all(picker: Picker) -> list[admin_pb2.Endpoint]:
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    found: list[pb.Endpoint] = []
+    token = ""
+    while True:
+        page = await picker.ask(
+            picker.admin.ListEndpoints, pb.ListEndpointsRequest(page_token=token)
+        )
+        found.extend(page.endpoints)
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+@group.command()
+@talks
+async def add(
+    picker: Picker,
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    slots: Annotated[
+        int, typer.Option("--slots", min=0, help="For a server that does not tell; 0 believes it.")
+    ] = 0,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take a llama-server into the fleet, until the picker restarts.
+
+    It gets requests once it was seen ready and every Envoy knows it. To keep it, name it in
+    the settings or in a discovery file.
+
+    \b
+    Example:
+      coxswain endpoints add 10.0.0.7:8080 --name gpu-7
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(
+        picker.admin.AddEndpoint, pb.AddEndpointRequest(address=address, name=name, slots=slots)
+    )
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        typer.echo(f"{answer.endpoint.address} is in the fleet")
+
+
+@group.command()
+@talks
+async def remove(
+    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Take out a server that was added by `endpoints add`. Its running requests end undisturbed."""
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(
+        picker.admin.RemoveEndpoint, pb.RemoveEndpointRequest(address=endpoint)
+    )
+    if output is Format.JSON:
+        print_json(plain(answer))
+        return
+    if answer.remaining_sources:
+        typer.echo(f"{endpoint} stays: {', '.join(answer.remaining_sources)} name it too")
+    elif answer.running:
+        typer.echo(f"{endpoint} gets no new requests; {answer.running} still run there")
+    else:
+        typer.echo(f"{endpoint} is out of the fleet")
+
+
+@group.command()
+@talks
+async def drain(
+    picker: Picker,
+    endpoint: AddressArgument,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            "--deadline", metavar="SECONDS", min=0.0, help="Wait at most so long; 0 is no end."
+        ),
+    ] = 0.0,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Give an endpoint no new requests, and wait until none runs there.
+
+    Nothing is ever cut. It stays draining afterwards, also when the deadline passes (exit
+    code 6) or when this command is interrupted; `endpoints activate` takes it back.
+
+    \b
+    Example:
+      coxswain endpoints drain gpu-1 --deadline 120 && ssh gpu-1 systemctl restart llama
+    """
+    from extproc.cli.drain import follow_drain
+
+    await follow_drain(picker, endpoint, deadline, output)
+
+
+@group.command()
+@talks
+async def activate(
+    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Give an endpoint requests again, after `drain` or `disable`."""
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        typer.echo(f"{answer.endpoint.address} is active")
+
+
+@group.command()
+@talks
+async def disable(
+    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Give an endpoint no new requests until `activate`, without waiting for anything."""
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        running = answer.endpoint.leases
+        rest = f"; {running} requests still run there" if running else ""
+        typer.echo(f"{answer.endpoint.address} is disabled{rest}")

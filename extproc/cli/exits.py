@@ -1,0 +1,22 @@
+"""How a command that talks to a picker ends, for scripts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Exit(IntEnum):
+    """Exit codes; 0 is success."""
+
+    REFUSED = 1  # the picker's state forbids it
+    USAGE = 2  # the command line or the question is wrong
+    UNREACHABLE = 3  # no picker answers there
+    NOT_FOUND = 4  # no such endpoint or request
+    DENIED = 5  # the token or the certificate is missing or wrong
+    NOT_YET = 6  # the deadline passed before it was done
+    INTERRUPTED = 130  # Ctrl-C
+
+
+EXIT_CODES: Final = """Exit codes: 0 done, 1 refused by the picker, 2 wrong usage, 3 no picker
+answers, 4 no such endpoint or request, 5 token or certificate wrong, 6 deadline passed."""

@@ -1,0 +1,55 @@
+"""An explanation in words, and its candidates as a table."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.output import console, seconds
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+
+def show(answer: pb.ExplainResponse) -> None:
+    """Print the outcome, what was understood, and how each endpoint fared."""
+    screen = console()
+    screen.print(Text(outcome(answer), style="bold"))
+    for key, value in sorted(answer.understood.items()):
+        screen.print(Text(f"  {key}: {value}"))
+    if not answer.candidates:
+        return
+    names = list(dict.fromkeys(score.name for each in answer.candidates for score in each.scores))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("RANK", justify="right")
+    table.add_column("ENDPOINT", no_wrap=True)
+    for name in names:
+        table.add_column(name.upper(), justify="right")
+    table.add_column("NOTES", overflow="fold")
+    for candidate in answer.candidates:
+        scores = {score.name: score for score in candidate.scores}
+        notes = list(candidate.filtered)
+        if not notes:
+            notes = [score.detail for score in candidate.scores if score.detail]
+        name = f"{candidate.name} ({candidate.address})" if candidate.name else candidate.address
+        table.add_row(
+            Text(str(candidate.rank) if candidate.rank else "-"),
+            Text(name, style="" if candidate.rank else "dim"),
+            *(Text(f"{scores[name].value:.3g}" if name in scores else "") for name in names),
+            Text("; ".join(notes), style="yellow"),
+        )
+    screen.print()
+    screen.print(table)
+
+
+def outcome(answer: pb.ExplainResponse) -> str:
+    """What would become of it, in one sentence."""
+    match answer.outcome:
+        case pb.ExplainResponse.OUTCOME_PICKED:
+            return f"It would go to {answer.chosen} at once."
+        case pb.ExplainResponse.OUTCOME_PASSED:
+            where = answer.chosen or "whatever server Envoy knows"
+            return f"It takes no slot and would go to {where} at once."
+        case pb.ExplainResponse.OUTCOME_QUEUED:
+            soon = f", about {seconds(answer.expected_s)}" if answer.HasField("expected_s") else ""
+            return f"It would wait at place {answer.position}{soon}."
+        case _:
+            return f"It would be refused: {answer.reason}."

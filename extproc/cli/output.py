@@ -1,0 +1,91 @@
+"""What commands print: tables for eyes, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from rich.console import Console
+
+
+class Format(Enum):
+    """How to print."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[
+    Format, typer.Option("--output", "-o", help="A table for eyes, or JSON for scripts.")
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Go on and show changes, until Ctrl-C.")
+]
+
+
+WIDE: Final = 250
+"""Columns where no terminal sets a bound: what is piped to a script is not folded."""
+
+
+def console() -> Console:
+    """Where tables go."""
+    from rich.console import Console
+
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def print_json(value: object, *, is_line: bool = False) -> None:
+    """Print as JSON, over several lines or, for a stream of values, in one."""
+    typer.echo(json.dumps(value, indent=None if is_line else 2, ensure_ascii=False))
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON has it: every field by its name, enums as their short, lower-case words.
+
+    A field that may be unset and is, becomes null.
+    """
+    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        return dict(sorted(value.items()))
+    if field.is_repeated:
+        return [_single(item, field) for item in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _single(value, field)
+
+
+def _single(value: Any, field: Any) -> Any:
+    if field.message_type is not None:
+        return plain(value)
+    if field.enum_type is not None:
+        return word(field.enum_type.name, field.enum_type.values_by_number[value].name)
+    return value
+
+
+def word(enum: str, name: str) -> str:
+    """`HEALTH_READY` of the enum `Health` as people say it: `ready`."""
+    prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
+    return name.removeprefix(prefix.lstrip("_").upper() + "_").lower().replace("_", "-")
+
+
+def seconds(value: float) -> str:
+    """A duration in a few characters: `0.4s`, `12s`, `3m05s`, `2h10m`."""
+    if value < 9.95:
+        return f"{value:.1f}s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

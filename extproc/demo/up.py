@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from extproc.app.envoy import envoy_options
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
@@ -27,12 +26,12 @@ from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
-from extproc.envoy_config.documents import bootstrap
 
 if TYPE_CHECKING:
     from extproc.demo.fleet import EmbeddedServer
     from extproc.settings import Settings
 
+ENVOY_CONFIG = "envoy.yaml"
 READY_TIMEOUT_S = 60.0
 OWN_ENDPOINT_PATIENCE_S = 3.0
 TRIM_EVERY_S = 60.0
@@ -129,6 +128,7 @@ class _Run:
                     for server in fleet.servers:
                         group.create_task(self._start_server(fleet, server))
                 group.create_task(self._start_picker(fleet))
+                group.create_task(asyncio.to_thread(self._write_envoy_config))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         started = await self._start_envoy(envoy)
@@ -187,10 +187,17 @@ class _Run:
         )
         self.report.ready("picker", f"gRPC {listen.grpc}")
 
+    def _write_envoy_config(self) -> None:
+        """Takes two seconds of computing, most of it imports; runs beside the other starts."""
+        from extproc.app.envoy import envoy_options
+        from extproc.envoy_config.documents import bootstrap
+
+        text = bootstrap(envoy_options(self.options.settings))
+        (self.folder / ENVOY_CONFIG).write_text(text, encoding="utf-8")
+
     async def _start_envoy(self, binary: Path) -> Child:
         settings = self.options.settings
-        config = self.folder / "envoy.yaml"
-        config.write_text(bootstrap(envoy_options(settings)), encoding="utf-8")
+        config = self.folder / ENVOY_CONFIG
         child = await self.children.start(
             "Envoy",
             # Hot restart's shared memory would tie it to other Envoys of this machine.

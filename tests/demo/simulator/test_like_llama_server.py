@@ -169,7 +169,7 @@ class TestLikeLlamaServer:
     async def test_a_client_that_leaves_while_deferred_keeps_no_slot(
         self, client: httpx.AsyncClient
     ) -> None:
-        """Only for streams: the real server finishes a whole answer for nobody."""
+        """A stream, since the real server notices others only in a second without any answer."""
         async with AsyncExitStack() as streams:
             for _ in range(2):
                 await open_stream(client, streams)

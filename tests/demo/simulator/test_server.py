@@ -1,0 +1,136 @@
+"""What only the simulator does, and how it takes bad input, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.simulator import http
+from extproc.demo.simulator.__main__ import main
+from extproc.demo.simulator.options import SimulatorOptions
+from extproc.demo.simulator.server import Simulator
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncGenerator[tuple[Simulator, int], None]:
+    simulator = Simulator(SimulatorOptions(**options))
+    port = await simulator.start()
+    try:
+        yield simulator, port
+    finally:
+        await simulator.close()
+
+
+async def talk(port: int, sent: bytes) -> bytes:
+    """Send bytes, say no more, and return all that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), timeout=20)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def post(path: str, body: object, extra: str = "") -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{extra}content-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
+CLOSING = "connection: close\r\n"
+
+
+async def test_every_answer_says_that_it_is_simulated() -> None:
+    async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
+        client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+        body = {"prompt": "row", "messages": [], "max_tokens": 2}
+        for path in ("/completion", "/v1/completions", "/v1/chat/completions"):
+            answer = await client.post(path, json=body)
+            assert "(simulated answer)" in answer.text
+            assert answer.json()["system_fingerprint"] == "coxswain-simulator"
+            assert answer.headers["server"] == "coxswain-simulator"
+        assert (await client.get("/props")).json()["build_info"] == "coxswain-simulator"
+
+
+async def test_it_says_503_while_it_loads() -> None:
+    async with running(load_s=600.0) as (_, port), httpx.AsyncClient() as client:
+        for path in ("/health", "/slots", "/props"):
+            answer = await client.get(f"http://127.0.0.1:{port}{path}")
+            assert answer.status_code == 503
+            assert answer.json()["error"]["message"] == "Loading model"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (post("/completion", b"{", CLOSING), 400),
+        (post("/completion", b"[1]", CLOSING), 400),
+        (post("/completion", {"prompt": "row", "n_predict": "many"}, CLOSING), 400),
+        (post("/completion", {"prompt": "row", "n": 10**9}, CLOSING), 400),
+        (post("/completion", {"prompt": "row" * 10_000}, CLOSING), 400),
+        (post("/v1/chat/completions", {"messages": "none"}, CLOSING), 400),
+        (post("/v1/embeddings", {"input": None}, CLOSING), 501),
+    ],
+)
+async def test_bad_input_is_refused_and_the_server_lives_on(sent: bytes, status: int) -> None:
+    async with running() as (simulator, port):
+        assert (await talk(port, sent)).startswith(f"HTTP/1.1 {status} ".encode())
+        assert not any(slot.is_processing for slot in simulator.slots.all)
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
+
+
+async def test_a_body_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 1000)
+    async with running() as (_, port):
+        assert (await talk(port, post("/completion", b"x" * 1001))).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_one_connection_serves_one_request_after_the_other() -> None:
+    async with running(service_time_s=0.0) as (_, port):
+        sent = post("/tokenize", {"content": "a"}) + post("/tokenize", {"content": "b"}, CLOSING)
+        told = await talk(port, sent)
+        assert told.count(b"HTTP/1.1 200 ") == 2
+        assert told.index(b"[97]") < told.index(b"[98]")
+
+
+async def test_a_client_that_leaves_frees_its_slot_whole_or_streaming() -> None:
+    async with running(service_time_s=600.0, answer_tokens=2000) as (simulator, port):
+        for streams in (False, True):
+            async with httpx.AsyncClient(timeout=0.3) as client:
+                with pytest.raises(httpx.ReadTimeout):
+                    await client.post(
+                        f"http://127.0.0.1:{port}/completion",
+                        json={"prompt": "row", "stream": streams},
+                    )
+            task = next(slot.last for slot in simulator.slots.all if slot.last is not None)
+            await task.ended()
+            assert task.is_cancelled
+
+
+async def test_closing_ends_what_is_running() -> None:
+    async with running(service_time_s=600.0) as (simulator, port):
+        asking = asyncio.create_task(talk(port, post("/completion", {"prompt": "row"})))
+        while not any(slot.is_processing for slot in simulator.slots.all):  # noqa: ASYNC110 - the simulator has no event for it
+            await asyncio.sleep(0.01)
+        await simulator.close()
+        assert await asking == b""
+
+
+@pytest.mark.parametrize("wrong", [["--slots", "0"], ["--port", "x"], ["--distribution", "odd"]])
+def test_options_that_cannot_be_end_with_2(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(wrong)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from extproc.demo.simulator.slots import Slots, Task
+
+UNTIL_CANCELLED_S = 600.0
+
+
+def task(prompt: bytes = b"row", *, tokens: int = 1, answer_s: float = 0.0) -> Task:
+    return Task(prompt=prompt, tokens=tokens, answer_s=answer_s, params={})
+
+
+def endless(prompt: bytes = b"row") -> Task:
+    """Says a token every millisecond for ten minutes."""
+    return task(prompt, tokens=600_000, answer_s=UNTIL_CANCELLED_S)
+
+
+@pytest.fixture
+async def slots() -> AsyncGenerator[Slots, None]:
+    board = Slots(2, prompt_tokens_per_second=1e9)
+    yield board
+    await board.close()
+
+
+def busy(board: Slots) -> int:
+    return sum(slot.is_processing for slot in board.all)
+
+
+async def test_no_more_tasks_run_than_there_are_slots_and_the_rest_keep_their_order(
+    slots: Slots,
+) -> None:
+    first, second = endless(), endless()
+    later = [task() for _ in range(4)]
+    for one in (first, second, *later):
+        slots.submit(one)
+    assert (busy(slots), slots.deferred) == (2, 4)
+    slots.cancel(first)
+    ended: list[int] = []
+    for one in later:
+        await one.ended()
+        ended.append(one.id)
+    assert ended == sorted(ended)
+    assert {one.slot_id for one in later} == {first.slot_id}
+    assert (busy(slots), slots.deferred) == (1, 0)
+
+
+async def test_a_cancelled_task_keeps_its_slot_until_its_step_ends(slots: Slots) -> None:
+    running = endless()
+    slots.submit(running)
+    slots.cancel(running)
+    assert busy(slots) == 1
+    await running.ended()
+    assert busy(slots) == 0
+    assert running.decoded < running.tokens
+
+
+async def test_a_task_that_is_cancelled_while_deferred_never_runs(slots: Slots) -> None:
+    running = [endless(), endless()]
+    waiting = task()
+    for one in (*running, waiting):
+        slots.submit(one)
+    slots.cancel(waiting)
+    await waiting.ended()
+    assert (waiting.slot_id, waiting.decoded, slots.deferred) == (-1, 0, 0)
+
+
+async def test_reading_a_prompt_is_one_step_that_nothing_interrupts() -> None:
+    slots = Slots(1, prompt_tokens_per_second=0.01)
+    reading = endless()
+    slots.submit(reading)
+    slots.cancel(reading)
+    between = asyncio.ensure_future(slots.between_steps())
+    done, _ = await asyncio.wait([between], timeout=0.05)
+    assert not done
+    assert busy(slots) == 1
+    await slots.close()
+    await between
+
+
+async def test_the_slot_that_remembers_the_prompt_is_preferred(slots: Slots) -> None:
+    for prompt in (b"oars are long", b"hulls are wet"):
+        one = task(prompt)
+        slots.submit(one)
+        await one.ended()
+    again = task(b"oars are long and light")
+    slots.submit(again)
+    await again.ended()
+    assert again.slot_id == 0
+    assert again.cached_tokens == len(b"oars are long") + 1
+
+
+async def test_steps_tell_every_token_once(slots: Slots) -> None:
+    one = task(tokens=5)
+    slots.submit(one)
+    assert [number async for number in one.steps()] == [0, 1, 2, 3, 4]

@@ -1,0 +1,494 @@
+"""Claims about extproc/stream/servicer.py, over real loopback gRPC, with streams as Envoy's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from extproc.core.endpoint import Health
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.pb import external_processor_pb2 as pb
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import EnvoyStream, HandStream, Rig, eventually, rig
+
+SHOWN = logging.WARNING
+
+
+# The usual way
+
+
+async def test_a_whole_exchange() -> None:
+    """Headers, trailers and the end: the lease lives as long as the stream."""
+    async with rig(1) as picker:
+        stream = await picker.running(x_request_id="abc")
+        assert picker.leased == 1 and len(picker.registry) == 1
+        answer = await stream.ask(envoy.response_headers(served="10.0.0.1:8000"))
+        assert answer.WhichOneof("response") == "response_headers"
+        await stream.ask(envoy.part("response_trailers"))
+        await stream.half_close()
+        assert await stream.status() is grpc.StatusCode.OK
+        await picker.finished()
+        assert picker.is_clean()
+        assert (picker.records[0].verdict, picker.records[0].request_id) == (Verdict.SERVED, "abc")
+
+
+async def test_a_body_in_chunks() -> None:
+    """Each chunk has its answer, the empty last one and a doubled end of stream too."""
+    async with rig(1) as picker:
+        stream = await picker.running()
+        for chunk in (envoy.body(b"{", end_of_stream=False), envoy.body(), envoy.body()):
+            assert (await stream.ask(chunk)).WhichOneof("response") == "request_body"
+        await stream.ask(envoy.response_headers())
+        await stream.half_close()
+        await picker.finished()
+        assert picker.is_clean()
+
+
+async def test_answers_are_told_apart() -> None:
+    """A hundred streams at once on one connection: each gets its own, none waits for another."""
+    async with rig(100) as picker:
+        streams = await asyncio.gather(*(picker.running() for _ in range(100)))
+        assert picker.leased == 100
+        for stream in streams:
+            await stream.half_close()
+        await picker.finished(100)
+        assert len({record.exchange_id for record in picker.records}) == 100
+
+
+# Waiting
+
+
+async def test_a_held_request_is_served_when_a_slot_is_free() -> None:
+    """Patience is asked for beyond the deadline; then the destination comes."""
+    async with rig(1, queue_timeout_s=30.0) as picker:
+        first = await picker.running()
+        second = picker.stream()
+        hold = await second.hold()
+        assert hold.override_message_timeout.ToMilliseconds() > 30_000
+        await first.ask(envoy.response_headers())
+        await first.half_close()
+        assert envoy.destination(await second.receive()) == ["10.0.0.1:8000"]
+        await second.ask(envoy.response_headers())
+        await second.half_close()
+        await picker.finished(2)
+        assert picker.is_clean()
+
+
+async def test_the_line_keeps_its_order() -> None:
+    """Twelve wait; whichever stream ends, the first of them is next."""
+    async with rig(1) as picker:
+        running = await picker.running()
+        waiting = [await picker.waiting() for _ in range(12)]
+        for stream in waiting:
+            await running.ask(envoy.response_headers())
+            await running.half_close()
+            assert envoy.destination(await stream.receive())
+            running = stream
+
+
+@pytest.mark.parametrize("way", ["reset", "half_close"])
+async def test_a_client_that_leaves_the_line(way: str) -> None:
+    """Gone from it, however Envoy ends the stream; its slot goes to the next."""
+    async with rig(1) as picker:
+        first, leaver, last = await picker.running(), await picker.waiting(), await picker.waiting()
+        await leave(leaver, way)
+        await picker.finished()
+        assert (picker.records[0].verdict, picker.in_line) == (Verdict.WITHDRAWN, 1)
+        await first.ask(envoy.response_headers())
+        await first.half_close()
+        assert envoy.destination(await last.receive())
+        assert picker.leased == 1
+
+
+async def leave(stream: EnvoyStream, way: str) -> None:
+    if way == "reset":
+        stream.reset()
+    else:
+        await stream.half_close()
+
+
+@pytest.mark.parametrize("way", ["reset", "half_close"])
+async def test_a_leaving_crosses_a_settlement_on_the_wire(way: str) -> None:
+    """Whichever is noticed first: the slot comes to the next, at once or once it is seen free."""
+    async with rig(1) as picker:
+        lease = picker.fleet.pick()
+        leaver, last = await picker.waiting(), await picker.waiting()
+        await leave(leaver, way)
+        picker.fleet.finish(lease)
+        assert picker.leased == 1 and picker.in_line == 1
+        await picker.finished()
+        picker.fleet.now += 1.0
+        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        assert envoy.destination(await last.receive())
+        assert (picker.leased, picker.in_line) == (1, 0)
+
+
+@pytest.mark.parametrize("way", ["reset", "half_close"])
+@pytest.mark.parametrize("is_settled_first", [True, False])
+async def test_a_leaving_and_a_settlement_in_one_turn(way: str, is_settled_first: bool) -> None:
+    """The destination was never sent: the slot goes to the next at once, without draining."""
+    async with rig(1) as picker:
+        lease = picker.fleet.pick()
+        hands = [HandStream(), HandStream()]
+        tasks = [
+            asyncio.ensure_future(picker.processor._process(None, cast("Any", hand)))
+            for hand in hands
+        ]
+        for hand in hands:
+            hand.say(envoy.request_headers())
+        await eventually(lambda: all(hand.sent for hand in hands))
+
+        def leave_now() -> None:
+            if way == "reset":
+                tasks[0].cancel()
+            else:
+                hands[0].half_close()
+
+        deeds = [lambda: picker.fleet.finish(lease), leave_now]
+        for deed in deeds if is_settled_first else reversed(deeds):
+            deed()
+        await eventually(tasks[0].done)
+        assert picker.records[0].verdict is Verdict.WITHDRAWN
+        assert len(hands[0].sent) == 1, "only the hold"
+        await eventually(lambda: len(hands[1].sent) == 2)
+        assert envoy.destination(hands[1].sent[1])
+        assert (picker.leased, picker.in_line) == (1, 0)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_deadlines_come_in_their_own_order() -> None:
+    """504 to the impatient first, and nothing to the others."""
+    async with rig(1) as picker:
+        await picker.running()
+        patient = await picker.waiting(x_coxswain_queue_timeout_ms="20000")
+        impatient = await picker.waiting(x_coxswain_queue_timeout_ms="5000")
+        picker.fleet.pass_time(5.0)
+        assert envoy.refusal(await impatient.receive()) == (504, "queue-timeout")
+        assert picker.in_line == 1
+        picker.fleet.pass_time(15.0)
+        assert envoy.refusal(await patient.receive()) == (504, "queue-timeout")
+
+
+async def test_no_line_at_all() -> None:
+    """`queue.max_requests` of 0: 429 at once."""
+    async with rig(1, max_queued=0) as picker:
+        await picker.running()
+        assert envoy.refusal(await picker.stream().ask(envoy.request_headers())) == (
+            429,
+            "queue-full",
+        )
+
+
+@pytest.mark.parametrize("headers", [{}, {"x_coxswain_queue_timeout_ms": "0"}])
+async def test_no_patience(headers: dict[str, str]) -> None:
+    """`queue.timeout_s` of 0, or a client's own: 504 at once, without a hold."""
+    async with rig(1, queue_timeout_s=60.0 if headers else 0.0) as picker:
+        await picker.running()
+        answer = await picker.stream().ask(envoy.request_headers(**headers))
+        assert envoy.refusal(answer) == (504, "queue-timeout")
+
+
+async def test_scale_from_zero() -> None:
+    """Without any endpoint a request waits, and the first that appears serves it."""
+    async with rig() as picker:
+        stream = await picker.waiting()
+        picker.fleet.add(1)
+        assert envoy.destination(await stream.receive()) == ["10.0.0.1:8000"]
+
+
+async def test_what_comes_while_a_request_waits_is_answered_after_it() -> None:
+    """A message that Envoy sends early is kept, not lost, and the wait goes on."""
+    async with rig(1) as picker:
+        first, second = await picker.running(), await picker.waiting()
+        await second.send(envoy.body(b"{}"))
+        await first.ask(envoy.response_headers())
+        await first.half_close()
+        assert envoy.destination(await second.receive())
+        assert (await second.receive()).WhichOneof("response") == "request_body"
+
+
+# The end, anywhere
+
+
+MESSAGES = [
+    envoy.request_headers(),
+    envoy.body(),
+    envoy.response_headers(),
+    envoy.part("response_body"),
+    envoy.part("response_trailers"),
+]
+
+
+@pytest.mark.parametrize("way", ["reset", "half_close"])
+@pytest.mark.parametrize("many", range(len(MESSAGES) + 1))
+async def test_an_end_after_any_message(many: int, way: str) -> None:
+    """Whatever was said before: the stream is told once, and its slot is free or drains."""
+    async with rig(1) as picker:
+        stream = picker.stream()
+        for message in MESSAGES[:many]:
+            await stream.ask(message)
+        if not many:  # a stream without any message may never reach the server
+            await eventually(lambda: len(picker.registry) == 1)
+        await leave(stream, way)
+        await picker.finished()
+        picker.fleet.pass_time(10.0)
+        assert picker.is_clean() and len(picker.records) == 1
+
+
+async def test_a_client_that_left_while_its_server_works() -> None:
+    """The slot drains: the next waits until it is seen free."""
+    async with rig(1) as picker:
+        first, second = await picker.running(), await picker.waiting()
+        first.reset()
+        await picker.finished()
+        assert (picker.records[0].verdict, picker.leased) == (Verdict.BROKEN, 1)
+        picker.fleet.now += 1.0
+        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        assert envoy.destination(await second.receive())
+
+
+async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -> None:
+    """Three hundred streams end at random moments; no lease, no ticket and no error is left."""
+    random = Random(7)
+    caplog.set_level(SHOWN)
+
+    async def client(picker: Rig) -> None:
+        stream = picker.stream()
+        messages = iter(MESSAGES)
+        try:
+            for _ in range(random.randrange(1, 6)):
+                await stream.send(next(messages))
+                if random.random() < 0.6:
+                    await stream.receive()
+                for _ in range(random.randrange(4)):
+                    await asyncio.sleep(0)
+        except (EOFError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        finally:
+            await leave(stream, random.choice(["reset", "half_close"]))
+
+    async with rig(2, 3, max_queued=40) as picker:
+        for _ in range(6):
+            tasks = [asyncio.create_task(client(picker)) for _ in range(50)]
+            while not all(task.done() for task in tasks):
+                picker.fleet.now += 0.1
+                for address in picker.fleet.addresses:
+                    picker.fleet.look(address)
+                await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+            await asyncio.sleep(0)
+
+        def is_over() -> bool:
+            picker.fleet.now += 0.1
+            for address in picker.fleet.addresses:
+                picker.fleet.look(address)
+            return picker.is_clean()
+
+        await eventually(is_over)
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (envoy.unknown_kind(), "kind that is unknown"),
+        (pb.ProcessingRequest(), "kind that is unknown"),
+        (envoy.request_headers(), "second time"),
+        (b"\xff\xff\xff", "bytes that are no message"),
+    ],
+)
+async def test_a_message_without_sense(
+    message: pb.ProcessingRequest | bytes, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream is ended with a clear status and one log line; its slot drains."""
+    caplog.set_level(SHOWN)
+    async with rig(2) as picker:
+        stream, other = await picker.running(), await picker.running()
+        await stream.send(message)
+        assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
+        await picker.finished()
+        picker.fleet.pass_time(10.0)
+        assert picker.leased == 1, "the other one's"
+        assert (await other.ask(envoy.response_headers())).HasField("response_headers")
+    assert [told in record.getMessage() for record in caplog.records] == [True]
+
+
+async def test_garbage_while_a_request_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """It leaves the line, and nothing is left of it."""
+    caplog.set_level(SHOWN)
+    async with rig() as picker:
+        stream = await picker.waiting()
+        await stream.send(b"\xff\xff\xff")
+        assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
+        await picker.finished()
+        assert picker.is_clean()
+    assert len(caplog.records) == 1
+
+
+async def test_observability_mode(caplog: pytest.LogCaptureFixture) -> None:
+    """Envoy would not wait for an answer: the operator is told, no slot is taken."""
+    caplog.set_level(SHOWN)
+    async with rig(1) as picker:
+        message = envoy.request_headers()
+        message.observability_mode = True
+        stream = picker.stream()
+        await stream.send(message)
+        assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
+        await picker.finished()
+        assert picker.is_clean()
+    assert ["observability mode" in r.getMessage() for r in caplog.records] == [True]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_served"),
+    [
+        (envoy.request_headers(None), False),
+        (envoy.request_headers(""), False),
+        (envoy.request_headers(x_coxswain_queue_timeout_ms="soon"), False),
+        (envoy.request_headers(x_coxswain_queue_timeout_ms=b"\xff"), False),
+        (envoy.request_headers(content_length="9" * 40), True),
+        (envoy.request_headers(content_length="-1"), True),
+        (envoy.request_headers(x_request_id=b"\xff\xfe\x00"), True),
+        (envoy.request_headers(x_request_id="x" * 1_000_000), True),
+        (envoy.request_headers("/v1/completions?" + "q" * 1_000_000), True),
+        (envoy.request_headers("/%ff%00/../v1//completions"), True),
+    ],
+)
+async def test_odd_requests(
+    message: pb.ProcessingRequest, is_served: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sane answer or a clear 400, never a stack trace."""
+    caplog.set_level(SHOWN)
+    async with rig(1) as picker:
+        stream = picker.stream()
+        answer = await stream.ask(message)
+        if is_served:
+            assert envoy.destination(answer)
+        else:
+            assert envoy.refusal(answer) == (400, "bad-request")
+        assert picker.leased == is_served
+        await stream.half_close()
+        await picker.finished()
+        picker.fleet.pass_time(10.0)
+        assert picker.is_clean()
+    assert caplog.records == []
+
+
+async def test_a_stream_that_breaks_does_not_stop_another(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even a bug of ours in one exchange leaves the others and the line alone."""
+    async with rig(1) as picker:
+        first, second, third = (
+            await picker.running(),
+            await picker.waiting(),
+            await picker.waiting(),
+        )
+
+        def tell(_: object) -> None:
+            monkeypatch.undo()
+            raise RuntimeError("a bug in telemetry")
+
+        monkeypatch.setattr(picker.processor, "_tell", tell)
+        await first.ask(envoy.response_headers())
+        await first.half_close()
+        assert await first.status() is grpc.StatusCode.UNKNOWN
+        assert envoy.destination(await second.receive())
+        await second.ask(envoy.response_headers())
+        await second.half_close()
+        assert envoy.destination(await third.receive())
+        assert (picker.leased, picker.in_line) == (1, 0)
+
+
+# Operators
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+async def test_cancelling(is_waiting: bool) -> None:
+    """The client gets a refusal, waiting or running; its place goes to the next."""
+    async with rig(1) as picker:
+        first, second = await picker.running(), await picker.waiting(x_request_id="second")
+        stream = second if is_waiting else first
+        ids = {exchange.sight(0.0).request_id: exchange for exchange in picker.registry}
+        await ids["second" if is_waiting else ""].cancel(picker.fleet.now)
+        assert envoy.refusal(await stream.receive()) == (503, "cancelled")
+        await stream.half_close()
+        await picker.finished()
+        assert picker.records[0].reason is Reason.CANCELLED
+
+
+async def test_cancelling_while_an_answer_is_written() -> None:
+    """Two writers of one stream do not meet: each message arrives whole."""
+    async with rig(1) as picker:
+        stream = picker.stream()
+        await stream.send(envoy.request_headers())
+        await eventually(lambda: picker.leased == 1)
+        (exchange,) = picker.registry
+        await asyncio.gather(*(exchange.cancel(picker.fleet.now) for _ in range(5)))
+        refused = await stream.receive()
+        if refused.WhichOneof("response") == "request_headers":
+            refused = await stream.receive()
+        assert envoy.refusal(refused) == (503, "cancelled")
+
+
+# Shutting down
+
+
+async def test_shutting_down() -> None:
+    """Who waits is refused, who comes is left to Envoy, who runs may end in peace."""
+    async with rig(1) as picker:
+        running, waiting = await picker.running(), await picker.waiting()
+        picker.processor.close()
+        picker.fleet.dispatcher.close(picker.fleet.now)
+        assert envoy.refusal(await waiting.receive()) == (503, "shutting-down")
+        newcomer = picker.stream()
+        assert await newcomer.status() is grpc.StatusCode.UNAVAILABLE
+        draining = asyncio.create_task(picker.processor.drain(60.0))
+        await waiting.half_close()
+        await picker.finished()
+        assert not draining.done()
+        await running.ask(envoy.response_headers())
+        await running.half_close()
+        assert await draining
+        assert picker.is_clean()
+
+
+async def test_a_drain_that_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    """It gives up after its time, and says how many still run."""
+    async with rig(1) as picker:
+        await picker.running()
+        assert not await picker.processor.drain(0.0)
+        assert caplog.records[-1].getMessage().startswith("1 exchanges still run")
+
+
+async def test_a_drain_of_nothing() -> None:
+    """At once."""
+    async with rig(1) as picker:
+        assert await picker.processor.drain(0.0)
+
+
+# What it learns
+
+
+async def test_who_served_is_learnt() -> None:
+    """A fallback's answer marks the first as down and moves the lease."""
+    async with rig(1, 1) as picker:
+        stream = picker.stream()
+        first, second = envoy.destination(await stream.ask(envoy.request_headers()))
+        await stream.ask(envoy.response_headers(served=second, attempts=2))
+        health = {str(e.address): e.health for e in picker.fleet.dispatcher.fleet}
+        assert (health[first], health[second]) == (Health.DOWN, Health.READY)
+        await stream.half_close()
+        await picker.finished()
+        assert picker.is_clean()
+        assert str(picker.records[0].endpoint) == second

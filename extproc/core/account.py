@@ -100,6 +100,11 @@ class Account:
         """Whether the look began after all that is known; an older one must change nothing."""
         return observation.began_at >= self._known_at
 
+    def is_replaced_by(self, observation: Observation) -> bool:
+        """Whether another process answered than before."""
+        instance = observation.instance
+        return None not in (instance, self._instance) and instance != self._instance
+
     def distrust_looks_before(self, now: float) -> None:
         """Something happened that a look which has begun already may not have seen."""
         self._known_at = max(self._known_at, now)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from extproc.core.chooser import Chooser
+from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
 from extproc.core.pace import Pace
 from extproc.core.turns import Aging, Turns
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from extproc.core.account import Account
     from extproc.core.address import Address
+    from extproc.core.chooser import Home
     from extproc.core.endpoint import Endpoint
     from extproc.core.listener import Listener
     from extproc.core.order import Order
@@ -30,13 +33,29 @@ class Desk:
         self._listener = listener
         self._fallbacks = fallbacks
         self._turns = Turns(state.line, state.promises, state.loads, aging)
+        self._chooser = Chooser(state)
         self._pace = Pace()
 
     # Giving
 
-    def find(self, order: Order, request: Request) -> Address | None:
+    def find(self, order: Order, request: Request, now: float) -> Address | None:
         """An endpoint that can take a newcomer at once, the best one, or None."""
-        return self._state.views.at(order.demand).best_for(request.weight_slots)
+        choice = self._chooser.choose(order, request, now)
+        return None if choice is None else choice.address
+
+    def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
+        """A busy endpoint that is worth waiting for instead of the one that is offered."""
+        return self._chooser.home_of(order, request, offered, now)
+
+    def enter(self, order: Order, request: Request, home: Home | None, now: float) -> Ticket:
+        """Let a request wait, for its home alone if it has one."""
+        ticket = self._state.line.enter(request, now, order)
+        self.wake(ticket.deadline)
+        if home is not None:
+            self._pin(ticket, home, now)
+        elif request.weight_slots > 1:
+            self.keep_slots_for(ticket, now)
+        return ticket
 
     def pick(
         self, address: Address, request: Request, order: Order, asked_at: float, now: float
@@ -51,7 +70,11 @@ class Desk:
             state.loads.start(room, address, now)
             state.views.load_changed(room)
             self.wake(state.loads.next_expiry())
-        state.running.begin(lease, request, order.objective, asked_at, 1.0)
+        account = state.ledger.account(address)
+        charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
+        run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
+        expect(state, run, address, account.slots - account.free_slots - lease.weight_slots, now)
+        state.spread.gave(address, lease.weight_slots, now)
         state.views.changed(endpoint)
         others = state.views.at(order.demand).best(1 + self._fallbacks)
         fallbacks = tuple(other for other in others if other != address)[: self._fallbacks]
@@ -94,7 +117,12 @@ class Desk:
             ticket = self._turns.next_for(endpoint, account, now)
             if ticket is None:
                 break
-            line.leave(ticket)
+            if ticket.home is None and ticket.reserves is None:
+                home = self.home_of(ticket.order, ticket.request, endpoint.address, now)
+                if home is not None:
+                    self._pin(ticket, home, now)
+                    continue
+            self.leave(ticket)
             account.served_from_line += 1
             picked = self.pick(
                 endpoint.address, ticket.request, ticket.order, ticket.entered_at, now
@@ -108,12 +136,30 @@ class Desk:
         self._state.views.changed(endpoint)
 
     def keep_slots_for(self, ticket: Ticket, now: float) -> None:
-        """A heavy ticket found too few slots: keep those that there are, if it is its turn."""
+        """It may wait for other endpoints than before: see what it finds there.
+
+        A heavy ticket that finds too few slots has them kept, if it is its turn.
+        """
         address = self._state.views.at(ticket.demand).best_for(1)
         if address is not None:
             self.offer(address, now)
 
+    def _pin(self, ticket: Ticket, home: Home, now: float) -> None:
+        until = now + home.patience_s
+        self._state.homing.pin(ticket, home.address, until)
+        self.wake(until)
+
+    def unpin_late(self, now: float) -> None:
+        """Those whose patience is over may go anywhere again."""
+        for ticket in self._state.homing.expired(now):
+            self.keep_slots_for(ticket, now)
+
     # Taking out of the line
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take a ticket out of the line."""
+        self._state.line.leave(ticket)
+        self._state.homing.left(ticket)
 
     def let_go(self, ticket: Ticket, now: float) -> None:
         """It has left the line: others may have the slots that were kept for it."""
@@ -153,8 +199,10 @@ class Desk:
             return
         is_changed = False
         for ticket in list(state.line):
-            demand = state.intake.falls_back(ticket.demand, models)
+            demand = state.intake.falls_back(ticket.order.demand, models)
             if demand is not None:
+                state.homing.left(ticket)
+                ticket.order = ticket.order._replace(demand=demand)
                 state.line.change_demand(ticket, demand)
                 is_changed = True
         if is_changed:
@@ -172,12 +220,18 @@ class Desk:
             if ticket is not None:
                 state.line.put_back(ticket)
                 self.keep_slots_for(ticket, now)
+        for ticket in state.homing.pinned_to(endpoint.address):
+            state.homing.unpin(ticket)
+            self.keep_slots_for(ticket, now)
 
     def _forget(self, address: Address, now: float) -> None:
         state = self._state
         state.views.forget(address)
         state.ledger.close_account(address)
         state.fleet.drop(address)
+        state.timing.forget(address)
+        state.prefixes.forget(address)
+        state.spread.forget(address)
         self._listener.membership_changed()
         self.lose_models(state.intake.forget(address), now)
 

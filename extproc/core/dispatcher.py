@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
+from extproc.core.learning import learn_answer, learn_look
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.objective import Criticality, Objective
@@ -82,21 +83,20 @@ class Dispatcher:
         order = self.state.intake.understand(request)
         if isinstance(order, Reason):
             return self._desk.rejected(order, 0.0)
-        address = self._desk.find(order, request)
-        if address is not None:
+        address = self._desk.find(order, request, now)
+        may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
+        home = None
+        if address is not None and may_wait and len(self.line) < self.options.max_queued:
+            home = self._desk.home_of(order, request, address, now)
+        if address is None:
+            reason = self._refusal(request, order.objective, now)
+            if reason is not None:
+                self.state.running.refused(order.objective, now)
+                return self._desk.rejected(self._desk.unless_empty(reason), 0.0)
+            address = self._desk.find(order, request, now)  # room may have been made
+        if address is not None and home is None:
             return self._desk.pick(address, request, order, now, now)
-        reason = self._refusal(request, order.objective, now)
-        if reason is not None:
-            self.state.running.refused(order.objective, now)
-            return self._desk.rejected(self._desk.unless_empty(reason), 0.0)
-        address = self._desk.find(order, request)  # an evicted one may have had slots kept
-        if address is not None:
-            return self._desk.pick(address, request, order, now, now)
-        ticket = self.line.enter(request, now, order)
-        self._listener.wake_at(ticket.deadline)
-        if request.weight_slots > 1:
-            self._desk.keep_slots_for(ticket, now)
-        return Queued(ticket=ticket)
+        return Queued(ticket=self._desk.enter(order, request, home, now))
 
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
@@ -109,7 +109,7 @@ class Dispatcher:
         victim = self.line.newest_below(objective.criticality)
         if victim is None:
             return Reason.QUEUE_FULL
-        self.line.leave(victim)
+        self._desk.leave(victim)
         self._desk.refuse(victim, Reason.EVICTED, now)
         self._desk.let_go(victim, now)
         return None
@@ -117,13 +117,13 @@ class Dispatcher:
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting request left. One that was settled already is no error."""
         if ticket.is_waiting:
-            self.line.leave(ticket)
+            self._desk.leave(ticket)
             self._desk.let_go(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         """An operator takes a waiting request out of the line; a settled one is no error."""
         if ticket.is_waiting:
-            self.line.leave(ticket)
+            self._desk.leave(ticket)
             refusal = self._desk.rejected(Reason.CANCELLED, now - ticket.entered_at)
             self._listener.settled(ticket, refusal)
             self._desk.let_go(ticket, now)
@@ -133,6 +133,8 @@ class Dispatcher:
         address = lease.address
         self.ledger.release(lease, end, now)
         self.state.running.end(lease, end, now)
+        if end is LeaseEnd.SERVED:
+            self.state.timing.watch(address).ended(now - lease.opened_at)
         if end is LeaseEnd.ABANDONED:
             self._listener.unsure_of(address)
             self._wake()
@@ -147,12 +149,18 @@ class Dispatcher:
             return
         picked = lease.address
         self.ledger.move(lease, address, now)
+        self.state.running.moved(lease, picked)
         self._desk.offer(address, now)
         self._desk.offer(picked, now)
 
-    def answered(self, lease: Lease, now: float) -> None:
-        """The response headers came: the first token of a stream, the whole of another answer."""
-        self.state.running.answered(lease, now)
+    def answered(self, lease: Lease, now: float, *, is_stream: bool = True) -> None:
+        """The response headers came: the first token of a stream, the whole of another answer.
+
+        Call it after `served_by`. Only the first call for a lease counts.
+        """
+        run = self.state.running.answered(lease, now)
+        if run is not None:
+            learn_answer(self.state, lease, run, now, is_stream=is_stream)
 
     def passing(self) -> list[Address]:
         """Where a request that takes no slot may go, best first; empty when nobody serves."""
@@ -172,6 +180,8 @@ class Dispatcher:
         account = self.ledger.account(endpoint.address)
         if not account.is_news(observation):
             return
+        if account.is_replaced_by(observation):
+            self.state.prefixes.forget(endpoint.address)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
         if observation.sight in (Sight.READY, Sight.ASLEEP):
@@ -184,6 +194,8 @@ class Dispatcher:
             if is_current or not account.is_sighted:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
+        if observation.slot_readings:
+            learn_look(self.state, endpoint, observation)
         for model in endpoint.readings.values() if self.state.loads else ():
             if model.is_loaded and self.state.loads.end(model.name, endpoint.address):
                 self._desk.load_ended(model.name, now)
@@ -225,7 +237,7 @@ class Dispatcher:
         """Shut down: everybody who waits is refused, and so is everybody who comes."""
         self._is_closed = True
         for ticket in list(self.line):
-            self.line.leave(ticket)
+            self._desk.leave(ticket)
             refusal = self._desk.rejected(Reason.SHUTTING_DOWN, now - ticket.entered_at)
             self._listener.settled(ticket, refusal)
 
@@ -252,11 +264,14 @@ class Dispatcher:
         """Do what is due: deadlines in line, caps of draining leases, looks grown old."""
         late = self.line.expired(now)
         for ticket in late:
+            self.state.homing.left(ticket)
+        for ticket in late:
             self._desk.refuse(ticket, self._desk.unless_empty(Reason.QUEUE_TIMEOUT), now)
         for ticket in late:
             self._desk.let_go(ticket, now)
         for address in self.ledger.expire(now):
             self._desk.offer(address, now)
+        self._desk.unpin_late(now)
         for model in self.state.loads.expired(now):
             self._desk.load_ended(model, now)
         while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
@@ -274,6 +289,7 @@ class Dispatcher:
             self.line.next_deadline(),
             self.ledger.next_expiry(),
             self.state.loads.next_expiry(),
+            self.state.homing.next_expiry(),
             stale,
         )
         return min((when for when in times if when is not None), default=None)

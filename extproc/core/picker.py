@@ -100,6 +100,24 @@ class Picker:
             chosen.extend(self._some_of(groups, many - len(chosen)))
         return chosen
 
+    def __contains__(self, address: Address) -> bool:
+        return address in self._places
+
+    def members(self) -> Iterator[tuple[Address, int]]:
+        """Everybody who is ranked, with their slots."""
+        return ((address, kind[1]) for address, (_, kind, _) in self._places.items())
+
+    def free(self, many: int, weight_slots: int) -> list[Address]:
+        """Up to `many` endpoints whose free slots hold that weight, best first."""
+        chosen: list[Address] = []
+        for rank in reversed(self._ranks):
+            if not rank[0] or len(chosen) == many:
+                break
+            bucket = self._buckets[rank]
+            fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
+            chosen.extend(self._some_of(fitting, many - len(chosen)))
+        return chosen
+
     def best_for(self, weight_slots: int) -> Address | None:
         """The best endpoint whose free slots hold that weight, or None."""
         for rank in reversed(self._ranks):

@@ -38,6 +38,7 @@ class Ticket:
         "demand",
         "entered_at",
         "flow",
+        "home",
         "id",
         "is_waiting",
         "kept_at",
@@ -62,6 +63,8 @@ class Ticket:
         promise = objective.name if objective.has_promise else None
         self.standing = (objective.criticality, promise)
         self.lane: Lane | None = None
+        self.home: Address | None = None
+        """The endpoint that it was pinned to: see `extproc.core.homing`."""
         self.reserves: Account | None = None
         """The slots that are kept for it until enough of them are free."""
         self.kept_at: Address | None = None

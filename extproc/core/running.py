@@ -5,11 +5,13 @@ Begins with a pick, hears of the answer, ends with the release. As large as ther
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from extproc.core.lease import LeaseEnd
 
 if TYPE_CHECKING:
+    from extproc.core.address import Address
     from extproc.core.attainment import Promises
     from extproc.core.fairness import Fairness, Flow
     from extproc.core.lease import Lease
@@ -20,17 +22,33 @@ if TYPE_CHECKING:
 class Run:
     """One request on its way through a server."""
 
-    __slots__ = ("answered_at", "asked_at", "charged_s", "flow", "objective", "request")
+    __slots__ = (
+        "age",
+        "answered_at",
+        "asked_at",
+        "cached_tokens",
+        "charged_s",
+        "expected_first_s",
+        "flow",
+        "objective",
+        "remembered_blocks",
+        "request",
+    )
 
     def __init__(
         self, request: Request, objective: Objective, flow: Flow, asked_at: float, charged_s: float
     ) -> None:
+        """What was expected when it was picked is told by `Running.begin`'s caller."""
         self.request = request
         self.objective = objective
         self.flow = flow
         self.asked_at = asked_at
         self.charged_s = charged_s
         self.answered_at: float | None = None
+        self.cached_tokens = 0.0
+        self.expected_first_s = 0.0
+        self.remembered_blocks = 0
+        self.age = 0.0
 
 
 class Running:
@@ -40,6 +58,7 @@ class Running:
         self._fairness = fairness
         self._promises = promises
         self._runs: dict[int, Run] = {}
+        self._adapters: dict[Address, Counter[str | None]] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -54,16 +73,18 @@ class Running:
         objective: Objective,
         asked_at: float,
         charged_s: float,
-    ) -> None:
+    ) -> Run:
         """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
         slot-seconds."""
         flow = self._fairness.flow(objective, request.fairness_id)
         self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
-        self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
+        run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
+        self._count_adapter(lease.address, request.adapter, +1)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
             was_met = lease.opened_at - asked_at <= queue_s
             self._promises.judged(objective.name, was_met, now=lease.opened_at)
+        return run
 
     def answered(self, lease: Lease, now: float) -> Run | None:
         """The answer's headers came; returns the run, the first time only."""
@@ -80,6 +101,7 @@ class Running:
         run = self._runs.pop(lease.id, None)
         if run is None:
             return None
+        self._count_adapter(lease.address, run.request.adapter, -1)
         used_s = (now - lease.opened_at) * lease.weight_slots
         self._fairness.settle(run.flow, run.charged_s, used_s)
         ttft_s = run.objective.ttft_s
@@ -88,6 +110,26 @@ class Running:
             if is_late or end is LeaseEnd.SERVED:  # a client that left early was promised nothing
                 self._judge(run, lease, now - run.asked_at)
         return run
+
+    def moved(self, lease: Lease, picked: Address) -> None:
+        """Another endpoint than the picked one serves it."""
+        run = self._runs.get(lease.id)
+        if run is not None:
+            self._count_adapter(picked, run.request.adapter, -1)
+            self._count_adapter(lease.address, run.request.adapter, +1)
+
+    def has_other_adapter(self, address: Address, adapter: str | None) -> bool:
+        """Whether requests with another adapter than this one run there."""
+        running = self._adapters.get(address)
+        return running is not None and any(other != adapter for other in running)
+
+    def _count_adapter(self, address: Address, adapter: str | None, by: int) -> None:
+        running = self._adapters.setdefault(address, Counter())
+        running[adapter] += by
+        if not running[adapter]:
+            del running[adapter]
+            if not running:
+                del self._adapters[address]
 
     def refused(self, objective: Objective, now: float) -> None:
         """A request was refused for want of room: whatever it was promised was not kept."""

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 from extproc.core.attainment import Promises
 from extproc.core.fairness import Fairness
 from extproc.core.fleet import Fleet
+from extproc.core.homing import Homing
 from extproc.core.intake import Intake, IntakeOptions
 from extproc.core.ledger import DrainingCaps, Ledger
 from extproc.core.loads import Loads
+from extproc.core.prefix import PrefixIndex
 from extproc.core.queue import Line
 from extproc.core.running import Running
+from extproc.core.scorer import Scorer
+from extproc.core.sessions import Sessions
+from extproc.core.spread import Spread
+from extproc.core.timing import Timing
 from extproc.core.views import Views
 
 if TYPE_CHECKING:
@@ -31,3 +37,9 @@ class State:
         self.promises = Promises()
         self.line = Line(self.fairness)
         self.running = Running(self.fairness, self.promises)
+        self.homing = Homing(self.line)
+        self.timing = Timing()
+        self.prefixes = PrefixIndex()
+        self.sessions = Sessions()
+        self.spread = Spread()
+        self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running)

@@ -1,0 +1,1 @@
+"""A discrete-event simulation of fleets, in which the real core decides beside simple balancers."""

@@ -1,0 +1,40 @@
+"""One request of a trace, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """`service_s` is how long it holds its slot, where the trace says so; otherwise the server
+    works it out from the tokens. `blocks` chain over the prompt, `blocks_after` go on over the
+    answer. Times are None until they are known."""
+
+    id: int
+    arrived_at: float
+    service_s: float | None = None
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    blocks: tuple[int, ...] = ()
+    blocks_after: tuple[int, ...] = ()
+    session: str | None = None
+    tenant: str = ""
+    objective: str | None = None
+    started_at: float | None = None
+    answered_at: float | None = None
+    ended_at: float | None = None
+    server: int | None = None
+    cached_tokens: int = 0
+    refusal: str | None = None
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def waited_s(self) -> float:
+        assert self.started_at is not None
+        return self.started_at - self.arrived_at
+
+    @property
+    def ttft_s(self) -> float:
+        assert self.answered_at is not None
+        return self.answered_at - self.arrived_at

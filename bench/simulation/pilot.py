@@ -1,0 +1,158 @@
+"""The real core in virtual time: its dispatcher decides, looks at the servers keep it informed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from bench.simulation.clock import Clock
+from bench.simulation.job import Job
+from bench.simulation.server import Server
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.observation import Observation, Sight, SlotReading
+from extproc.core.outcome import Picked, Queued, Rejected, Settlement
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+
+
+class Pilot:
+    """A balancer that asks the dispatcher. Every server is looked at each `look_s`."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        random: Random,
+        clock: Clock,
+        options: DispatcherOptions | None = None,
+        *,
+        is_blind: bool = False,
+        timeout_s: float = 1e9,
+        look_s: float = 1.0,
+        looks_until: float = 0.0,
+    ) -> None:
+        """`is_blind` hides the prompts from the core: what is left is one fair line."""
+        self._servers = servers
+        self._clock = clock
+        self._is_blind = is_blind
+        self._timeout_s = timeout_s
+        self._look_s = look_s
+        self.looks_until = looks_until
+        self._leases: dict[int, Lease] = {}
+        self._jobs: dict[str, Job] = {}
+        self._alarm: float | None = None
+        self.dispatcher = Dispatcher(
+            self, random, options or DispatcherOptions(max_queued=10**9, stale_after_s=1e9)
+        )
+        self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]
+        self.dispatcher.set_members(
+            "simulation", [EndpointSpec(address=address) for address in self._addresses], 0.0
+        )
+        self.dead: set[int] = set()
+        for server in servers:
+            server.on_answer = self._answered
+            server.on_end = self._ended
+            self._look(server, 0.0)
+
+    # The core's surroundings
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        self._settle(self._jobs[ticket.request.id], settlement, self._clock.now)
+
+    def wake_at(self, when: float) -> None:
+        if self._alarm is None or when < self._alarm:
+            self._alarm = when
+            self._clock.at(max(when, self._clock.now), self._ring)
+
+    def membership_changed(self) -> None:
+        self.dispatcher.fleet.membership()
+
+    def unsure_of(self, address: Address) -> None:
+        pass
+
+    def _ring(self, now: float) -> None:
+        if self._alarm is not None and self._alarm <= now:
+            self._alarm = None
+            self.dispatcher.advance(now)
+
+    # Jobs
+
+    def arrive(self, job: Job, now: float) -> None:
+        request = Request(
+            id=str(job.id),
+            timeout_s=self._timeout_s,
+            fairness_id=job.tenant,
+            objective=job.objective,
+            session_id=None if self._is_blind else job.session,
+            prompt_blocks=() if self._is_blind else job.blocks,
+            prompt_tokens=job.prompt_tokens or None,
+        )
+        self._jobs[request.id] = job
+        outcome = self.dispatcher.submit(request, now)
+        if isinstance(outcome, Queued):
+            self.noted(job, outcome.ticket, now)
+        else:
+            self._settle(job, outcome, now)
+
+    def noted(self, job: Job, ticket: Ticket, now: float) -> None:
+        """A job began to wait; a scenario may note what was promised to it."""
+
+    def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
+        del self._jobs[str(job.id)]
+        if isinstance(settlement, Rejected):
+            job.refusal = settlement.reason.value
+            return
+        assert isinstance(settlement, Picked)
+        self._leases[job.id] = settlement.lease
+        server = self._servers[settlement.lease.address.port - 8000]
+        assert server.load < server.hardware.slots, "a full server was bothered"
+        server.take(job, now)
+
+    def _answered(self, job: Job, now: float) -> None:
+        self.dispatcher.answered(self._leases[job.id], now)
+
+    def _ended(self, job: Job, now: float) -> None:
+        self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
+
+    # Looks
+
+    def _look(self, server: Server, now: float) -> None:
+        if server.index in self.dead:
+            return
+        readings = tuple(_reading(job, now) for job in server.running.values())
+        self.dispatcher.observe(
+            Observation(
+                address=self._addresses[server.index],
+                began_at=now,
+                answered_at=now,
+                sight=Sight.READY,
+                slots=server.hardware.slots,
+                busy_slots=len(server.running),
+                instance="1",
+                slot_readings=readings,
+                context_tokens=server.hardware.context_tokens,
+            ),
+            now,
+        )
+        if now + self._look_s <= self.looks_until:
+            self._clock.at(now + self._look_s, lambda at: self._look(server, at))
+
+    def kill(self, server: Server, now: float) -> None:
+        """It takes nothing more; what runs there runs on."""
+        self.dead.add(server.index)
+        self.dispatcher.connect_failed(self._addresses[server.index], now)
+
+
+def _reading(job: Job, now: float) -> SlotReading:
+    decoded = 0
+    token_s = job.notes.get("token_s")
+    if job.answered_at is not None and token_s:
+        decoded = min(job.answer_tokens, int((now - job.answered_at) / token_s))
+    return SlotReading(
+        task_id=job.id,
+        prompt_tokens=job.prompt_tokens,
+        cached_tokens=job.cached_tokens,
+        decoded_tokens=decoded,
+    )

@@ -1,0 +1,155 @@
+"""Which endpoint for this request: the cheapest in seconds, of a few that are worth a look.
+
+Scoring a thousand endpoints would cost more than it saves. Worth a look are the least loaded
+ones, those that were asked to read the same beginning, and the session's last one. A busy
+endpoint whose cache would save more than the wait for it is the request's home.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.account import fits
+from extproc.core.views import MAX_VIEWS, seat
+
+if TYPE_CHECKING:
+    from extproc.core.account import Account
+    from extproc.core.address import Address
+    from extproc.core.order import Order
+    from extproc.core.picker import Picker
+    from extproc.core.request import Request
+    from extproc.core.scorer import Cost
+    from extproc.core.state import State
+
+LEAST_LOADED = 6
+HOLDERS = 6
+MIN_PATIENCE_S = 0.05
+"""A saving below this is not worth a wait."""
+
+
+class Home(NamedTuple):
+    """A busy endpoint that is worth waiting for, and for how long at most."""
+
+    address: Address
+    patience_s: float
+
+
+class Choice(NamedTuple):
+    """Where a request goes now, and what that costs if it was worked out."""
+
+    address: Address
+    cost: Cost | None = None
+
+
+def is_choosy(order: Order, request: Request) -> bool:
+    """Whether one endpoint may be better for it than another by more than its load."""
+    return (
+        request.prompt_tokens is not None
+        or bool(request.prompt_blocks)
+        or request.session_id is not None
+        or request.adapter is not None
+        or request.ttft_s is not None
+        or order.objective.ttft_s is not None
+    )
+
+
+class Chooser:
+    """Reads the state; changes nothing. O(candidates), whatever the size of the fleet."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._fair_share: dict[Picker, tuple[float, float]] = {}
+
+    def choose(self, order: Order, request: Request, now: float) -> Choice | None:
+        """The best endpoint that can take it at once, or None."""
+        picker = self._state.views.at(order.demand)
+        best = picker.best_for(request.weight_slots)
+        if best is None or not is_choosy(order, request):
+            return None if best is None else Choice(best)
+        candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
+        candidates.update(dict.fromkeys(self._known_to(request)))
+        ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
+        cheapest: tuple[tuple[bool, float], Choice] | None = None
+        for address in candidates:
+            if address not in picker:
+                continue
+            cost = self._cost_if_free(address, order, request, picker, now)
+            if cost is None:
+                continue
+            is_late = ttft_s is not None and cost.first_token_s > ttft_s
+            key = (is_late, cost.total_s)
+            if cheapest is None or key < cheapest[0]:
+                cheapest = (key, Choice(address, cost))
+        return Choice(best) if cheapest is None else cheapest[1]
+
+    def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
+        """A busy endpoint that is worth waiting for instead of the one that is offered."""
+        if not request.prompt_blocks and request.session_id is None:
+            return None
+        state = self._state
+        picker = state.views.at(order.demand)
+        here = self._cost(offered, order, request, picker, now)
+        best: Home | None = None
+        best_s = here.total_s
+        for address in self._known_to(request):
+            if address == offered or address not in picker:
+                continue
+            there = self._cost(address, order, request, picker, now)
+            patience_s = here.total_s - there.total_s
+            if patience_s < MIN_PATIENCE_S:
+                continue
+            room = self._room(address, order)
+            if room.open_slots or not room.slots:
+                continue
+            wait_s = self._wait_s(address, room.slots, now)
+            if there.total_s + wait_s < best_s:
+                best_s = there.total_s + wait_s
+                best = Home(address, patience_s)
+        return best
+
+    def _wait_s(self, address: Address, slots: int, now: float) -> float:
+        """Until a slot there is free for one more: services end at random, one after another."""
+        ahead = self._state.homing.waiting_at(address)
+        return self._state.timing.speed(address, now).slot_s / slots * (ahead + 1)
+
+    def _known_to(self, request: Request) -> list[Address]:
+        """Endpoints that may have its beginning in their cache."""
+        known = self._state.prefixes.holders(request.prompt_blocks, HOLDERS)
+        home = self._state.sessions.home(request.session_id)
+        return known if home is None else [*known, home]
+
+    def _cost_if_free(
+        self, address: Address, order: Order, request: Request, picker: Picker, now: float
+    ) -> Cost | None:
+        room = self._room(address, order)
+        if not fits(request.weight_slots, room.open_slots, room.slots):
+            return None
+        return self._cost(address, order, request, picker, now)
+
+    def _cost(
+        self, address: Address, order: Order, request: Request, picker: Picker, now: float
+    ) -> Cost:
+        """Its cost there; what it would save counts only while it is not used beyond its share."""
+        state = self._state
+        room = self._room(address, order)
+        cost = state.scorer.cost(request, address, room.slots - room.free_slots, now)
+        if cost.saved_s and state.spread.is_overused(
+            address, room.slots, self._fair(picker, now), now
+        ):
+            return cost._replace(first_token_s=cost.first_token_s + cost.saved_s, saved_s=0.0)
+        return cost
+
+    def _room(self, address: Address, order: Order) -> Account:
+        endpoint = self._state.fleet.get(address)
+        assert endpoint is not None, "only members are ranked"
+        return seat(endpoint, self._state.ledger.account(address), order.demand.model).room
+
+    def _fair(self, picker: Picker, now: float) -> float:
+        """What a slot of this ranking was given on average, worked out once a second."""
+        known = self._fair_share.get(picker)
+        if known is None or now >= known[0]:
+            if len(self._fair_share) > MAX_VIEWS:
+                self._fair_share.clear()
+            known = (now + 1.0, self._state.spread.fair_share(picker.members(), now))
+            self._fair_share[picker] = known
+        return known[1]

@@ -1,0 +1,69 @@
+"""Tickets that wait for one endpoint, because it has their prompt's beginning in its cache.
+
+Waiting for a busy server can be quicker than reading a long prompt anew on an idle one. Such a
+ticket is pinned to its home for as long as that would have saved, then it may go anywhere: at
+worst it waits as long as the cache would have spared it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.queue import Line, Ticket
+
+
+class Homing:
+    """Pinned tickets; at most all of the line. O(log n) a call."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._until: list[tuple[float, int, Ticket]] = []
+        self._pinned: dict[Address, dict[int, Ticket]] = {}
+
+    def waiting_at(self, home: Address) -> int:
+        """How many are pinned to it."""
+        return len(self._pinned.get(home, ()))
+
+    def pin(self, ticket: Ticket, home: Address, until: float) -> None:
+        """Let it wait for its home alone, once in its life."""
+        ticket.home = home
+        self._line.change_demand(ticket, ticket.demand._replace(allowed=frozenset((home,))))
+        self._pinned.setdefault(home, {})[ticket.id] = ticket
+        heapq.heappush(self._until, (until, ticket.id, ticket))
+
+    def left(self, ticket: Ticket) -> None:
+        """It left the line, or is pinned no more; one that was not pinned is no error."""
+        if ticket.home is None:
+            return
+        pinned = self._pinned.get(ticket.home)
+        if pinned is not None and pinned.pop(ticket.id, None) is not None and not pinned:
+            del self._pinned[ticket.home]
+
+    def unpin(self, ticket: Ticket) -> None:
+        """It may go anywhere again that suits it."""
+        self.left(ticket)
+        self._line.change_demand(ticket, ticket.order.demand)
+
+    def pinned_to(self, home: Address) -> list[Ticket]:
+        return list(self._pinned.get(home, {}).values())
+
+    def expired(self, now: float) -> list[Ticket]:
+        """Unpin those whose patience is over; returns them."""
+        late = []
+        while (until := self.next_expiry()) is not None and until <= now:
+            ticket = heapq.heappop(self._until)[2]
+            self.unpin(ticket)
+            late.append(ticket)
+        return late
+
+    def next_expiry(self) -> float | None:
+        """When `expired` has something to do next, or None."""
+        while self._until and not self._is_pinned(self._until[0][2]):
+            heapq.heappop(self._until)
+        return self._until[0][0] if self._until else None
+
+    def _is_pinned(self, ticket: Ticket) -> bool:
+        return ticket.home is not None and ticket.id in self._pinned.get(ticket.home, ())

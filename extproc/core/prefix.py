@@ -1,0 +1,154 @@
+"""Which endpoint still holds a prompt's beginning: what each was last asked to read.
+
+For every endpoint a least-recently-used memory of block hashes. How much a server really
+keeps is told nowhere (llama.cpp keeps far more than its slots hold, when it has memory for
+it), so the memory here reaches further than what is believed, and each block remembers how
+much the server has read since. A block is expected to be there if that age is within the
+capacity believed; looks that show what was really cached move the belief.
+
+A chain is always refreshed as a whole, its beginning last, so that of a remembered block all
+those before it are remembered too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from extproc.core.address import Address
+
+MAX_BLOCKS_EACH = 3072
+MAX_BLOCKS_ALL = 307_200
+"""Bounds of the memory: about 250 bytes a block."""
+STEP = 0.3
+"""How far one piece of evidence moves the believed capacity towards it."""
+GHOST_CREDIT = 0.25
+"""What a block beyond the believed capacity counts, up to twice as far: it may be there."""
+
+
+class Memory:
+    """What one endpoint was asked to read. Ages and capacity are in blocks."""
+
+    __slots__ = ("blocks", "capacity", "read")
+
+    def __init__(self, capacity: float) -> None:
+        self.blocks: OrderedDict[int, int] = OrderedDict()
+        self.capacity = capacity
+        self.read = 0
+        """Blocks that it had to read anew, ever: the clock of ages."""
+
+    def depth(self, chain: Sequence[int]) -> int:
+        """How many leading blocks of the chain are remembered, believed there or not."""
+        low, high = 0, len(chain)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if chain[middle - 1] in self.blocks:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def age(self, block: int) -> int:
+        """Blocks read since this one was; raises `KeyError` when it is not remembered."""
+        return self.read - self.blocks[block]
+
+    def expected(self, chain: Sequence[int], depth: int) -> float:
+        """How many of the first `depth` blocks it will find: whole ones, ghosts for a part."""
+        if not depth:
+            return 0.0
+        age = self.age(chain[depth - 1])
+        if age <= self.capacity:
+            return float(depth)
+        low, high = 0, depth
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.age(chain[middle - 1]) <= self.capacity:
+                low = middle
+            else:
+                high = middle - 1
+        ghosts = depth - low if age <= 2 * self.capacity else 0
+        return low + GHOST_CREDIT * ghosts
+
+    def correct(self, age: float, share_found: float) -> None:
+        """A chain that had aged so much was found to `share_found` of what was remembered."""
+        was_found = share_found >= 0.5
+        if was_found == (age > self.capacity):
+            self.capacity = max(1.0, self.capacity + STEP * (age - self.capacity))
+
+
+class PrefixIndex:
+    """The memories of the fleet. O(log blocks) a question, O(blocks) when something is learned."""
+
+    def __init__(self) -> None:
+        self._memories: dict[Address, Memory] = {}
+        self._holders: dict[int, Address | set[Address]] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def memory(self, address: Address) -> Memory | None:
+        """What one endpoint was asked to read; None when nothing was."""
+        return self._memories.get(address)
+
+    def learn(self, address: Address, chain: Sequence[int], capacity: float) -> None:
+        """An endpoint has read this chain: all of it is there now.
+
+        `capacity` (in blocks) is what to believe of an endpoint that is heard of first.
+        """
+        memory = self._memories.get(address)
+        if memory is None:
+            memory = self._memories[address] = Memory(capacity)
+        blocks = memory.blocks
+        memory.read += len(chain) - int(memory.expected(chain, memory.depth(chain)))
+        for block in reversed(chain):
+            if block not in blocks:
+                self._hold(block, address)
+            blocks[block] = memory.read
+            blocks.move_to_end(block)
+        bound = min(MAX_BLOCKS_EACH, MAX_BLOCKS_ALL // len(self._memories))
+        while len(blocks) > bound:
+            self._drop(blocks.popitem(last=False)[0], address)
+
+    def forget(self, address: Address) -> None:
+        """Its server was restarted or is gone, and its cache with it."""
+        memory = self._memories.pop(address, None)
+        for block in memory.blocks if memory is not None else ():
+            self._drop(block, address)
+
+    def holders(self, chain: Sequence[int], many: int) -> list[Address]:
+        """Up to `many` endpoints that remember most of the chain's beginning, the best first."""
+        found: dict[Address, None] = {}
+        for block in reversed(chain):
+            holders = self._holders.get(block)
+            if holders is None:
+                continue
+            if isinstance(holders, set):
+                found.update(dict.fromkeys(islice(holders, many)))
+            else:
+                found[holders] = None
+            if len(found) >= many:
+                break
+        return list(islice(found, many))
+
+    def _hold(self, block: int, address: Address) -> None:
+        holders = self._holders.get(block)
+        if holders is None:
+            self._holders[block] = address
+        elif isinstance(holders, set):
+            holders.add(address)
+        else:
+            self._holders[block] = {holders, address}
+
+    def _drop(self, block: int, address: Address) -> None:
+        holders = self._holders.get(block)
+        if isinstance(holders, set):
+            holders.discard(address)
+            if len(holders) > 1:
+                return
+            self._holders[block] = holders.pop()
+        elif holders == address:
+            del self._holders[block]

@@ -1,0 +1,89 @@
+"""What a request would cost on an endpoint, in seconds: the one currency of every preference.
+
+first token   fixed time, and reading what is not cached there
+answer        its tokens at that endpoint's pace, and what it slows the others there
+adapter       llama.cpp batches only requests with equal adapters: strangers wait in turns
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.blocks import BLOCK_TOKENS
+from extproc.core.request import Kind
+from extproc.core.timing import UNKNOWN_PROMPT_TOKENS
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.prefix import PrefixIndex
+    from extproc.core.request import Request
+    from extproc.core.running import Running
+    from extproc.core.sessions import Sessions
+    from extproc.core.timing import Timing
+
+ADAPTER_SHARE = 0.5
+"""Of its answer's time that a request loses to neighbours with another adapter."""
+
+
+class Cost(NamedTuple):
+    """Seconds on one endpoint, by part. `saved_s` is what its cache spares, already taken off."""
+
+    first_token_s: float
+    answer_s: float
+    adapter_s: float
+    saved_s: float
+    cached_tokens: float
+
+    @property
+    def total_s(self) -> float:
+        return self.first_token_s + self.answer_s + self.adapter_s
+
+
+class Scorer:
+    """Reads what was learned; changes nothing. A score is O(log blocks)."""
+
+    def __init__(
+        self, timing: Timing, prefixes: PrefixIndex, sessions: Sessions, running: Running
+    ) -> None:
+        self._timing = timing
+        self._prefixes = prefixes
+        self._sessions = sessions
+        self._running = running
+
+    def cached_tokens(self, request: Request, address: Address) -> float:
+        """How much of the prompt is expected in an endpoint's cache."""
+        if request.kind is not Kind.GENERATION:
+            return 0.0
+        if request.prompt_blocks:
+            memory = self._prefixes.memory(address)
+            if memory is None:
+                return 0.0
+            chain = request.prompt_blocks
+            expected = memory.expected(chain, memory.depth(chain)) * BLOCK_TOKENS
+        else:
+            expected = self._sessions.tokens_at(request.session_id, address)
+        if request.prompt_tokens is not None:
+            expected = min(expected, max(0.0, request.prompt_tokens - 1.0))
+        return expected
+
+    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
+        """What it would cost there now, if a slot were free."""
+        speed = self._timing.speed(address, now)
+        tokens = float(request.prompt_tokens or UNKNOWN_PROMPT_TOKENS)
+        cached = self.cached_tokens(request, address)
+        tokens = max(tokens, cached)
+        answer_tokens = speed.answer_tokens
+        if request.max_tokens is not None:
+            answer_tokens = min(answer_tokens, request.max_tokens)
+        if request.kind is not Kind.GENERATION:
+            answer_tokens = 0.0
+        token_s = speed.token_s(busy_slots + 1)
+        answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
+        is_mixed = self._running.has_other_adapter(address, request.adapter)
+        return Cost(
+            first_token_s=speed.first_token_s(tokens - cached),
+            answer_s=answer_s,
+            adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
+            saved_s=speed.prefill_s * cached,
+            cached_tokens=cached,
+        )

@@ -1,0 +1,42 @@
+"""Where each client session was served last: a hint for requests whose prompt was not read."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+
+MAX_SESSIONS = 20_000
+UNKNOWN_TOKENS = 500.0
+"""What a session is believed to have in its server's cache when its prompts are not read."""
+
+
+class Seen(NamedTuple):
+    address: Address
+    tokens: float
+
+
+class Sessions:
+    """The most recently used sessions. Every call is O(1)."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
+
+    def served(self, session: str, address: Address, tokens: int | None) -> None:
+        """A request of the session was read there."""
+        self._seen[session] = Seen(address, UNKNOWN_TOKENS if tokens is None else float(tokens))
+        self._seen.move_to_end(session)
+        if len(self._seen) > MAX_SESSIONS:
+            self._seen.popitem(last=False)
+
+    def home(self, session: str | None) -> Address | None:
+        """Where it was served last."""
+        seen = self._seen.get(session) if session is not None else None
+        return None if seen is None else seen.address
+
+    def tokens_at(self, session: str | None, address: Address) -> float:
+        """How many tokens of it that endpoint may still have."""
+        seen = self._seen.get(session) if session is not None else None
+        return seen.tokens if seen is not None and seen.address == address else 0.0

@@ -1,0 +1,148 @@
+"""How fast each endpoint is, learned from what passes, and what follows for a request.
+
+    first token after  fixed_s + prefill_s * tokens that are not cached
+    then each token    decode_s, by how many slots are busy
+    slot held for      the sum, with the answer lengths that were seen
+
+An endpoint of which little is known is taken for the fleet's median one. All of it decays, so
+that a server that became slow is known as slow after some tens of requests.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.pulse import LineFit, Mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.address import Address
+    from extproc.core.observation import SlotReading
+
+UNKNOWN_PROMPT_TOKENS = 250
+MAX_TASKS = 1024
+"""Slots whose progress is remembered from one look to the next, for each endpoint."""
+
+
+class Speed(NamedTuple):
+    """One endpoint's numbers, all in seconds."""
+
+    fixed_s: float = 0.1
+    prefill_s: float = 0.0005
+    decode_s: float = 0.03
+    decode_slope_s: float = 0.001
+    answer_tokens: float = 200.0
+    slot_s: float = 5.0
+
+    def first_token_s(self, fresh_tokens: float) -> float:
+        """Seconds to the first token, with so many tokens to read that are not cached."""
+        return self.fixed_s + self.prefill_s * fresh_tokens
+
+    def token_s(self, busy_slots: int) -> float:
+        """Seconds for each token while so many slots are busy, its own among them."""
+        return self.decode_s + self.decode_slope_s * busy_slots
+
+
+COLD = Speed()
+
+
+class Stopwatch:
+    """What was measured of one endpoint. Every call is O(1), or O(readings)."""
+
+    __slots__ = ("_answer", "_decode", "_first", "_slot", "_tasks")
+
+    def __init__(self) -> None:
+        self._first = LineFit()
+        self._decode = LineFit(keep=0.99)
+        self._answer = Mean(clip=8.0)
+        self._slot = Mean(clip=8.0)
+        self._tasks: dict[int, tuple[float, int]] = {}
+
+    @property
+    def weight(self) -> float:
+        """How much was learned: about the number of answers, as far as they are remembered."""
+        return self._slot.weight
+
+    def answered(self, fresh_tokens: float, first_s: float) -> None:
+        """A stream's headers came `first_s` after it was sent there."""
+        self._first.add(fresh_tokens, first_s)
+
+    def ended(self, slot_s: float) -> None:
+        """A request held its slot for so long."""
+        self._slot.add(slot_s)
+
+    def decoded(self, readings: Iterable[SlotReading], busy_slots: int, now: float) -> None:
+        """Learn the pace of tokens from slots that were looked at twice during one request."""
+        tasks: dict[int, tuple[float, int]] = {}
+        for reading in readings:
+            done = reading.decoded_tokens
+            if done is None or len(tasks) >= MAX_TASKS:
+                continue
+            tasks[reading.task_id] = (now, done)
+            before = self._tasks.get(reading.task_id)
+            if before is not None and done > before[1] > 0 and now > before[0]:
+                self._decode.add(busy_slots, (now - before[0]) / (done - before[1]))
+        for task_id, (_, done) in self._tasks.items():
+            if task_id not in tasks and done:
+                self._answer.add(done)
+        self._tasks = tasks
+
+    def speed(self, typical: Speed) -> Speed:
+        """Its numbers; where little is known those of the `typical` endpoint count as well."""
+        fixed_s, prefill_s = self._first.line((typical.fixed_s, typical.prefill_s))
+        decode_s, slope_s = self._decode.line((typical.decode_s, typical.decode_slope_s))
+        return Speed(
+            fixed_s=fixed_s,
+            prefill_s=prefill_s,
+            decode_s=decode_s,
+            decode_slope_s=slope_s,
+            answer_tokens=self._answer.value(typical.answer_tokens, trust=5.0),
+            slot_s=self._slot.value(typical.slot_s, trust=5.0),
+        )
+
+
+class Timing:
+    """The stopwatches of the fleet. `speed` is cached and O(1) but for the first call a second,
+    which is O(endpoints)."""
+
+    REFRESH_S = 1.0
+
+    def __init__(self) -> None:
+        self._watches: dict[Address, Stopwatch] = {}
+        self._speeds: dict[Address, Speed] = {}
+        self._typical = COLD
+        self._fresh_until = float("-inf")
+
+    @property
+    def typical(self) -> Speed:
+        """The fleet's median endpoint."""
+        return self._typical
+
+    def watch(self, address: Address) -> Stopwatch:
+        return self._watches.setdefault(address, Stopwatch())
+
+    def forget(self, address: Address) -> None:
+        """It left the fleet, or another server took its address."""
+        self._watches.pop(address, None)
+        self._speeds.pop(address, None)
+
+    def speed(self, address: Address, now: float) -> Speed:
+        """What is believed of an endpoint now; at most `REFRESH_S` old."""
+        if now >= self._fresh_until:
+            self._fresh_until = now + self.REFRESH_S
+            self._speeds.clear()
+            self._typical = _median_of(
+                [watch.speed(COLD) for watch in self._watches.values() if watch.weight >= 3.0]
+            )
+        speed = self._speeds.get(address)
+        if speed is None:
+            watch = self._watches.get(address)
+            speed = self._typical if watch is None else watch.speed(self._typical)
+            self._speeds[address] = speed
+        return speed
+
+
+def _median_of(speeds: list[Speed]) -> Speed:
+    return Speed(*(median(numbers) for numbers in zip(*speeds, strict=True))) if speeds else COLD

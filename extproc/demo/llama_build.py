@@ -19,6 +19,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -51,6 +52,7 @@ CMAKE_FLAGS = (
     "-DBUILD_SHARED_LIBS=OFF",
 )
 
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MEMORY_PER_JOB_BYTES = 1_500 * 1024 * 1024
 """What the largest files of the server take to compile; fewer jobs beat a killed compiler."""
 
@@ -138,6 +140,11 @@ def _build(work: Path, log: Path, out: IO[str]) -> Path:
 
 def _download(work: Path, log: Path, out: IO[str]) -> Path:
     """Fetch the source distribution by pip, which also checks its hash and knows the index."""
+    if find_spec("pip") is None:
+        raise LlamaServerError(
+            f"{sys.executable} has no pip, which fetches llama.cpp; add it: "
+            f"{sys.executable} -m ensurepip"
+        )
     requirements = work / "requirements.txt"
     requirements.write_text(
         f"llama-cpp-python=={LLAMA_CPP_PYTHON} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
@@ -203,8 +210,17 @@ def _pip(command: str) -> list[str]:
 def parallel_jobs() -> int:
     """How many compilers at once: one a core, fewer where memory is short, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(cores or 1, memory // MEMORY_PER_JOB_BYTES))
+    return max(1, min(cores or 1, _memory_bytes() // MEMORY_PER_JOB_BYTES))
+
+
+def _memory_bytes() -> int:
+    """The machine's memory, or the container's limit where that is lower."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CONTAINER_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdecimal() else machine
 
 
 @contextmanager

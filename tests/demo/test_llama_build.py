@@ -162,6 +162,23 @@ def test_the_hash_of_the_source_is_pinned_where_pip_checks_it(
     assert "downloading llama.cpp" in str(caught.value)
 
 
+def test_a_python_without_pip_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_build, "find_spec", lambda _: None)
+    with pytest.raises(LlamaServerError, match="-m ensurepip"):
+        build_llama_server(io.StringIO())
+
+
+@pytest.mark.parametrize(("limit", "jobs"), [("3500000000", 2), ("max", 64), ("nonsense", 64)])
+def test_a_containers_memory_limits_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, jobs: int
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{limit}\n", encoding="ascii")
+    monkeypatch.setattr(llama_build, "CONTAINER_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 2**25)
+    assert parallel_jobs() == jobs
+
+
 def test_at_least_one_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parallel_jobs() >= 1
     monkeypatch.setattr(llama_build, "MEMORY_PER_JOB_BYTES", 10**18)

@@ -165,6 +165,10 @@ class HandStream:
     def half_close(self) -> None:
         self._coming.put_nowait(grpc.aio.EOF)
 
+    def is_read(self) -> bool:
+        """Whether all that was said has been read."""
+        return self._coming.empty()
+
     # What the servicer sees of it
 
     async def read(self) -> object:

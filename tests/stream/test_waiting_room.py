@@ -1,0 +1,75 @@
+"""Claims about extproc/stream/waiting_room.py."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from extproc.core.outcome import Picked
+from extproc.core.queue import Ticket
+from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
+from extproc.stream.waiting_room import WaitingRoom
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.small_fleet import SmallFleet
+
+
+class Line:
+    """One slot that is taken, and exchanges that wait for it."""
+
+    def __init__(self) -> None:
+        self.room = WaitingRoom()
+        self.fleet = SmallFleet(1)
+        self.fleet.listener.on_settled = self.room.settled
+        self.lease = self.fleet.pick()
+
+    def exchange(self) -> tuple[Exchange, Ticket]:
+        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        exchange.feed(envoy.request_headers(), self.fleet.now)
+        assert exchange.ticket is not None
+        return exchange, exchange.ticket
+
+
+async def test_a_settlement_has_an_owner_at_once() -> None:
+    """The exchange holds its lease before its coroutine has run again."""
+    line = Line()
+    exchange, ticket = line.exchange()
+    woken = line.room.enter(exchange, ticket)
+    line.fleet.finish(line.lease)
+    assert exchange.stage is Stage.LEASED
+    assert isinstance(line.fleet.listener.settlements[ticket.id], Picked)
+    await asyncio.wait_for(woken, 5)
+
+
+async def test_a_stream_that_was_cancelled_still_takes_its_settlement() -> None:
+    """So that its end can give the slot back; nobody is woken twice."""
+    line = Line()
+    exchange, ticket = line.exchange()
+    line.room.enter(exchange, ticket).cancel()
+    line.fleet.finish(line.lease)
+    assert exchange.stage is Stage.LEASED
+    exchange.end(line.fleet.now)
+    assert line.fleet.account(line.fleet.addresses[0]).leases == {}
+
+
+async def test_leaving() -> None:
+    """Who left is forgotten; leaving once more, or after a settlement, is no error."""
+    line = Line()
+    first, second = line.exchange(), line.exchange()
+    line.room.enter(*first)
+    line.room.enter(*second)
+    line.room.leave(first[1])
+    line.room.leave(first[1])
+    line.fleet.dispatcher.withdraw(first[1], line.fleet.now)
+    line.fleet.finish(line.lease)
+    line.room.leave(second[1])
+    assert second[0].stage is Stage.LEASED
+    assert line.room._waiting == {}
+
+
+async def test_a_ticket_that_nobody_waits_for() -> None:
+    """A settlement without an owner would be a lost slot: a bug, told as one."""
+    line = Line()
+    line.exchange()
+    with pytest.raises(KeyError):
+        line.fleet.finish(line.lease)

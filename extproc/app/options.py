@@ -8,6 +8,7 @@ from extproc.app.version import own_version
 from extproc.core.dispatcher import DispatcherOptions
 from extproc.core.ledger import DrainingCaps
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.request import ReadingOptions
 from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
 from scraper.client import Timeouts
 from scraper.options import ScraperOptions
@@ -33,8 +34,15 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
 
 
 def exchange_options(settings: Settings) -> ExchangeOptions:
+    routing = settings.routing
     return ExchangeOptions(
-        queue_timeout_s=settings.queue.timeout_s, adds_response_headers=settings.response_headers
+        queue_timeout_s=settings.queue.timeout_s,
+        adds_response_headers=settings.response_headers,
+        reading=ReadingOptions(
+            reads_bodies=routing.read_body != "never",
+            limit_bytes=routing.body_limit_bytes,
+            is_strict=routing.body_errors == "strict",
+        ),
     )
 
 

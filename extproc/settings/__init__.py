@@ -14,6 +14,7 @@ from extproc.settings.model import (
     LogSettings,
     PickerSettings,
     QueueSettings,
+    RoutingSettings,
     ScraperSettings,
     Settings,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "PickerSettings",
     "Problem",
     "QueueSettings",
+    "RoutingSettings",
     "ScraperSettings",
     "Settings",
     "SettingsError",

@@ -186,6 +186,28 @@ class ScraperSettings(Section):
         return self
 
 
+class RoutingSettings(Section):
+    """What of a request decides where it goes."""
+
+    read_body: Literal["auto", "never"] = Field(
+        default="auto",
+        description="Whether the beginning of a body is read: model, prompt, n, adapter. `auto` "
+        "reads what may be JSON and takes a slot; `never` decides by the headers alone, and "
+        "every request then counts as one slot. Envoy must allow mode overrides.",
+    )
+    body_limit_bytes: Whole = Field(
+        default=65_536,
+        ge=1,
+        le=16 * 1024 * 1024,
+        description="How much of a body is read at most. The rest passes by unread.",
+    )
+    body_errors: Literal["lenient", "strict"] = Field(
+        default="lenient",
+        description="What becomes of a body that cannot be read: `lenient` routes it without "
+        "what could not be read, `strict` answers 400.",
+    )
+
+
 class PickerSettings(Section):
     """How an endpoint is chosen."""
 
@@ -253,6 +275,7 @@ class Settings(BaseSettings):
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
     ledger: Annotated[LedgerSettings, EMPTY_SECTION] = LedgerSettings()
     scraper: Annotated[ScraperSettings, EMPTY_SECTION] = ScraperSettings()
+    routing: Annotated[RoutingSettings, EMPTY_SECTION] = RoutingSettings()
     picker: Annotated[PickerSettings, EMPTY_SECTION] = PickerSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()

@@ -13,7 +13,7 @@ from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from extproc.pb import base_pb2, http_status_pb2
 
@@ -24,13 +24,24 @@ LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
 TRACE_PARENT: Final = "traceparent"
-CONTROL_HEADERS: Final = (QUEUE_TIMEOUT,)
+TTFT: Final = "x-slo-ttft-ms"
+ADAPTER: Final = "x-lora-adapter"
+SESSION: Final = "x-session-id"
+OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
+FAIRNESS_ID: Final = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
+CREDENTIALS: Final = ("authorization", "x-api-key")
+CONTROL_HEADERS: Final = frozenset({QUEUE_TIMEOUT, TTFT, ADAPTER, *OBJECTIVE, *FAIRNESS_ID})
 """Request headers for us alone: no server sees them."""
-
+FULL_DUPLEX: Final = 4
+"""`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""
+READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
+"""Not streamed chunk by chunk: there the destination must go out before any chunk comes."""
+MAX_NAME_CHARS: Final = 256
 MAX_ID_CHARS: Final = 200
 MAX_PATH_CHARS: Final = 1000
 """Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
 _MAX_ATTEMPTS: Final = 100
+
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -55,7 +66,10 @@ _TEXT: Final = {
 _FINAL: Final = frozenset({Reason.BAD_REQUEST, Reason.CANCELLED, Reason.MODEL_NOT_FOUND})
 """Refusals after which the same request should not be tried again by itself."""
 _ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
-_READ: Final = frozenset({":method", ":path", "x-request-id", QUEUE_TIMEOUT, TRACE_PARENT})
+_READ: Final = CONTROL_HEADERS | {
+    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, *CREDENTIALS),
+    *("content-type", "content-encoding", "content-length"),
+}
 
 
 class BadRequestError(ValueError):
@@ -66,14 +80,25 @@ class BadRequestError(ValueError):
 class RequestHead:
     """What the request headers say to us, the path without its query.
 
-    `queue_timeout_s` is None when not asked for.
+    Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
+    made from its API key by a hash that only this process knows. `has_json` tells that a body
+    follows that may be JSON, `body_bytes` how long it will be, as far as that was told.
+    `controls` are the headers that are for us alone.
     """
 
     method: str
     path: str
     id: str
     queue_timeout_s: float | None = None
+    ttft_s: float | None = None
+    objective: str | None = None
+    fairness_id: str = ""
+    session_id: str | None = None
+    adapter: str | None = None
     trace_parent: str = ""
+    has_json: bool = False
+    body_bytes: int | None = None
+    controls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +126,38 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     path = found.get(":path", "")
     if not path:
         raise BadRequestError("The request has no path.")
+    get = found.get
+    length = get("content-length", "")
     return RequestHead(
-        method=found.get(":method", ""),
+        method=get(":method", ""),
         path=path.partition("?")[0][:MAX_PATH_CHARS],
-        id=found.get("x-request-id", "")[:MAX_ID_CHARS],
-        queue_timeout_s=_milliseconds(found.get(QUEUE_TIMEOUT)),
-        trace_parent=found.get(TRACE_PARENT, ""),
+        id=get("x-request-id", "")[:MAX_ID_CHARS],
+        queue_timeout_s=_milliseconds(get(QUEUE_TIMEOUT)),
+        ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
+        objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
+        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or _tenant(found),
+        session_id=_name(get(SESSION)),
+        adapter=_name(get(ADAPTER)),
+        trace_parent=get(TRACE_PARENT, ""),
+        has_json=not message.end_of_stream
+        and "content-encoding" not in found
+        and not get("content-type", "").startswith(_NOT_JSON),
+        body_bytes=int(length) if _is_count(length) else None,
+        controls=tuple(key for key in found if key in CONTROL_HEADERS),
     )
+
+
+_NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
+"""Of anything else the body may be JSON: llama-server does not ask what it is called."""
+
+
+def _name(text: str | None) -> str | None:
+    return text[:MAX_NAME_CHARS] if text else None
+
+
+def _tenant(found: Mapping[str, str]) -> str:
+    key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
+    return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
 
 
 def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -148,17 +198,60 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
 _RESPONSE_READ: Final = frozenset({":status", "content-type"})
 
 
-def destination(addresses: Sequence[Address], exchange_id: str) -> pb.ProcessingResponse:
-    """Send the request to the first of `addresses`, the others being fallbacks in order."""
+def destination(
+    addresses: Sequence[Address],
+    exchange_id: str,
+    *,
+    kind: str = "request_headers",
+    removed: Iterable[str] = (),
+) -> pb.ProcessingResponse:
+    """Send the request to the first of `addresses`, the others being fallbacks in order.
+
+    `kind` is the question that this answers: the request's headers, or its body. `removed` are
+    the headers that no server should see.
+    """
     response = pb.ProcessingResponse()
-    mutation = response.request_headers.response.header_mutation
-    mutation.remove_headers.extend(CONTROL_HEADERS)
+    answer = getattr(response, kind)
+    answer.SetInParent()  # also without any address it is an answer
+    mutation = answer.response.header_mutation
+    if removed:
+        mutation.remove_headers.extend(removed)
     if addresses:
         value = ",".join(map(str, addresses))
         _set(mutation, DESTINATION, value)
         fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
         fields[DESTINATION].string_value = value
         fields[EXCHANGE].string_value = exchange_id
+    return response
+
+
+def replace_body(response: pb.ProcessingResponse, kind: str, body: bytes) -> None:
+    """Put another body into an answer about the whole body; its length is counted anew."""
+    common = getattr(response, kind).response
+    common.header_mutation.remove_headers.append("content-length")
+    common.body_mutation.body = body
+
+
+def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:
+    """Send a piece of a body on its way in full-duplex mode."""
+    response = pb.ProcessingResponse()
+    streamed = getattr(response, kind).response.body_mutation.streamed_response
+    streamed.body = body
+    streamed.end_of_stream = is_last
+    return response
+
+
+def ask_for_body() -> pb.ProcessingResponse:
+    """Let the headers wait in Envoy and send the first part of the body, as much as it keeps.
+
+    What is not repeated here would be switched off for this exchange.
+    """
+    response = pb.ProcessingResponse()
+    response.request_headers.SetInParent()
+    mode = response.mode_override
+    mode.response_header_mode = mode.SEND
+    mode.request_body_mode = mode.BUFFERED_PARTIAL
+    mode.response_trailer_mode = mode.SEND
     return response
 
 
@@ -226,9 +319,13 @@ def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, 
 def _milliseconds(text: str | None) -> float | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not _is_count(text):
         raise BadRequestError(f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more.")
     return int(text) / 1000
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _attempts(number: float) -> int:

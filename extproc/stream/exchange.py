@@ -1,10 +1,21 @@
 """One HTTP exchange as Envoy tells it: a state machine that is fed messages and owns the lease.
 
-    NEW --request headers--> PASSING   takes no slot: any endpoint, no lease
-                         --> WAITING   holds a ticket --settled--> LEASED or REFUSED
-                         --> LEASED    holds a lease
-                         --> REFUSED   answered by us
-    any --end--> ENDED   gives back what it holds, exactly once
+    NEW     --headers, takes no slot------> PASSING   any endpoint, no lease
+            --headers, body wanted--------> READING   the body decides
+            --headers, nothing more wanted: the decision
+    READING --first part, or all of it----: the decision
+            --trailers (they end it)------: the decision
+            --an answer: no body will come> PASSING   Envoy chose an endpoint by itself
+    the decision -------------------------> LEASED    holds a lease; the destination goes out
+                 -------------------------> WAITING   holds a ticket --settled--> LEASED, REFUSED
+                 -------------------------> REFUSED   answered by us
+    LEASED, PASSING --an operator cancels-> the same, with a refusal to write
+    any     --end-------------------------> ENDED     gives back what it holds, exactly once
+
+The destination goes out with the answer to the question that led to the decision: about the
+headers, or about the body where Envoy holds the headers back until then. In full-duplex mode
+there is no such question: the answer about the headers is deferred, what came of the body is
+held, and both go out together.
 
 The shell feeds it and calls `end` in its `finally`; nothing here blocks.
 """
@@ -12,7 +23,7 @@ The shell feeds it and calls `end` in its `finally`; nothing here blocks.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -20,21 +31,24 @@ from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeSight, ExchangeState
-from extproc.core.request import Request
-from extproc.stream import codec
-from extproc.stream.paths import takes_slot
+from extproc.stream import answer, codec
+from extproc.stream.paths import slot_kind
+from extproc.stream.relay import Relay
+from extproc.stream.request import NOT_READ, ReadingOptions, request_of
+from extproc.stream.subset import allowed_by, read_subset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.queue import Ticket
+    from extproc.core.request import Kind, Request
     from extproc.pb import external_processor_pb2 as pb
+    from extproc.stream.body import RequestBody
 
 
 class Stage(Enum):
     NEW = "new"
+    READING = "reading"
     PASSING = "passing"
     WAITING = "waiting"
     LEASED = "leased"
@@ -48,6 +62,7 @@ class ExchangeOptions:
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
 class ProtocolError(ValueError):
@@ -58,30 +73,33 @@ class ExchangeError(RuntimeError):
     """A transition that an exchange does not have: a bug of the caller."""
 
 
-_UNCHANGED: Final = frozenset(
-    {"request_body", "response_body", "request_trailers", "response_trailers"}
-)
-
-
 class Exchange:
-    """Fed by one stream. After each message `take_reply` gives what to send, if anything;
-    while `ticket` is not None the request waits and there is nothing to send yet."""
+    """Fed by one stream. After each message `take_reply` gives what to send, one by one, until
+    None; while `ticket` is not None the request waits and there is nothing to send yet."""
 
     __slots__ = (
         "_addresses",
         "_began_at",
+        "_destination",
         "_dispatcher",
+        "_download",
         "_first_token_at",
         "_head",
         "_is_broken",
         "_is_cancelled",
+        "_kind",
         "_lease",
         "_options",
+        "_owes_trailers",
         "_pick_s",
+        "_question",
         "_reason",
-        "_reply",
+        "_replies",
+        "_request",
         "_response",
+        "_subset",
         "_trace_parent",
+        "_upload",
         "_waited_s",
         "id",
         "stage",
@@ -102,18 +120,26 @@ class Exchange:
         self._options = options
         self._began_at = now
         self._head: codec.RequestHead | None = None
+        self._kind: Kind | None = None
+        self._subset: tuple[str, ...] | None = None
+        self._request: Request | None = None
+        self._upload: Relay | None = None
+        self._download: Relay | None = None
+        self._owes_trailers = False
+        self._question = "request_headers"
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
+        self._destination: pb.ProcessingResponse | None = None
         self._response: codec.ResponseHead | None = None
         self._reason: Reason | None = None
         self._waited_s = 0.0
         self._first_token_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
+        self._replies: list[pb.ProcessingResponse] = []
         self.id = secrets.token_hex(8)
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
-        self._reply: pb.ProcessingResponse | None = None
 
     def feed(self, request: pb.ProcessingRequest, now: float) -> None:
         """Take in one message and make the reply; raises `ProtocolError` for one without sense."""
@@ -121,21 +147,37 @@ class Exchange:
             raise ProtocolError("nobody can be sent anywhere in observability mode: turn it off")
         kind = request.WhichOneof("request")
         if kind == "request_headers":
-            self._begin(request.request_headers, now)
+            self._begin(request, now)
         elif kind == "response_headers":
             self._answered(request, now)
+        elif kind == "request_body":
+            self._take_body(request.request_body, now)
+        elif kind == "request_trailers":
+            self._take_trailers(now)
+        elif kind == "response_body" and self._download is not None:
+            part = request.response_body
+            self._replies += self._download.take(part.body, is_last=part.end_of_stream)
         elif kind in _UNCHANGED:
-            self._reply = codec.unchanged(kind)
+            self._replies.append(codec.unchanged(kind))
         else:
             raise ProtocolError("a message of a kind that is unknown here")
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the next message may decide about the request."""
+        return self.stage is Stage.NEW or self.stage is Stage.READING
+
     def decided(self, pick_s: float) -> None:
-        """The answer to the request, or that it waits, took so long to find."""
-        self._pick_s = pick_s
+        """Another so much time went into the decision."""
+        self._pick_s += pick_s
 
     def take_reply(self) -> pb.ProcessingResponse | None:
-        """The reply that was not taken yet; from now on it counts as sent."""
-        reply, self._reply = self._reply, None
+        """The next reply that was not taken yet; from now on it counts as sent."""
+        if not self._replies:
+            return None
+        reply = self._replies.pop(0)
+        if reply is self._destination:
+            self._destination = None
         return reply
 
     def settle(self, settlement: Settlement) -> None:
@@ -165,32 +207,26 @@ class Exchange:
             return False
         self._is_cancelled = True
         self._reason = Reason.CANCELLED
-        self._reply = codec.refusal(Reason.CANCELLED, 0.0)
+        self._replies = [codec.refusal(Reason.CANCELLED, 0.0)]
         return True
 
     def sight(self, now: float) -> ExchangeSight:
         """What can be told of it at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
-        lease = self._lease
-        endpoint = lease.address if lease is not None else None
-        if lease is None and self._addresses:
-            endpoint = self._addresses[0]
+        lease, request = self._lease, self._request
         weight_slots = lease.weight_slots if lease is not None else 0
         return ExchangeSight(
             exchange_id=self.id,
             request_id=self._head.id if self._head is not None else "",
             state=self._state(),
-            endpoint=endpoint,
+            endpoint=self._endpoint(),
             age_s=now - self._began_at,
             waited_s=self._waited_s if ticket is None else now - ticket.entered_at,
             weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
             ticket_id=None if ticket is None else ticket.id,
+            model=(request.model or "") if request is not None else "",
+            objective=(request.objective or "") if request is not None else "",
         )
-
-    def _state(self) -> ExchangeState:
-        if self.stage is Stage.LEASED:
-            return ExchangeState.RUNNING if self._response is None else ExchangeState.ANSWERING
-        return _STATES[self.stage]
 
     def break_off(self) -> None:
         """Envoy reported that the exchange did not come to its proper end."""
@@ -203,9 +239,7 @@ class Exchange:
         """
         verdict = self._verdict()
         waited_s = self._waited_s if self.ticket is None else now - self.ticket.entered_at
-        endpoint = self._lease.address if self._lease is not None else None
-        if endpoint is None and self._addresses:
-            endpoint = self._addresses[0]
+        endpoint = self._endpoint()
         ticket, lease = self.ticket, self._lease
         lease_end = LeaseEnd.ABANDONED if self._may_still_run() else LeaseEnd.SERVED
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
@@ -234,81 +268,159 @@ class Exchange:
 
     # The request
 
-    def _begin(self, headers: pb.HttpHeaders, now: float) -> None:
+    def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers for the second time")
+        modes, headers = request.protocol_config, request.request_headers
+        if modes.response_body_mode == codec.FULL_DUPLEX:
+            self._download = Relay("response_body", is_open=True)
+        if modes.request_body_mode == codec.FULL_DUPLEX and not headers.end_of_stream:
+            self._upload = Relay("request_body")
         try:
             head = self._head = codec.read_request_head(headers)
         except codec.BadRequestError as error:
             self._refuse(Reason.BAD_REQUEST, 0.0, str(error))
             return
-        if not takes_slot(head.method, head.path):
-            self.stage = Stage.PASSING
-            self._send_to(tuple(self._dispatcher.passing()))
+        self._subset = read_subset(request)
+        self._kind = slot_kind(head.method, head.path)
+        if self._kind is None:
+            self._pass()
+        elif (
+            self._options.reading.wants_body(head)
+            and modes.request_body_mode in codec.READABLE_MODES
+        ):
+            self.stage = Stage.READING
+            if self._upload is None:
+                self._replies.append(codec.ask_for_body())
+        else:
+            self._decide(NOT_READ, now)
+
+    def _take_body(self, part: pb.HttpBody, now: float) -> None:
+        reading = self._options.reading
+        upload = self._upload
+        if upload is not None:
+            self._replies += upload.take(part.body, is_last=part.end_of_stream)
+            if self.stage is Stage.READING and (
+                upload.has_end or upload.held_bytes >= reading.limit_bytes
+            ):
+                self._read(upload.held(), is_whole=upload.has_end, now=now)
+        elif self.stage is Stage.READING:
+            self._question = "request_body"
+            self._read(part.body, is_whole=part.end_of_stream, now=now)
+        else:
+            self._replies.append(codec.unchanged("request_body"))
+
+    def _take_trailers(self, now: float) -> None:
+        upload = self._upload
+        if upload is not None:
+            upload.end_by_trailers()
+            if self.stage is Stage.READING:
+                self._owes_trailers = True
+                self._read(upload.held(), is_whole=True, now=now)
+                return
+        self._replies.append(codec.unchanged("request_trailers"))
+
+    def _read(self, body: bytes, *, is_whole: bool, now: float) -> None:
+        assert self._kind is not None
+        reading = self._options.reading
+        read = reading.read(self._kind, body, is_whole=is_whole)
+        if reading.is_strict and read.problem is not None:
+            self._refuse(Reason.BAD_REQUEST, 0.0, f"The body {read.problem}.")
+        else:
+            self._decide(read, now)
+
+    # The decision
+
+    def _decide(self, body: RequestBody, now: float) -> None:
+        head, kind = self._head, self._kind
+        assert head is not None and kind is not None
+        allowed = self._allowed()
+        if allowed is not None and not allowed:
+            self._refuse(Reason.NO_ENDPOINT, NO_SUBSET_RETRY_S)
             return
         longest_s = self._options.queue_timeout_s
         asked_s = head.queue_timeout_s
         timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
-        outcome = self._dispatcher.submit(Request(id=head.id, timeout_s=timeout_s), now)
+        request = self._request = request_of(
+            head, body, kind=kind, timeout_s=timeout_s, allowed=allowed
+        )
+        outcome = self._dispatcher.submit(request, now)
         if isinstance(outcome, Queued):
             self.ticket = outcome.ticket
             self.stage = Stage.WAITING
-            self._reply = None
         else:
             self.settle(outcome)
 
+    def _pass(self) -> None:
+        """It takes no slot: let it go to whoever serves."""
+        allowed = self._allowed()
+        addresses = tuple(self._dispatcher.passing())
+        if allowed is not None:
+            fleet = self._dispatcher.fleet
+            usable = (e.address for e in fleet if e.is_pickable and e.address in allowed)
+            addresses = tuple(usable)[: max(1, len(addresses))]
+            if not addresses:
+                self._refuse(Reason.NO_ENDPOINT, NO_SUBSET_RETRY_S)
+                return
+        self.stage = Stage.PASSING
+        self._send_to(addresses)
+
+    def _allowed(self) -> frozenset[Address] | None:
+        if self._subset is None:
+            return None
+        fleet = self._dispatcher.fleet
+        return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))
+
     def _send_to(self, addresses: tuple[Address, ...]) -> None:
+        assert self._head is not None
         self.ticket = None
         self._addresses = addresses
-        self._reply = codec.destination(addresses, self.id)
+        self._destination = codec.destination(
+            addresses, self.id, kind=self._question, removed=self._head.controls
+        )
+        self._replies.append(self._destination)
+        if self._upload is not None:
+            self._replies += self._upload.open()
+            if self._owes_trailers:
+                self._replies.append(codec.unchanged("request_trailers"))
 
     def _refuse(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
         self.ticket = None
+        self._upload = None
         self._reason = reason
         self.stage = Stage.REFUSED
-        self._reply = codec.refusal(reason, retry_after_s, text)
+        self._replies.append(codec.refusal(reason, retry_after_s, text))
 
     # The answer
 
     def _answered(self, request: pb.ProcessingRequest, now: float) -> None:
+        if self.stage is Stage.READING:
+            self.stage = Stage.PASSING
         response = self._response = codec.read_response_head(request)
-        if response.is_local_reply:
-            self._learn_from_failure(response, now)
-        else:
-            if self._first_token_at is None:
-                self._first_token_at = now
-            if response.served is not None:
-                self._learn_who_served(response.served, response.attempts, now)
-        self._reply = codec.response_headers(self._added_headers(response))
+        if not response.is_local_reply and self._first_token_at is None:
+            self._first_token_at = now
+        answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
+        is_told = self._options.adds_response_headers and self.stage in _TOLD
+        added = answer.added_headers(response, self._waited_s) if is_told else ()
+        self._replies.append(codec.response_headers(added))
 
-    def _learn_who_served(self, served: Address, attempts: int, now: float) -> None:
-        """A retry means that those before `served` in the list could not be reached."""
-        if attempts > 1:
-            for address in self._addresses[: attempts - 1]:
-                if address != served:
-                    self._dispatcher.connect_failed(address, now)
+    # What it is now
+
+    def _endpoint(self) -> Address | None:
         if self._lease is not None:
-            self._dispatcher.served_by(self._lease, served, now)
+            return self._lease.address
+        return self._addresses[0] if self._addresses else None
 
-    def _learn_from_failure(self, response: codec.ResponseHead, now: float) -> None:
-        """Envoy answered itself: a connection that failed tells of its endpoint."""
-        if "connection_failure" in response.code_details:
-            for address in self._addresses[: response.attempts]:
-                self._dispatcher.connect_failed(address, now)
-
-    def _added_headers(self, response: codec.ResponseHead) -> Iterator[tuple[str, str]]:
-        if not self._options.adds_response_headers or self.stage not in _TOLD:
-            return
-        if response.served is not None:
-            yield "x-coxswain-endpoint", str(response.served)
-        yield "x-coxswain-queue-ms", str(round(self._waited_s * 1000))
-        yield "x-coxswain-attempts", str(response.attempts)
+    def _state(self) -> ExchangeState:
+        if self.stage is Stage.LEASED:
+            return ExchangeState.RUNNING if self._response is None else ExchangeState.ANSWERING
+        return _STATES[self.stage]
 
     def _verdict(self) -> Verdict:
         match self.stage:
             case Stage.PASSING | Stage.NEW:
                 return Verdict.PASSED
-            case Stage.WAITING:
+            case Stage.WAITING | Stage.READING:
                 return Verdict.WITHDRAWN
             case Stage.REFUSED:
                 return Verdict.REJECTED
@@ -323,31 +435,26 @@ class Exchange:
 
     def _is_unsent(self) -> bool:
         """Whether the destination never left this process."""
-        return self._response is None and self._reply is not None
+        return self._response is None and self._destination is not None
 
     def _was_cut(self) -> bool:
-        """Whether the client did not get a server's whole answer, as far as Envoy tells."""
-        response = self._response
-        if response is None or response.is_local_reply or self._is_cancelled:
-            return True
-        return response.is_stream and self._is_broken
+        return answer.was_cut(
+            self._response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
+        )
 
     def _may_still_run(self) -> bool:
-        """Whether the server may still be at work on it.
-
-        llama-server sends the headers of an ordinary answer when it has finished, so only an
-        event stream that Envoy reported, or an answer that never came, leaves it working. What
-        could not be connected was never there.
-        """
-        response = self._response
-        if response is not None and "connection_failure" in response.code_details:
-            return False
-        return self._was_cut() and not self._is_unsent()
+        return not self._is_unsent() and answer.may_still_run(
+            self._response, is_cut=self._was_cut()
+        )
 
 
+NO_SUBSET_RETRY_S: Final = 1.0
+"""When to ask again after a gateway's hint left nobody: its next one may be newer."""
+_UNCHANGED: Final = frozenset({"response_body", "response_trailers"})
 _TOLD: Final = frozenset({Stage.LEASED, Stage.PASSING})
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,
+    Stage.READING: ExchangeState.PASSING,
     Stage.PASSING: ExchangeState.PASSING,
     Stage.WAITING: ExchangeState.WAITING,
     Stage.REFUSED: ExchangeState.OVER,

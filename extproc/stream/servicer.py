@@ -10,7 +10,7 @@ import grpc
 
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
-from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError, Stage
+from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
 from extproc.stream.running import RunningStream
 from extproc.stream.wire import Wire
 
@@ -113,16 +113,15 @@ class ExternalProcessor:
 
     async def _converse(self, exchange: Exchange, wire: Wire) -> None:
         while (message := await wire.read()) is not None:
-            is_new = exchange.stage is Stage.NEW
+            is_undecided = exchange.is_undecided
             began_at = self._clock()
             exchange.feed(message, began_at)
-            if is_new:
+            if is_undecided:
                 exchange.decided(self._clock() - began_at)
             del message  # a request that waits needs its headers no more
             if exchange.ticket is not None and await self._leaves(exchange, exchange.ticket, wire):
                 return
-            reply = exchange.take_reply()
-            if reply is not None:
+            while (reply := exchange.take_reply()) is not None:
                 await wire.write(reply)
 
     async def _leaves(self, exchange: Exchange, ticket: Ticket, wire: Wire) -> bool:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from extproc.core.explanation import Explanation, Inquiry, explain, explain_passing
 from extproc.core.outcome import Reason
-from extproc.core.request import Request
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
-from extproc.stream.paths import takes_slot
+from extproc.stream.paths import slot_kind
+from extproc.stream.request import NOT_READ, request_of
 
 if TYPE_CHECKING:
     from extproc.core.dispatcher import Dispatcher
@@ -28,9 +28,11 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         return Explanation(
             candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": str(error)}
         )
-    if not takes_slot(head.method, head.path):
+    kind = slot_kind(head.method, head.path)
+    if kind is None:
         return explain_passing(dispatcher)
     asked_s = head.queue_timeout_s
     longest_s = options.queue_timeout_s
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
-    return explain(dispatcher, Request(id=head.id, timeout_s=timeout_s))
+    request = request_of(head, NOT_READ, kind=kind, timeout_s=timeout_s, allowed=None)
+    return explain(dispatcher, request)

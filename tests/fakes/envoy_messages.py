@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extproc.pb import external_processor_pb2 as pb
+from extproc.pb.processing_mode_pb2 import ProcessingMode
 
 COMPLETION = "/v1/chat/completions"
 
@@ -18,7 +19,12 @@ def header_map(message: pb.HttpHeaders, headers: Mapping[str, str | bytes]) -> N
 
 
 def request_headers(
-    path: str | None = COMPLETION, method: str = "POST", **headers: str | bytes
+    path: str | None = COMPLETION,
+    method: str = "POST",
+    *,
+    has_body: bool = False,
+    is_duplex: bool = False,
+    **headers: str | bytes,
 ) -> pb.ProcessingRequest:
     """The first message of a stream; `x_request_id="a"` becomes the header x-request-id."""
     request = pb.ProcessingRequest()
@@ -27,6 +33,10 @@ def request_headers(
         pseudo[":path"] = path
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     header_map(request.request_headers, pseudo | named)
+    request.request_headers.end_of_stream = not has_body
+    mode = ProcessingMode.FULL_DUPLEX_STREAMED if is_duplex else ProcessingMode.NONE
+    request.protocol_config.request_body_mode = mode
+    request.protocol_config.response_body_mode = mode
     return request
 
 

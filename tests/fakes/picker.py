@@ -141,6 +141,7 @@ class FakePicker:
         headers = {":method": "POST", ":path": path, "x-request-id": request_id}
         for key, value in headers.items():
             message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
+        message.request_headers.end_of_stream = True
         await call.write(message)
         await until(lambda: bool(self.registry.find(request_id, time.monotonic())))
         return call

@@ -1,0 +1,64 @@
+"""What the answer tells: who served, whom Envoy could not reach, whether the server is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.lease import Lease
+    from extproc.stream.codec import ResponseHead
+
+
+def learn(
+    dispatcher: Dispatcher,
+    response: ResponseHead,
+    asked: Sequence[Address],
+    lease: Lease | None,
+    now: float,
+) -> None:
+    """Tell the core what the response headers show. `asked` is the list that Envoy walked."""
+    if response.is_local_reply:
+        if "connection_failure" in response.code_details:
+            for address in asked[: response.attempts]:
+                dispatcher.connect_failed(address, now)
+        return
+    served = response.served
+    if served is None:
+        return
+    # A retry means that those before the one who served could not be reached.
+    for address in asked[: response.attempts - 1]:
+        if address != served:
+            dispatcher.connect_failed(address, now)
+    if lease is not None:
+        dispatcher.served_by(lease, served, now)
+
+
+def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:
+    """Whether the client did not get a server's whole answer, as far as Envoy tells."""
+    if response is None or response.is_local_reply or is_cancelled:
+        return True
+    return response.is_stream and is_broken
+
+
+def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
+    """Whether the server may still be at work on a request whose stream has ended.
+
+    llama-server sends the headers of an ordinary answer when it has finished, so only an
+    event stream that Envoy reported, or an answer that never came, leaves it working. What
+    could not be connected was never there.
+    """
+    if response is not None and "connection_failure" in response.code_details:
+        return False
+    return is_cut
+
+
+def added_headers(response: ResponseHead, waited_s: float) -> Iterator[tuple[str, str]]:
+    """What the client is told about the way of its request."""
+    if response.served is not None:
+        yield "x-coxswain-endpoint", str(response.served)
+    yield "x-coxswain-queue-ms", str(round(waited_s * 1000))
+    yield "x-coxswain-attempts", str(response.attempts)

@@ -1,0 +1,167 @@
+"""The first part of a request's body, read as far as it can be read.
+
+One reader for all dialects: OpenAI's chat, completions, responses and embeddings, Anthropic's
+messages, llama.cpp's own. They differ in where the prompt stands, and no name means two things.
+Whatever the bytes are, reading ends in a `RequestBody`; nothing raises. What stands before the
+first fault, or before the end of a cut part, counts; a value that may itself be cut does not,
+but for the prompt's text, whose beginning is what is wanted of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isinf
+from typing import TYPE_CHECKING, Any, Final
+
+import jiter
+
+from extproc.core.request import Kind
+from extproc.stream.prompt import prompt_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_COUNT: Final = 65_536
+"""More inputs, answers or slots than any server has; a larger number says no more than this."""
+MAX_TOKENS: Final = 2**31 - 1
+MAX_NAME_CHARS: Final = 512
+"""The longest model name that is taken for one."""
+
+_TOKEN_BOUNDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+_INPUTS: Final = {
+    Kind.GENERATION: ("prompt",),
+    Kind.EMBEDDING: ("input", "content", "documents", "texts"),
+}
+_PROMPT_KEYS: Final = frozenset(
+    {"prompt", "input", "system", "instructions", "content", "input_prefix", "input_suffix"}
+)
+"""Where text stands at the top: cut, it is still the prompt's beginning."""
+_PLACE: Final = re.compile(r"at line (\d+) column (\d+)$")
+_NUMBER_END: Final = b"0123456789+-.eE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody:
+    """What a body says. What is missing, odd or cut stays at its default.
+
+    `text` is the beginning of the prompt in the order in which servers build it, empty for
+    embeddings. `answers` is `n`, `inputs` how many things are to be completed, embedded or
+    ranked. `is_complete` tells that the whole body was read and is a JSON object; `problem`
+    what is wrong with it, for the client, and None when nothing is.
+    """
+
+    model: str | None = None
+    text: str = ""
+    answers: int = 1
+    inputs: int = 1
+    max_tokens: int | None = None
+    is_streamed: bool = False
+    numbers_adapters: bool = False
+    is_complete: bool = False
+    problem: str | None = None
+
+    @property
+    def weight_slots(self) -> int:
+        """How many slots it takes at once: one for each answer to each input."""
+        return min(self.answers * self.inputs, MAX_COUNT)
+
+
+def read_body(part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool) -> RequestBody:
+    """Read `part`, the beginning of a body or, if `is_whole`, all of it. O(its size).
+
+    `is_strict` also finds fault with keys given twice and with numbers beyond all bounds.
+    """
+    tree, problem = _parse(part, is_whole=is_whole, is_strict=is_strict)
+    if not isinstance(tree, dict):
+        return RequestBody(problem=problem or "is no JSON object")
+    if not is_whole or problem is not None:
+        _drop_cut_value(tree)
+    model = tree.get("model")
+    return RequestBody(
+        model=model if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS else None,
+        text=prompt_text(tree) if kind is Kind.GENERATION else "",
+        answers=_whole(tree.get("n"), MAX_COUNT) or 1,
+        inputs=_count_inputs(tree, _INPUTS[kind]),
+        max_tokens=next(
+            (found for key in _TOKEN_BOUNDS if (found := _whole(tree.get(key), MAX_TOKENS))), None
+        ),
+        is_streamed=tree.get("stream") is True,
+        numbers_adapters=bool(tree.get("lora")),
+        is_complete=is_whole and problem is None,
+        problem=problem,
+    )
+
+
+def _parse(part: bytes, *, is_whole: bool, is_strict: bool) -> tuple[Any, str | None]:
+    """The value and what is wrong with it; None for what cannot be read at all."""
+    if not is_whole:
+        return _parse_beginning(part.rstrip(_NUMBER_END)), None
+    try:
+        tree = jiter.from_json(
+            part, allow_inf_nan=not is_strict, catch_duplicate_keys=is_strict, cache_mode="keys"
+        )
+    except ValueError as error:
+        return _parse_beginning(part), f"is not JSON: {error}"
+    if is_strict and _has_infinity(tree):
+        return tree, "has a number that is too large"
+    return tree, None
+
+
+def _has_infinity(tree: object) -> bool:
+    rest = [tree]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+        elif isinstance(value, float) and isinf(value):
+            return True
+    return False
+
+
+def _parse_beginning(part: bytes) -> Any:
+    """What stands before the end or the first fault, whichever comes first; None for nothing."""
+    for _ in range(2):
+        try:
+            return jiter.from_json(part, partial_mode="trailing-strings", cache_mode="keys")
+        except ValueError as error:
+            part = part[: _place(str(error), part)]
+    return None
+
+
+def _place(message: str, part: bytes) -> int:
+    """Where the fault is, as an index into `part`."""
+    found = _PLACE.search(message)
+    if found is None:
+        return 0
+    line, column = int(found[1]), int(found[2])
+    start = 0
+    for _ in range(line - 1):
+        start = part.find(b"\n", start) + 1
+    return max(0, start + column - 1)
+
+
+def _drop_cut_value(tree: dict[str, Any]) -> None:
+    """The last value may be half of one, unless its beginning is what is wanted."""
+    if tree:
+        key = next(reversed(tree))
+        if key not in _PROMPT_KEYS and not isinstance(tree[key], dict | list):
+            del tree[key]
+
+
+def _whole(value: object, most: int) -> int | None:
+    """A whole number from 1 to `most`; a larger one counts as `most`."""
+    if type(value) is int and value >= 1:
+        return min(value, most)
+    return None
+
+
+def _count_inputs(tree: Mapping[str, Any], keys: tuple[str, ...]) -> int:
+    """How many inputs: texts or lists of tokens; one list of tokens is one input."""
+    for key in keys:
+        found = tree.get(key)
+        if isinstance(found, list) and found and not isinstance(found[0], int | float):
+            return min(len(found), MAX_COUNT)
+    return 1

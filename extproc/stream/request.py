@@ -1,0 +1,82 @@
+"""From what headers and body say to the request that the core decides on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.blocks import CHARS_PER_TOKEN, chain
+from extproc.core.request import Kind, Request
+from extproc.stream.body import RequestBody, read_body
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.stream.codec import RequestHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """Whether bodies are read, and how. `limit_bytes` is how much of each.
+
+    `is_strict` refuses a body that cannot be read; otherwise it is routed without what could
+    not be. Raises `ValueError` for a limit below 1.
+    """
+
+    reads_bodies: bool = True
+    limit_bytes: int = 65_536
+    is_strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit_bytes < 1:
+            raise ValueError(f"reading {self.limit_bytes} bytes of a body reads nothing")
+
+    def wants_body(self, head: RequestHead) -> bool:
+        """Whether the body of a request that takes a slot is to be asked for."""
+        return self.reads_bodies and head.has_json
+
+    def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
+        """Read as much of a body as the limit allows."""
+        is_whole = is_whole and len(body) <= self.limit_bytes
+        return read_body(
+            body[: self.limit_bytes], kind, is_whole=is_whole, is_strict=self.is_strict
+        )
+
+
+NOT_READ: Final = RequestBody()
+"""What is known of a body that was not asked for."""
+
+
+def request_of(
+    head: RequestHead,
+    body: RequestBody,
+    *,
+    kind: Kind,
+    timeout_s: float,
+    allowed: frozenset[Address] | None,
+) -> Request:
+    """The request; `timeout_s` and `allowed` are what is granted, whatever was asked for."""
+    return Request(
+        id=head.id,
+        timeout_s=timeout_s,
+        weight_slots=body.weight_slots,
+        kind=kind,
+        model=body.model,
+        adapter=head.adapter,
+        objective=head.objective,
+        fairness_id=head.fairness_id,
+        session_id=head.session_id,
+        prompt_blocks=chain((body.model, head.adapter), body.text) if body.text else (),
+        prompt_tokens=_prompt_tokens(head, body),
+        max_tokens=body.max_tokens,
+        allowed=allowed,
+        ttft_s=head.ttft_s,
+    )
+
+
+def _prompt_tokens(head: RequestHead, body: RequestBody) -> int | None:
+    """A guess at the length of the prompt: its text, where all of it was read, else the body's."""
+    if body.is_complete and body.text:
+        return len(body.text) // CHARS_PER_TOKEN
+    if head.body_bytes is None:
+        return len(body.text) // CHARS_PER_TOKEN if body.text else None
+    return head.body_bytes // CHARS_PER_TOKEN

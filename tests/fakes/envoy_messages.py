@@ -21,22 +21,29 @@ def header_map(message: pb.HttpHeaders, headers: Mapping[str, str | bytes]) -> N
 def request_headers(
     path: str | None = COMPLETION,
     method: str = "POST",
-    *,
-    has_body: bool = False,
-    is_duplex: bool = False,
     **headers: str | bytes,
 ) -> pb.ProcessingRequest:
-    """The first message of a stream; `x_request_id="a"` becomes the header x-request-id."""
+    """The first message of a stream, of a request without a body.
+
+    `x_request_id="a"` becomes the header x-request-id.
+    """
     request = pb.ProcessingRequest()
     pseudo: dict[str, str | bytes] = {":method": method, ":authority": "llama"}
     if path is not None:
         pseudo[":path"] = path
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     header_map(request.request_headers, pseudo | named)
-    request.request_headers.end_of_stream = not has_body
-    mode = ProcessingMode.FULL_DUPLEX_STREAMED if is_duplex else ProcessingMode.NONE
-    request.protocol_config.request_body_mode = mode
-    request.protocol_config.response_body_mode = mode
+    request.request_headers.end_of_stream = True
+    request.protocol_config.SetInParent()
+    return request
+
+
+def with_body(request: pb.ProcessingRequest, *, is_duplex: bool = False) -> pb.ProcessingRequest:
+    """The same with a body to follow; `is_duplex` for an Envoy in full-duplex mode."""
+    request.request_headers.end_of_stream = False
+    if is_duplex:
+        request.protocol_config.request_body_mode = ProcessingMode.FULL_DUPLEX_STREAMED
+        request.protocol_config.response_body_mode = ProcessingMode.FULL_DUPLEX_STREAMED
     return request
 
 

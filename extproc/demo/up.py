@@ -26,6 +26,8 @@ from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
+from extproc.envoy_config.blocked_path import BlockedPathError
+from extproc.envoy_config.options import OptionsError
 
 if TYPE_CHECKING:
     from extproc.demo.fleet import EmbeddedServer
@@ -85,7 +87,7 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
         return 0
     except ChildError as error:
         report.failed(error)
-    except (EnvoyMissingError, LlamaServerError, OSError) as error:
+    except (EnvoyMissingError, LlamaServerError, OptionsError, BlockedPathError, OSError) as error:
         report.refused(error)
     finally:
         for number in signals:

@@ -32,7 +32,7 @@ from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
 from extproc.envoy_config.options import MIB, EnvoyOptions
 from extproc.envoy_config.routes import route_configuration
-from extproc.envoy_config.tracing import tracing
+from extproc.envoy_config.tracing import tracing, untouched_request_ids
 
 CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET)
 """Headers by which a request is steered; only the picker may write them."""
@@ -64,6 +64,7 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
         early_header_mutation_extensions=[_early_removals()],
         # A client may name its request, and ask by that name where it stands.
         preserve_external_request_id=True,
+        request_id_extension=untouched_request_ids(),
         access_log=end_reports(options),
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from envoy_data_plane.envoy.config.trace.v3 import OpenTelemetryConfig, TracingHttp
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     HttpConnectionManagerTracing,
+    RequestIdExtension,
 )
+from envoy_data_plane.envoy.extensions.request_id.uuid.v3 import UuidRequestIdConfig
 from envoy_data_plane.envoy.type.v3 import Percent
 
 from extproc.envoy_config.messages import grpc_service, typed
@@ -29,4 +31,17 @@ def tracing(options: EnvoyOptions) -> HttpConnectionManagerTracing | None:
                 )
             ),
         ),
+    )
+
+
+def untouched_request_ids() -> RequestIdExtension:
+    """Request ids stay as their clients wrote them, and do not decide what is traced.
+
+    By default Envoy writes its decision into the id, and never traces a request whose id
+    is no UUID.
+    """
+    return RequestIdExtension(
+        typed_config=typed(
+            UuidRequestIdConfig(pack_trace_reason=False, use_request_id_for_trace_sampling=False)
+        )
     )

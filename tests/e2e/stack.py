@@ -185,9 +185,10 @@ class Stack:
             "envoy": {
                 "listen": f"127.0.0.1:{self.envoy_port}",
                 "admin": f"127.0.0.1:{self.envoy_admin_port}",
+                **settings.get("envoy", {}),
             },
             "endpoints": [server.address for server in self.servers],
-            **settings,
+            **{key: value for key, value in settings.items() if key != "envoy"},
         }
         self.config = self.folder / "coxswain.yaml"
         self.config.write_text(yaml.safe_dump(config))

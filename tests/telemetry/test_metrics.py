@@ -1,0 +1,163 @@
+"""Claims about extproc/telemetry: metrics, labels, and their two formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from prometheus_client.parser import text_string_to_metric_families
+
+from extproc.core.address import Address
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.observation import Observation, Sight
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.telemetry import labels
+from extproc.telemetry.families import FAMILIES, Kind
+from extproc.telemetry.labels import OTHERS, endpoint_labels
+from extproc.telemetry.metrics import Metrics
+from extproc.telemetry.otlp_metrics import metrics_request
+from extproc.telemetry.prometheus import prometheus_text
+from extproc.telemetry.reading import Reading
+from tests.fakes.otlp_receiver import text_attributes
+from tests.fakes.small_fleet import SmallFleet
+from tests.telemetry.records import record
+
+
+def metrics_of(fleet: SmallFleet) -> Metrics:
+    return Metrics(
+        fleet.dispatcher,
+        version="1.2.3",
+        clock=lambda: fleet.now,
+        running=lambda: 7,
+        queue_depths=lambda: {"standard": 3},
+        dropped=lambda: {"spans": 5},
+    )
+
+
+def samples(reading: Reading) -> dict[tuple[str, ...], float]:
+    """What Prometheus reads: the sample's name and its label values, sorted by label name."""
+    text = prometheus_text(reading).decode()
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def otlp(reading: Reading) -> dict[str, Any]:
+    request = metrics_request(reading, Resource(), InstrumentationScope(name="coxswain"))
+    return {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
+
+
+def look(address: Address, sight: Sight) -> Observation:
+    return Observation(address=address, began_at=1.0, answered_at=1.0, sight=sight)
+
+
+def test_slots_by_state_add_up() -> None:
+    """Idle, leased and foreign slots of an endpoint are all of its slots."""
+    fleet = SmallFleet(4)
+    fleet.look(fleet.addresses[0], busy=1, slots=4)
+    found = samples(metrics_of(fleet).read())
+    address = str(fleet.addresses[0])
+    states = ("idle", "foreign", "leased")
+    assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0]
+    assert found["coxswain_endpoints", "ready"] == 1
+
+
+def test_requests_by_outcome_and_class() -> None:
+    """A refusal counts under its reason; a request that takes no slot has no class."""
+    metrics = metrics_of(SmallFleet(1))
+    metrics.tell(record())
+    metrics.tell(record(criticality="critical"))
+    metrics.tell(record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(verdict=Verdict.PASSED))
+    found = samples(metrics.read())
+    assert found["coxswain_requests_total", "standard", "served"] == 1
+    assert found["coxswain_requests_total", "critical", "served"] == 1
+    assert found["coxswain_requests_total", "standard", "queue-timeout"] == 1
+    assert found["coxswain_requests_total", "none", "passed"] == 1
+    assert found["coxswain_queue_wait_seconds_count",] == 3, "passing requests do not wait"
+    assert found["coxswain_time_to_first_token_seconds_sum",] == pytest.approx(3 * 0.75)
+
+
+def test_histogram_buckets_cumulate() -> None:
+    """A wait of half a second is in every bucket from 0.5 upward, and in none below."""
+    metrics = metrics_of(SmallFleet(1))
+    metrics.tell(record(waited_s=0.5))
+    found = samples(metrics.read())
+    buckets = [found["coxswain_queue_wait_seconds_bucket", le] for le in ("0.25", "0.5", "+Inf")]
+    assert buckets == [0, 1, 1]
+
+
+def test_both_formats_tell_the_same() -> None:
+    """OTLP carries the names, labels and numbers of the Prometheus text."""
+    fleet = SmallFleet(2, 4)
+    metrics = metrics_of(fleet)
+    metrics.tell(record())
+    metrics.scraped(look(fleet.addresses[0], Sight.READY))
+    reading = metrics.read()
+    found, sent = samples(reading), otlp(reading)
+    assert set(sent) == {read.family.name for read in reading.families if read.values}
+    for point in sent["coxswain_slots"].gauge.data_points:
+        attributes = text_attributes(point)
+        key = ("coxswain_slots", attributes["endpoint"], attributes["state"])
+        assert found[key] == point.as_double
+    (wait,) = sent["coxswain_queue_wait_seconds"].histogram.data_points
+    assert wait.count == found["coxswain_queue_wait_seconds_count",] == 1
+    assert wait.sum == found["coxswain_queue_wait_seconds_sum",] == 0.5
+    assert len(wait.bucket_counts) == len(wait.explicit_bounds) + 1
+    (requests,) = sent["coxswain_requests_total"].sum.data_points
+    assert requests.as_int == 1 and requests.start_time_unix_nano <= requests.time_unix_nano
+
+
+def test_every_family_is_read_and_described() -> None:
+    """The table of metrics is what a reading holds, in full, and every histogram has buckets."""
+    reading = metrics_of(SmallFleet(1)).read()
+    assert {read.family for read in reading.families} == set(FAMILIES)
+    assert all((family.kind is Kind.HISTOGRAM) == bool(family.buckets) for family in FAMILIES)
+    assert all(list(family.buckets) == sorted(set(family.buckets)) for family in FAMILIES)
+    assert all(family.help.endswith(".") for family in FAMILIES)
+
+
+def test_an_endpoint_that_left_disappears() -> None:
+    """Nothing of it stays, neither gauges nor counters: labels do not pile up."""
+    fleet = SmallFleet(1, 1)
+    metrics = metrics_of(fleet)
+    stays, leaves = fleet.addresses
+    for address in fleet.addresses:
+        metrics.scraped(look(address, Sight.READY))
+    assert any(str(leaves) in key for key in samples(metrics.read()))
+    fleet.name(stays)
+    assert not any(str(leaves) in key for key in samples(metrics.read()))
+    fleet.name(stays, leaves)
+    assert ("coxswain_scrapes_total", str(leaves), "ready") not in samples(metrics.read())
+
+
+def test_endpoints_are_called_by_their_own_name() -> None:
+    """A name that two endpoints share tells nothing, so their addresses stand instead."""
+    fleet = SmallFleet()
+    specs = [
+        EndpointSpec(address=Address("10.0.0.1", port), name=name)
+        for port, name in ((1, "gpu-1"), (2, "pool"), (3, "pool"), (4, ""))
+    ]
+    fleet.dispatcher.set_members("test", specs, fleet.now)
+    called = sorted(endpoint_labels(fleet.dispatcher.fleet).values())
+    assert called == ["10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "gpu-1"]
+
+
+def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound endpoints are added up under one label, and no slot gets lost."""
+    monkeypatch.setattr(labels, "MAX_ENDPOINTS", 3)
+    found = samples(metrics_of(SmallFleet(*[2] * 5)).read())
+    idle = {key[1]: value for key, value in found.items() if key[::2] == ("coxswain_slots", "idle")}
+    assert len(idle) == 4 and idle[OTHERS] == 4 and sum(idle.values()) == 10
+
+
+def test_drops_and_version_are_told() -> None:
+    """What telemetry lost is a metric, and so is which version runs."""
+    found = samples(metrics_of(SmallFleet()).read())
+    assert found["coxswain_telemetry_dropped_total", "spans"] == 5
+    assert found["coxswain_build_info", "1.2.3"] == 1

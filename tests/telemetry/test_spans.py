@@ -1,0 +1,76 @@
+"""Claims about extproc/telemetry/spans.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from extproc.core.outcome import Reason
+from extproc.core.record import ExchangeRecord, Verdict
+from extproc.telemetry.spans import MAX_CHARS, exchange_spans
+from extproc.telemetry.trace_context import TraceParent
+from tests.fakes.otlp_receiver import text_attributes
+from tests.telemetry.records import record
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PARENT = TraceParent(TRACE_ID, "b7ad6b7169203331", True)
+ENDED_AT_NS = 1_000_000_000_000
+
+
+def spans_of(told: ExchangeRecord, parent: TraceParent | None = None) -> list[Span]:
+    return exchange_spans(told, TRACE_ID, parent, ENDED_AT_NS, Random(1))
+
+
+def test_exchange_with_its_pick_and_its_wait() -> None:
+    """Three spans of one trace, the latter two below the first, with times from the record."""
+    root, pick, queue = spans_of(record(), PARENT)
+    names = [span.name for span in (root, pick, queue)]
+    assert names == ["coxswain.exchange", "coxswain.pick", "coxswain.queue"]
+    assert {span.trace_id.hex() for span in (root, pick, queue)} == {TRACE_ID}
+    assert root.parent_span_id.hex() == PARENT.span_id
+    assert pick.parent_span_id == queue.parent_span_id == root.span_id
+    assert len({span.span_id for span in (root, pick, queue)}) == 3
+    began_at_ns = ENDED_AT_NS - 2_000_000_000
+    assert (root.start_time_unix_nano, root.end_time_unix_nano) == (began_at_ns, ENDED_AT_NS)
+    assert pick.end_time_unix_nano - pick.start_time_unix_nano == 100_000
+    assert queue.end_time_unix_nano == began_at_ns + 500_000_000
+
+
+def test_no_wait_no_queue_span() -> None:
+    """Who was served at once never was in line; who took no slot was not picked."""
+    assert len(spans_of(record(waited_s=0.0))) == 2
+    assert len(spans_of(record(waited_s=0.0, verdict=Verdict.PASSED))) == 1
+
+
+def test_a_trace_that_begins_here_has_no_parent() -> None:
+    """Without a caller's span the exchange is the root."""
+    assert spans_of(record())[0].parent_span_id == b""
+
+
+def test_attributes() -> None:
+    """What is known is there under the names of the conventions, what is not is left out."""
+    attributes = text_attributes(spans_of(record(model="tiny"))[0])
+    assert attributes["server.address"] == "10.0.0.1" and attributes["server.port"] == "8080"
+    assert attributes["gen_ai.operation.name"] == "chat"
+    assert attributes["gen_ai.request.model"] == "tiny"
+    assert attributes["http.response.status_code"] == "200"
+    assert attributes["coxswain.outcome"] == "served"
+    assert attributes["coxswain.queue.wait_s"] == "0.5"
+    assert attributes["coxswain.time_to_first_token_s"] == "0.75"
+    bare = record(endpoint=None, status=0, first_token_s=None, request_id="")
+    names = set(text_attributes(spans_of(bare)[0]))
+    assert not {"server.address", "http.response.status_code", "coxswain.request.id"} & names
+
+
+def test_refused_and_broken_ones_are_errors() -> None:
+    """Their status says so and names the reason; a client that left the line is no error."""
+    root = spans_of(record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL))[0]
+    assert root.status.code == Status.STATUS_CODE_ERROR and root.status.message == "queue-full"
+    assert spans_of(record(verdict=Verdict.WITHDRAWN))[0].status.code == 0
+
+
+def test_texts_of_strangers_are_cut() -> None:
+    """A path of a megabyte does not become an attribute of a megabyte."""
+    long = record(path="/" + "x" * 1_000_000, request_id="y" * 1_000_000)
+    assert all(len(value) <= MAX_CHARS for value in text_attributes(spans_of(long)[0]).values())

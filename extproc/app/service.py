@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a second picker on the port is an error, not a lottery
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),  # a body part beside its headers
+    # Envoy pings a quiet connection every 10 s, to learn of a picker that is gone. By default
+    # gRPC takes that for abuse and cuts the connection, with every request that waits on it.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # And we ping Envoy: the leases of one that vanished without a word must end some time.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
 )
 
 log = logging.getLogger("coxswain.service")

@@ -117,6 +117,21 @@ async def test_leaving_an_unstreamed_answer_gives_the_slot_back_too(stack: Stack
     assert await stack.busy() == [2, 4]
 
 
+async def test_a_long_quiet_wait_outlives_the_pings_between_envoy_and_the_picker(
+    stack: Stack,
+) -> None:
+    """gRPC's default takes Envoy's third ping on a quiet connection for abuse and cuts it."""
+    held = await stack.fill()
+    waiting = asyncio.create_task(stack.ask())
+    await stack.until_waiting(1)
+    await asyncio.sleep(45)  # four pings, ten seconds apart
+    assert not waiting.done()
+    await held[0].leave()
+    answer = await waiting
+    assert answer.status_code == 200
+    assert int(answer.headers["x-coxswain-queue-ms"]) > 40_000
+
+
 async def test_strangers_are_seen_and_left_alone(stack: Stack) -> None:
     """A server that others fill directly gets nothing more from us."""
     small = stack.servers[0]

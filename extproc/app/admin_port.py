@@ -10,6 +10,7 @@ import grpc
 from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
+from extproc.app import safety
 from extproc.app.ports import bind
 from extproc.app.version import own_version
 from extproc.stream.what_if import what_if
@@ -17,9 +18,11 @@ from extproc.stream.what_if import what_if
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from extproc.admin.guard import Guard
     from extproc.admin.surroundings import SettingsDesk
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
+    from extproc.settings import Settings
     from extproc.stream.exchange import ExchangeOptions
     from extproc.xds import EndpointDiscovery
 
@@ -65,13 +68,18 @@ class AdminPort:
             )
         )
 
-    async def start(self, address: str) -> int:
-        """Serve on `address`; returns the port. Raises `ListenError` when it cannot be had."""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+    async def start(self, settings: Settings, guard: Guard) -> int:
+        """Serve where the settings say; returns the port. Raises `ListenError` if it cannot."""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
         self._service.add_to(self._server)
         self._health.add_to(self._server)
         add_reflection(self._server, (ADMIN_SERVICE, HEALTH_SERVICE))
-        port = bind(self._server, address, "listen.admin")
+        port = bind(
+            self._server,
+            settings.listen.admin,
+            "listen.admin",
+            safety.credentials(settings.admin_tls),
+        )
         await self._server.start()
         return port
 

@@ -12,13 +12,21 @@ class ListenError(OSError):
     """A port could not be had; `str(error)` says which and what to do."""
 
 
-def bind(server: grpc.aio.Server, address: str, setting: str) -> int:
+def bind(
+    server: grpc.aio.Server,
+    address: str,
+    setting: str,
+    credentials: grpc.ServerCredentials | None = None,
+) -> int:
     """Let `server` listen on `address`, named by `setting`; returns the port it got.
 
     Raises `ListenError`.
     """
     try:
-        port = server.add_insecure_port(address)
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
     except RuntimeError:
         port = 0
     if port == 0:

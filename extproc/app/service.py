@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from extproc.admin import Health
-from extproc.app import options
+from extproc.app import options, safety
 from extproc.app.admin_port import AdminPort
 from extproc.app.alarm import Alarm
 from extproc.app.live_settings import LiveSettings
@@ -120,6 +120,9 @@ class Service:
 
     async def start(self) -> None:
         """Begin to serve; raises `ListenError` when the port cannot be had."""
+        settings = self.settings.present
+        guard = safety.guard(settings)
+        safety.check_exposure(settings, guard)
         switchboard = self._switchboard
         switchboard.on_settled.append(self._waiting_room.settled)
         switchboard.on_wake_at.append(self._alarm.wake_at)
@@ -132,9 +135,11 @@ class Service:
         for part in (self._processor, self._end_reports, self._discovery):
             part.add_to(self._server)
         self._health.add_to(self._server)
-        listen = self.settings.present.listen
-        self.grpc_port = bind(self._server, listen.grpc, "listen.grpc")
-        self.admin_port = await self._admin_port.start(listen.admin)
+        listen = settings.listen
+        self.grpc_port = bind(
+            self._server, listen.grpc, "listen.grpc", safety.credentials(settings.grpc_tls)
+        )
+        self.admin_port = await self._admin_port.start(settings, guard)
         self.http_port = await _listen(self._pages, listen.http)
         self._telemetry.start()
         await self._server.start()

@@ -48,6 +48,13 @@ StatsdOption = Annotated[
     ),
 ]
 
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Listen beyond loopback although neither token nor mTLS is set."
+    ),
+]
+
 
 def settings_from(
     config: Path | None,

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from extproc.cli.options import ConfigOption, EndpointOption, SetOption, StatsdOption, settings_from
+from extproc.cli.options import (
+    ConfigOption,
+    EndpointOption,
+    InsecureOption,
+    SetOption,
+    StatsdOption,
+    settings_from,
+)
 
 if TYPE_CHECKING:
     from extproc.settings import Settings
@@ -24,6 +31,7 @@ def serve(
     endpoint: EndpointOption = None,
     assignment: SetOption = None,
     statsd_addr: StatsdOption = None,
+    insecure: InsecureOption = False,
 ) -> None:
     """Run the picker that Envoy asks, until Ctrl-C or SIGTERM.
 
@@ -44,6 +52,9 @@ def serve(
 
     if statsd_addr is not None:
         assignment = [*(assignment or ()), f"statsd.addr={statsd_addr}"]
+
+    if insecure:
+        assignment = [*(assignment or ()), "listen.insecure=true"]
 
     def load() -> Settings:
         return settings_from(config, endpoint, assignment)

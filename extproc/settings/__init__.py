@@ -20,10 +20,13 @@ from extproc.settings.model import (
 )
 from extproc.settings.problems import Problem, SettingsError
 from extproc.settings.reference import settings_reference, settings_schema
+from extproc.settings.safety_section import AdminSettings, AgentsSettings
 from extproc.settings.secrets import read_api_key, read_api_keys
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "AdminSettings",
+    "AgentsSettings",
     "EndpointSettings",
     "EnvoySettings",
     "LedgerSettings",

@@ -29,6 +29,8 @@ RESERVED: Final = frozenset(
         "COXSWAIN_CA",
         "COXSWAIN_CERT",
         "COXSWAIN_KEY",
+        "COXSWAIN_ADMIN_TOKEN",
+        "COXSWAIN_AGENTS_TOKEN",
     }
 )
 """Variables with a meaning of their own, read elsewhere."""

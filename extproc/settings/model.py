@@ -12,6 +12,13 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.safety_section import (
+    AdminSettings,
+    AdminTlsSettings,
+    AgentsSettings,
+    ClientsSettings,
+    GrpcTlsSettings,
+)
 from extproc.settings.section import Section
 from extproc.settings.values import (
     EMPTY_SECTION,
@@ -43,6 +50,10 @@ class ListenSettings(Section):
     http: Bind = Field(
         default="127.0.0.1:9090",
         description="The status pages over HTTP: /metrics, /healthz, /readyz, the dashboard.",
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Listen beyond loopback with neither token nor mutual TLS; --insecure.",
     )
 
 
@@ -280,6 +291,11 @@ class Settings(BaseSettings):
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()
     statsd: Annotated[StatsdSettings, EMPTY_SECTION] = StatsdSettings()
+    admin: Annotated[AdminSettings, EMPTY_SECTION] = AdminSettings()
+    agents: Annotated[AgentsSettings, EMPTY_SECTION] = AgentsSettings()
+    grpc_tls: Annotated[GrpcTlsSettings, EMPTY_SECTION] = GrpcTlsSettings()
+    admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
+    clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
     response_headers: bool = Field(
         default=True,
         description="Whether answers carry x-coxswain-endpoint, x-coxswain-queue-ms "

@@ -99,6 +99,8 @@ class FakePicker:
     channel: grpc.aio.Channel
     admin: AdminStub
     port: int
+    tls_port: int
+    """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
 
     def name(self, *specs: EndpointSpec) -> None:
@@ -149,7 +151,9 @@ class FakePicker:
 
 @asynccontextmanager
 async def running_picker(
-    max_queued: int = 10, interceptors: tuple[grpc.aio.ServerInterceptor, ...] = ()
+    max_queued: int = 10,
+    interceptors: tuple[grpc.aio.ServerInterceptor, ...] = (),
+    credentials: grpc.ServerCredentials | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     waiting_room = WaitingRoom()
@@ -180,6 +184,9 @@ async def running_picker(
         part.add_to(server)
     add_reflection(server, (ADMIN_SERVICE, HEALTH_SERVICE))
     port = server.add_insecure_port("127.0.0.1:0")
+    tls_port = 0
+    if credentials is not None:
+        tls_port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -191,6 +198,7 @@ async def running_picker(
                 channel=channel,
                 admin=AdminStub(channel),
                 port=port,
+                tls_port=tls_port,
                 not_ready=not_ready,
             )
     finally:

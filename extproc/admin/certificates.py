@@ -1,0 +1,100 @@
+"""A port's certificates, which may be renewed on disk while it serves."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+log = logging.getLogger("coxswain.admin")
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+
+
+class CertificateError(ValueError):
+    """The files cannot be used; `str(error)` says which and why, and shows nothing of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFiles:
+    """PEM files. With `client_ca`, callers must show a certificate of one of its authorities."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def mark(self) -> tuple[tuple[int, int, int], ...] | None:
+        """Another value when a file is another one; None while one is missing."""
+        marks = []
+        try:
+            for file in (self.cert, self.key, self.client_ca):
+                if file is not None:
+                    stat = file.stat()
+                    marks.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            return None
+        return tuple(marks)
+
+
+class Certificates:
+    """Reads the files now, and again at the first handshake after they changed.
+
+    New files that do not fit together (a renewal half done) are logged, and the ones from
+    before stay in use. Connections that are open go on. Raises `CertificateError`.
+    """
+
+    def __init__(self, files: CertificateFiles) -> None:
+        self._files = files
+        self._mark = files.mark()
+        self._first = _load(files)
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For `add_secure_port`."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._first,
+            self._renewed,  # type: ignore[arg-type]  # None is allowed, and means no change
+            require_client_authentication=self._files.client_ca is not None,
+        )
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called at each handshake; None leaves what is in use."""
+        mark = self._files.mark()
+        if mark is None or mark == self._mark:
+            return None
+        self._mark = mark
+        try:
+            renewed = _load(self._files)
+        except CertificateError as error:
+            log.warning("%s; the certificate from before stays in use", error)
+            return None
+        log.info("took over the new certificate in %s", self._files.cert)
+        return renewed
+
+
+def _load(files: CertificateFiles) -> grpc.ServerCertificateConfiguration:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # An encrypted key would otherwise be asked for on the terminal.
+        context.load_cert_chain(files.cert, files.key, password=lambda: b"")
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+        authorities = _read(files.client_ca) if files.client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration(
+            [(_read(files.key), _read(files.cert))], root_certificates=authorities
+        )
+    except ssl.SSLError as error:
+        reason = (error.reason or "not usable").replace("_", " ").lower()
+        names = ", ".join(str(file) for file in (files.cert, files.key, files.client_ca) if file)
+        raise CertificateError(f"{names}: {reason}") from None
+    except OSError as error:
+        name = error.filename or files.cert
+        raise CertificateError(f"{name}: {(error.strerror or 'unreadable').lower()}") from None
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(MAX_FILE_BYTES)

@@ -1,0 +1,76 @@
+"""Bearer tokens: compared in constant time, read again when their file changes, never shown."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from pathlib import Path
+from typing import Final
+
+MAX_TOKEN_BYTES: Final = 16 * 1024
+
+log = logging.getLogger("coxswain.admin")
+
+
+class TokenError(ValueError):
+    """There is no usable token; `str(error)` says where, never what."""
+
+
+class Token:
+    """One secret that callers must show."""
+
+    def __init__(self, secret: str, file: Path | None = None) -> None:
+        self._secret = _checked(secret, "the token")
+        self._file = file
+        self._mark = _mark(file)
+
+    @classmethod
+    def from_file(cls, file: Path) -> Token:
+        """The token in `file`, blanks around it not counting; raises `TokenError`."""
+        return cls(_read(file), file)
+
+    def __repr__(self) -> str:
+        return "Token(...)"
+
+    def matches(self, shown: str) -> bool:
+        """Whether `shown` is the token. Takes as long for a nearly right one as for any other."""
+        self._refresh()
+        return hmac.compare_digest(shown.encode(errors="replace"), self._secret)
+
+    def _refresh(self) -> None:
+        """Take over a changed file; one that became unusable leaves the token as it was."""
+        mark = _mark(self._file)
+        if self._file is None or mark == self._mark:
+            return
+        self._mark = mark
+        try:
+            self._secret = _checked(_read(self._file), str(self._file))
+        except TokenError as error:
+            log.warning("%s; the token from before stays", error)
+        else:
+            log.info("took over the new token in %s", self._file)
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_TOKEN_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise TokenError(f"{file}: the token cannot be read") from None
+
+
+def _checked(secret: str, source: str) -> bytes:
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise TokenError(f"{source} is empty, or holds characters that no header can carry")
+    return secret.encode()
+
+
+def _mark(file: Path | None) -> tuple[int, int, int] | None:
+    """What is another value when the file is another."""
+    if file is None:
+        return None
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

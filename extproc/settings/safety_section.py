@@ -1,0 +1,106 @@
+"""Who may call. Settings name where tokens, certificates and keys are, never what they are."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from extproc.settings.section import Section
+
+
+class _TokenSettings(Section):
+    @model_validator(mode="after")
+    def _check_token_sources(self) -> Self:
+        values: Any = self
+        if values.token_env is not None and values.token_file is not None:
+            raise PydanticCustomError("one_of", "give token_env or token_file, not both")
+        return self
+
+
+class AdminSettings(_TokenSettings):
+    """What operators must show to call the admin services, and to read reflection."""
+
+    token_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable that holds the operators' bearer token. "
+        "Without any of these two, COXSWAIN_ADMIN_TOKEN where it is set.",
+    )
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file that holds it; read again when it changes.",
+    )
+
+
+class AgentsSettings(_TokenSettings):
+    """What agents must show to report their servers."""
+
+    token_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable that holds the agents' bearer token. "
+        "Without any of these two, COXSWAIN_AGENTS_TOKEN where it is set, and else agents "
+        "show the operators' token.",
+    )
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file that holds it; read again when it changes.",
+    )
+
+
+class _PortTlsSettings(Section):
+    @model_validator(mode="after")
+    def _check_complete(self) -> Self:
+        values: Any = self
+        if (values.cert_file is None) != (values.key_file is None):
+            raise PydanticCustomError("together", "give cert_file and key_file together")
+        if values.client_ca_file is not None and values.cert_file is None:
+            raise PydanticCustomError("together", "client_ca_file needs cert_file and key_file")
+        return self
+
+
+class GrpcTlsSettings(_PortTlsSettings):
+    """TLS on the data plane's port. The files are read again when they change."""
+
+    cert_file: str | None = Field(
+        default=None, min_length=1, description="The port's certificate chain, PEM."
+    )
+    key_file: str | None = Field(
+        default=None, min_length=1, description="The certificate's private key, PEM."
+    )
+    client_ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The authorities, PEM, of which Envoy must show a certificate (mutual TLS).",
+    )
+
+
+class AdminTlsSettings(_PortTlsSettings):
+    """TLS on the admin port. The files are read again when they change."""
+
+    cert_file: str | None = Field(
+        default=None, min_length=1, description="The port's certificate chain, PEM."
+    )
+    key_file: str | None = Field(
+        default=None, min_length=1, description="The certificate's private key, PEM."
+    )
+    client_ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The authorities, PEM, of which callers must show a certificate (mutual TLS).",
+    )
+
+
+class ClientsSettings(Section):
+    """The clients of the model servers, as Envoy checks them."""
+
+    keys_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file with the API keys that clients may use: a line `name key` for each. "
+        "`coxswain config envoy` writes Envoy's check of them.",
+    )

@@ -8,7 +8,7 @@ Without models, objectives and tenants there is one lane, and it is first come, 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING
@@ -94,6 +94,7 @@ class Line:
         self._lanes: dict[Demand, Lane] = {}
         self._anchored: dict[Anchor, dict[Demand, Lane]] = {}
         self._apart: dict[int, Ticket] = {}
+        self._apart_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._ids = count(1)
 
@@ -187,10 +188,15 @@ class Line:
         """Those who wait for reserved slots, in order of reservation."""
         return iter(self._apart.values())
 
+    def lightest_apart(self) -> int:
+        """The least weight among them; at least 1."""
+        return min(self._apart_weights, default=1)
+
     def set_apart(self, ticket: Ticket, account: Account, address: Address) -> None:
         """Keep the free slots of `account` for a ticket, outside of its lane."""
         self._take_from_lane(ticket)
         self._apart[ticket.id] = ticket
+        self._apart_weights[ticket.request.weight_slots] += 1
         ticket.reserves = account
         ticket.kept_at = address
         account.reserved_for = ticket
@@ -216,6 +222,10 @@ class Line:
                 self._drop(lane.demand)
         elif ticket.reserves is not None:
             del self._apart[ticket.id]
+            weight_slots = ticket.request.weight_slots
+            self._apart_weights[weight_slots] -= 1
+            if not self._apart_weights[weight_slots]:
+                del self._apart_weights[weight_slots]
             ticket.reserves.reserved_for = None
             ticket.reserves = None
 

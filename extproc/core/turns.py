@@ -93,6 +93,13 @@ class Turns:
 
     def _from_apart(self, endpoint: Endpoint, account: Account) -> Ticket | None:
         """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
+        if not account.rooms:  # the usual case must not ask all of them
+            kept_for = account.reserved_for
+            lightest_slots = (
+                self._line.lightest_apart() if kept_for is None else kept_for.request.weight_slots
+            )
+            if not fits(lightest_slots, account.free_slots, account.slots):
+                return None
         for ticket in self._line.apart():
             if not ticket.demand.suits(endpoint):
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -95,7 +96,8 @@ class OtlpExport:
     def close(self) -> None:
         """Send what is left, within bounds; blocks."""
         pumps = [pump for pump in (self._spans, self._readings) if pump is not None]
-        are_done = [pump.close(FLUSH_S) for pump in pumps]
+        until = time.monotonic() + FLUSH_S
+        are_done = [pump.close(max(0.0, until - time.monotonic())) for pump in pumps]
         for sender in self._senders:
             sender.close()
         for pump, is_done in zip(pumps, are_done, strict=True):

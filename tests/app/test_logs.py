@@ -1,0 +1,115 @@
+"""Claims about extproc/app/logs.py and request_log.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from extproc.app.logs import HumanLines, JsonLines, QueuedLines
+from extproc.app.request_log import log_request
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.telemetry.pump import PumpOptions
+from tests.telemetry.records import record
+
+LONG_S = 60.0
+
+
+class SlowStream(io.StringIO):
+    """A stderr that takes nothing while `gate` is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.entered.set()
+        self.gate.wait(LONG_S)
+        return super().write(text)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The parent of all our loggers, without what others attached."""
+    logger = logging.getLogger("coxswain")
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    yield logger
+    logger.handlers.clear()
+    logger.level, logger.propagate = before
+
+
+def written(logger: logging.Logger, formatter: logging.Formatter, act: object) -> list[str]:
+    """The lines that `act` makes."""
+    stream = io.StringIO()
+    handler = QueuedLines(stream, formatter)
+    logger.addHandler(handler)
+    assert callable(act)
+    act()
+    handler.close()
+    return stream.getvalue().splitlines()
+
+
+def test_json_line_of_a_request(logger: logging.Logger) -> None:
+    """Request id, endpoint, outcome, times and trace id are fields of their own."""
+    (line,) = written(logger, JsonLines(), lambda: log_request(record(), "abc"))
+    event = json.loads(line)
+    assert event["request_id"] == "r1" and event["trace_id"] == "abc"
+    assert event["endpoint"] == "10.0.0.1:8080" and event["outcome"] == "served"
+    assert event["queue_ms"] == 500 and event["duration_ms"] == 2000
+    assert event["first_token_ms"] == 750 and event["status"] == 200
+    assert event["logger"] == "coxswain.request" and event["level"] == "info"
+
+
+def test_human_line_of_a_request(logger: logging.Logger) -> None:
+    """The same in one line for eyes."""
+    refused = record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
+    (line,) = written(logger, HumanLines(), lambda: log_request(refused, "abc"))
+    assert line.endswith(
+        "info request: rejected request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
+        "reason=queue-full trace=abc"
+    )
+
+
+def test_nothing_of_a_prompt_or_path_is_written(logger: logging.Logger) -> None:
+    """A query may hold a secret, so no path is in the line at all."""
+    (line,) = written(logger, JsonLines(), lambda: log_request(record(path="/secret"), ""))
+    assert "secret" not in line
+
+
+def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
+    """Events are taken at once; beyond the bound they are dropped, and a line says how many."""
+    stream = SlowStream()
+    queue = PumpOptions(max_queued=10, max_batch=5, delay_s=0.0)
+    handler = QueuedLines(stream, HumanLines(), queue)
+    logger.addHandler(handler)
+    logger.info("first")
+    assert stream.entered.wait(LONG_S)
+    for number in range(30):
+        logger.info("line %d", number)
+    assert handler.dropped == 20
+    stream.gate.set()
+    handler.close()
+    text = stream.getvalue()
+    assert "line 9" in text and "line 10" not in text
+    assert "20 lines were dropped" in text
+
+
+def test_an_exception_keeps_its_traceback(logger: logging.Logger) -> None:
+    """Though its line is made later, in another thread."""
+
+    def fail() -> None:
+        try:
+            raise ValueError("broken oar")
+        except ValueError:
+            logger.exception("it failed")
+
+    (line,) = written(logger, JsonLines(), fail)
+    assert "broken oar" in json.loads(line)["exception"]

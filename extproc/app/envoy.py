@@ -23,6 +23,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         listener=HostPort.parse(envoy.listen),
         admin=HostPort.parse(envoy.admin),
         picker=_reached_at(HostPort.parse(envoy.picker or settings.listen.grpc)),
+        status=_status_place(settings) if envoy.countdown else None,
         message_timeout_s=envoy.message_timeout_s,
         max_message_timeout_s=envoy.max_message_timeout_s,
         end_reports=envoy.end_reports,
@@ -44,6 +45,14 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         tracing=HostPort.parse(envoy.tracing) if envoy.tracing else None,
         trace_percent=envoy.trace_percent,
     )
+
+
+def _status_place(settings: Settings) -> HostPort:
+    """The pages are where the picker is: on its host, when Envoy reaches that by another name."""
+    pages = _reached_at(HostPort.parse(settings.listen.http))
+    if settings.envoy.picker is None:
+        return pages
+    return HostPort(HostPort.parse(settings.envoy.picker).host, pages.port)
 
 
 def _reached_at(place: HostPort) -> HostPort:

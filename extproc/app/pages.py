@@ -5,13 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from extproc.status import ConnectedEnvoy, StatusServer, StatusSources, picture, why_not_ready
+from extproc.status import (
+    ConnectedEnvoy,
+    Countdown,
+    StatusServer,
+    StatusSources,
+    picture,
+    why_not_ready,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
+    from extproc.status import QueuePlace
     from extproc.xds import EndpointDiscovery
 
 
@@ -24,12 +32,14 @@ class Pages:
         registry: Registry,
         discovery: EndpointDiscovery,
         metrics: Callable[[], Awaitable[bytes]],
+        find_place: Callable[[str], QueuePlace | None],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
         self._server = StatusServer(
-            StatusSources(status=self._status, obstacles=self.obstacles, metrics=metrics)
+            StatusSources(status=self._status, obstacles=self.obstacles, metrics=metrics),
+            Countdown(find_place).routes(),
         )
         self.is_serving = False
 

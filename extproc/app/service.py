@@ -14,6 +14,7 @@ from extproc.admin import Health
 from extproc.app import options, safety
 from extproc.app.admin_port import AdminPort
 from extproc.app.alarm import Alarm
+from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.members import SettingsMembers
@@ -102,7 +103,11 @@ class Service:
             options.telemetry_options(settings, os.environ),
         )
         self._pages = Pages(
-            self.dispatcher, self._registry, self._discovery, self._telemetry.prometheus
+            self.dispatcher,
+            self._registry,
+            self._discovery,
+            self._telemetry.prometheus,
+            LinePlaces(self.dispatcher, self._waiting_room).find,
         )
         self._admin_port = AdminPort(
             dispatcher=self.dispatcher,

@@ -66,6 +66,8 @@ SERVER_KEEPALIVE_S = 4.0
 def clusters(options: EnvoyOptions) -> list[Cluster]:
     """All clusters of the configuration."""
     found = [llama(options), picker(options)]
+    if options.status is not None:
+        found.append(_status(options.status_cluster, options.status))
     if options.tracing is not None:
         found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing))
     return found
@@ -168,19 +170,33 @@ def picker(options: EnvoyOptions) -> Cluster:
     return cluster
 
 
+def _status(name: str, place: HostPort) -> Cluster:
+    """The picker's HTTP pages, of which clients reach the queue's alone."""
+    return _one_place(
+        name,
+        place,
+        HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
+    )
+
+
 def _grpc_cluster(name: str, place: HostPort) -> Cluster:
     keepalive = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
+    protocol = HttpProtocolOptionsExplicitHttpConfig(
+        http2_protocol_options=Http2ProtocolOptions(connection_keepalive=keepalive)
+    )
+    return _one_place(name, place, protocol)
+
+
+def _one_place(
+    name: str, place: HostPort, protocol: HttpProtocolOptionsExplicitHttpConfig
+) -> Cluster:
     target = LbEndpoint(endpoint=Endpoint(address=address(place)))
     return Cluster(
         name=name,
         type=ClusterDiscoveryType.STATIC if _is_ip(place.host) else ClusterDiscoveryType.STRICT_DNS,
         connect_timeout=seconds(1),
         circuit_breakers=_unbounded(),
-        typed_extension_protocol_options=_protocol(
-            HttpProtocolOptionsExplicitHttpConfig(
-                http2_protocol_options=Http2ProtocolOptions(connection_keepalive=keepalive)
-            )
-        ),
+        typed_extension_protocol_options=_protocol(protocol),
         load_assignment=ClusterLoadAssignment(
             cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=[target])]
         ),

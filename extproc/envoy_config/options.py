@@ -84,6 +84,7 @@ class EnvoyOptions:
     listener: HostPort = HostPort("0.0.0.0", 10000)  # the clients' door
     admin: HostPort = HostPort("127.0.0.1", 9901)
     picker: HostPort = HostPort("127.0.0.1", 9002)
+    status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
     llama_cluster: str = "llama"
     picker_cluster: str = "coxswain"
 
@@ -114,6 +115,11 @@ class EnvoyOptions:
     trusted_proxies: int = 0  # how many hops of x-forwarded-for to believe
     tracing: HostPort | None = None  # an OpenTelemetry collector's gRPC port
     trace_percent: float = 100.0  # of the requests whose caller did not decide it
+
+    @property
+    def status_cluster(self) -> str:
+        """The name of the picker's HTTP pages as a cluster."""
+        return f"{self.picker_cluster}-status"
 
     def __post_init__(self) -> None:
         if self.llama_cluster == self.picker_cluster:

@@ -47,8 +47,21 @@ def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
 
 
 def routes(options: EnvoyOptions) -> list[Route]:
-    """The blocked paths, one route for each method, then the way to the servers."""
-    return [*_blocked_routes(options.blocked_paths), _server_route(options)]
+    """The blocked paths, one route for each method, the queue, then the way to the servers."""
+    queue = [_queue_route(options)] if options.status is not None else []
+    return [*_blocked_routes(options.blocked_paths), *queue, _server_route(options)]
+
+
+def _queue_route(options: EnvoyOptions) -> Route:
+    """Where a waiting request stands; the picker answers it itself, over HTTP."""
+    is_get = HeaderMatcher(name=":method", string_match=StringMatcher(exact="GET"))
+    return Route(
+        name="queue",
+        match=RouteMatch(prefix="/queue/", headers=[is_get]),
+        # A stream tells until the request is served.
+        route=RouteAction(cluster=options.status_cluster, timeout=NEVER, idle_timeout=NEVER),
+        typed_per_filter_config={names.EXT_PROC_FILTER: typed(ExtProcPerRoute(disabled=True))},
+    )
 
 
 def _blocked_routes(rules: tuple[BlockedPath, ...]) -> Iterator[Route]:

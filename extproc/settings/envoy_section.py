@@ -66,6 +66,11 @@ class EnvoySettings(Section):
         description="Where Envoy reaches Coxswain's data plane, host:port; by default "
         "listen.grpc, or loopback where that is all interfaces.",
     )
+    countdown: bool = Field(
+        default=True,
+        description="Whether clients may ask GET /queue/{request-id} where their request stands. "
+        "Envoy then reaches listen.http, for this path alone.",
+    )
     message_timeout_s: SomeSeconds = Field(
         default=1.0,
         description="How long Envoy waits for a sign of life from Coxswain before it goes on "

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from extproc.status.countdown import Countdown, QueuePlace
 from extproc.status.picture import ConnectedEnvoy, picture
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources
 
-__all__ = ["ConnectedEnvoy", "StatusServer", "StatusSources", "picture", "why_not_ready"]
+__all__ = [
+    "ConnectedEnvoy",
+    "Countdown",
+    "QueuePlace",
+    "StatusServer",
+    "StatusSources",
+    "picture",
+    "why_not_ready",
+]

@@ -101,8 +101,8 @@ def test_a_named_picker_is_looked_up_and_an_ip_is_not() -> None:
     assert types == ["STRICT_DNS", "STATIC", "STATIC"]
 
 
-def test_without_blocked_paths_there_is_only_the_way_to_the_servers() -> None:
-    manager = _manager(bootstrap(EnvoyOptions(blocked_paths=())))
+def test_without_blocked_paths_and_pages_there_is_only_the_way_to_the_servers() -> None:
+    manager = _manager(bootstrap(EnvoyOptions(blocked_paths=(), status=None)))
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     assert [route["name"] for route in routes] == ["llama"]
 
@@ -120,5 +120,5 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
 
 def test_the_names_of_the_clusters_are_used_throughout() -> None:
     options = replace(EnvoyOptions(), llama_cluster="servers", picker_cluster="steering")
-    assert set(_clusters(bootstrap(options))) == {"servers", "steering"}
+    assert set(_clusters(bootstrap(options))) == {"servers", "steering", "steering-status"}
     assert "cluster_name: coxswain" not in bootstrap(options)

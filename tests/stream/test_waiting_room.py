@@ -23,9 +23,9 @@ class Line:
         self.fleet.listener.on_settled = self.room.settled
         self.lease = self.fleet.pick()
 
-    def exchange(self) -> tuple[Exchange, Ticket]:
+    def exchange(self, request_id: str = "") -> tuple[Exchange, Ticket]:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
-        exchange.feed(envoy.request_headers(), self.fleet.now)
+        exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
         assert exchange.ticket is not None
         return exchange, exchange.ticket
 
@@ -73,3 +73,32 @@ async def test_a_ticket_that_nobody_waits_for() -> None:
     line.exchange()
     with pytest.raises(KeyError):
         line.fleet.finish(line.lease)
+
+
+async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
+    """While it waits, and of several with one id the last to come."""
+    line = Line()
+    first, second = line.exchange("a"), line.exchange("a")
+    line.room.enter(*first)
+    line.room.enter(*second)
+    assert line.room.find("a") is second[1]
+    assert line.room.find("b") is None
+    line.room.leave(first[1])
+    assert line.room.find("a") is second[1]
+    line.room.leave(second[1])
+    assert line.room.find("a") is None
+
+
+async def test_who_has_no_id_is_not_found() -> None:
+    """An empty id names nobody."""
+    line = Line()
+    line.room.enter(*line.exchange())
+    assert line.room.find("") is None
+
+
+async def test_who_was_served_is_not_found() -> None:
+    """The wait is over with the settlement, before its coroutine has run again."""
+    line = Line()
+    line.room.enter(*line.exchange("a"))
+    line.fleet.finish(line.lease)
+    assert line.room.find("a") is None

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 LEAST_LOADED = 6
 HOLDERS = 6
+READING_WEIGHT = 3.0
+"""What a second of reading counts against a second of waiting: while a llama-server reads a
+prompt its other slots get no tokens, and the slot itself is taken for longer."""
+ALIKE_S, ALIKE_SHARE = 0.05, 0.1
+"""Costs that differ by less are alike, for they are estimates: then the load decides."""
 MIN_PATIENCE_S = 0.05
 """A saving below this is not worth a wait."""
 
@@ -69,7 +74,7 @@ class Chooser:
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request)))
         ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
-        cheapest: tuple[tuple[bool, float], Choice] | None = None
+        scored: list[tuple[bool, float, Choice]] = []
         for address in candidates:
             if address not in picker:
                 continue
@@ -77,10 +82,8 @@ class Chooser:
             if cost is None:
                 continue
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            key = (is_late, cost.total_s)
-            if cheapest is None or key < cheapest[0]:
-                cheapest = (key, Choice(address, cost))
-        return Choice(best) if cheapest is None else cheapest[1]
+            scored.append((is_late, cost.total_s, Choice(address, cost)))
+        return _least_loaded_of_the_cheapest(scored) or Choice(best)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
@@ -88,22 +91,23 @@ class Chooser:
             return None
         state = self._state
         picker = state.views.at(order.demand)
-        here = self._cost(offered, order, request, picker, now)
+        here = self._raw_cost(offered, order, request, now)
         best: Home | None = None
-        best_s = here.total_s
+        best_s = 0.0
         for address in self._known_to(request):
             if address == offered or address not in picker:
                 continue
             there = self._cost(address, order, request, picker, now)
-            patience_s = here.total_s - there.total_s
+            spared_s = here.first_token_s - there.first_token_s
+            patience_s = here.total_s - there.total_s + (READING_WEIGHT - 1.0) * spared_s
             if patience_s < MIN_PATIENCE_S:
                 continue
             room = self._room(address, order)
             if room.open_slots or not room.slots:
                 continue
             wait_s = self._wait_s(address, room.slots, now)
-            if there.total_s + wait_s < best_s:
-                best_s = there.total_s + wait_s
+            if wait_s - patience_s < best_s:
+                best_s = wait_s - patience_s
                 best = Home(address, patience_s)
         return best
 
@@ -132,12 +136,16 @@ class Chooser:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
         state = self._state
         room = self._room(address, order)
-        cost = state.scorer.cost(request, address, room.slots - room.free_slots, now)
+        cost = self._raw_cost(address, order, request, now)
         if cost.saved_s and state.spread.is_overused(
             address, room.slots, self._fair(picker, now), now
         ):
             return cost._replace(first_token_s=cost.first_token_s + cost.saved_s, saved_s=0.0)
         return cost
+
+    def _raw_cost(self, address: Address, order: Order, request: Request, now: float) -> Cost:
+        room = self._room(address, order)
+        return self._state.scorer.cost(request, address, room.slots - room.free_slots, now)
 
     def _room(self, address: Address, order: Order) -> Account:
         endpoint = self._state.fleet.get(address)
@@ -153,3 +161,13 @@ class Chooser:
             known = (now + 1.0, self._state.spread.fair_share(picker.members(), now))
             self._fair_share[picker] = known
         return known[1]
+
+
+def _least_loaded_of_the_cheapest(scored: list[tuple[bool, float, Choice]]) -> Choice | None:
+    """Of those that keep the promise, if any does, the first that costs about the least."""
+    if not scored:
+        return None
+    is_late, least_s, _ = min(scored, key=lambda entry: entry[:2])
+    enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
+    alike = (entry for entry in scored if entry[0] == is_late and entry[1] <= enough_s)
+    return next(alike)[2]

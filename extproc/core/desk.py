@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.core.chooser import Chooser
+from extproc.core.demand import ANY
+from extproc.core.forecast import Forecast, Place
 from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
-from extproc.core.pace import Pace
+from extproc.core.pace import MAX_RETRY_S, MIN_RETRY_S, Pace
 from extproc.core.turns import Aging, Turns
 from extproc.core.views import seat
 
@@ -34,7 +36,9 @@ class Desk:
         self._fallbacks = fallbacks
         self._turns = Turns(state.line, state.promises, state.loads, aging)
         self._chooser = Chooser(state)
+        self._forecast = Forecast(state)
         self._pace = Pace()
+        self._now = 0.0
 
     # Giving
 
@@ -88,6 +92,7 @@ class Desk:
 
     def offer(self, address: Address, now: float) -> None:
         """Something changed at an endpoint: rank it anew and let it serve the line."""
+        self._now = now
         state = self._state
         endpoint = state.fleet.get(address)
         if endpoint is None:
@@ -172,12 +177,21 @@ class Desk:
         self._listener.settled(ticket, self.rejected(reason, now - ticket.entered_at))
 
     def rejected(self, reason: Reason, waited_s: float) -> Rejected:
-        retry_after_s = self._pace.retry_after_s(len(self._state.line))
+        expected_s = self.expected_s(len(self._state.line) + 1) or 0.0
+        retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        return self._pace.expected_s(position)
+        learned_s = self._forecast.expected_s(ANY, position, self._now)
+        return self._pace.expected_s(position) if learned_s is None else learned_s
+
+    def place_of(self, ticket: Ticket, now: float) -> Place:
+        """Where a waiting ticket stands, and when its turn comes."""
+        place = self._forecast.place_of(ticket, now)
+        if place.expected_s is not None:
+            return place
+        return place._replace(expected_s=self._pace.expected_s(place.position))
 
     def unless_empty(self, reason: Reason) -> Reason:
         """Without any endpoint to wait for, that is the reason, whatever bound was met."""

@@ -33,6 +33,7 @@ from extproc.core.turns import Aging
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.forecast import Place
     from extproc.core.listener import Listener
     from extproc.core.observation import Observation
     from extproc.core.request import Request
@@ -253,6 +254,10 @@ class Dispatcher:
     def has_leases(self, address: Address) -> bool:
         """Whether requests of ours run there; False for a stranger."""
         return address in self.fleet and bool(self.ledger.account(address).leases)
+
+    def place_of(self, ticket: Ticket, now: float) -> Place:
+        """Where a waiting request stands, and in how many seconds its turn comes."""
+        return self._desk.place_of(ticket, now)
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from extproc.core.attainment import Promises
     from extproc.core.demand import Demand
@@ -45,6 +45,10 @@ class FlowQueue:
     def __iter__(self) -> Iterator[OrderedDict[int, Ticket]]:
         """The waiting tickets of each flow, in no order of flows."""
         return iter(self._flows.values())
+
+    def tickets_of(self, flow: Flow) -> Mapping[int, Ticket]:
+        """The waiting tickets of one flow, in order."""
+        return self._flows.get(flow, {})
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
         """Put a ticket at the end of its flow, or, if it comes back, where it would stand."""

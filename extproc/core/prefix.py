@@ -26,7 +26,7 @@ MAX_BLOCKS_ALL = 307_200
 """Bounds of the memory: about 250 bytes a block."""
 STEP = 0.3
 """How far one piece of evidence moves the believed capacity towards it."""
-GHOST_CREDIT = 0.25
+GHOST_CREDIT = 0.5
 """What a block beyond the believed capacity counts, up to twice as far: it may be there."""
 
 

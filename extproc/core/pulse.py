@@ -19,7 +19,7 @@ class Mean:
         self.weight = 0.0
 
     def add(self, value: float) -> None:
-        if self._clip is not None and self.weight >= 5.0:
+        if self._clip is not None and self.weight > 1.5:
             value = min(value, self._clip * self._sum / self.weight)
         self._sum = self._sum * self._keep + value
         self.weight = self.weight * self._keep + 1.0

@@ -172,6 +172,10 @@ class Line:
             found.update(self._anchored.get(anchor, {}))
         return [lane for demand, lane in found.items() if demand.suits(endpoint)]
 
+    def lanes(self) -> Iterator[Lane]:
+        """Every lane in which somebody waits."""
+        return iter(self._lanes.values())
+
     def lane_of(self, demand: Demand) -> Lane | None:
         """The lane of a demand while somebody is in it."""
         return self._lanes.get(demand)

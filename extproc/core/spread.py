@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
 
 HALF_LIFE_S = 60.0
-TOLERANCE = 1.25
+TOLERANCE = 1.4
 """Times its fair share that an endpoint may be used before its cache counts no more."""
 SLACK = 3.0
 """Requests beside it: with few of them chance alone makes shares uneven."""

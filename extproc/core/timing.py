@@ -53,10 +53,11 @@ class Stopwatch:
 
     __slots__ = ("_answer", "_decode", "_first", "_slot", "_tasks")
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Mean) -> None:
+        """`answer` is the fleet's: how long answers are is a matter of the requests."""
         self._first = LineFit()
         self._decode = LineFit(keep=0.99)
-        self._answer = Mean(clip=8.0)
+        self._answer = answer
         self._slot = Mean(clip=8.0)
         self._tasks: dict[int, tuple[float, int]] = {}
 
@@ -110,6 +111,7 @@ class Timing:
     REFRESH_S = 1.0
 
     def __init__(self) -> None:
+        self._answer = Mean(keep=0.995, clip=8.0)
         self._watches: dict[Address, Stopwatch] = {}
         self._speeds: dict[Address, Speed] = {}
         self._typical = COLD
@@ -120,8 +122,16 @@ class Timing:
         """The fleet's median endpoint."""
         return self._typical
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether anything was learned of any endpoint."""
+        return any(watch.weight for watch in self._watches.values())
+
     def watch(self, address: Address) -> Stopwatch:
-        return self._watches.setdefault(address, Stopwatch())
+        watch = self._watches.get(address)
+        if watch is None:
+            watch = self._watches[address] = Stopwatch(self._answer)
+        return watch
 
     def forget(self, address: Address) -> None:
         """It left the fleet, or another server took its address."""

@@ -1,0 +1,111 @@
+"""When a waiting request will be served: its position, and how fast its endpoints free slots.
+
+An endpoint with `slots` slots that are held for `slot_s` seconds on average frees
+`slots / slot_s` of them a second. Who stands at position n waits until n slots were freed by
+the endpoints that it may use.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.demand import ANY
+from extproc.core.views import MAX_VIEWS
+
+if TYPE_CHECKING:
+    from extproc.core.demand import Demand
+    from extproc.core.lane import FlowQueue, Lane
+    from extproc.core.picker import Picker
+    from extproc.core.queue import Ticket
+    from extproc.core.state import State
+
+MAX_COUNTED = 4096
+"""Who stands further back in one flow is told to stand there: nobody counts on."""
+REFRESH_S = 1.0
+
+
+class Place(NamedTuple):
+    """Where a ticket stands: `position` (from 1) of `of` who wait for the same endpoints, and
+    in how many seconds its turn comes, None while nothing was learned."""
+
+    position: int
+    of: int
+    expected_s: float | None
+
+
+class Forecast:
+    """Reads the state; changes nothing. A place is O(flows + its position in its own flow)."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._rates: dict[Picker, tuple[float, float]] = {}
+
+    def place_of(self, ticket: Ticket, now: float) -> Place:
+        """Where a waiting ticket stands now."""
+        lanes = self._rivals(ticket)
+        of = max(1, sum(len(lane) for lane in lanes))
+        lane = ticket.lane
+        ahead = 0 if lane is None else sum(self._ahead(ticket, one, now) for one in lanes)
+        position = min(of, ahead + 1)
+        return Place(position, of, self.expected_s(ticket.order.demand, position, now))
+
+    def expected_s(self, demand: Demand, position: int, now: float) -> float | None:
+        """Seconds until that many slots were freed by the endpoints that suit."""
+        rate = self._rate(demand, now)
+        return position / rate if rate else None
+
+    def _rivals(self, ticket: Ticket) -> list[Lane]:
+        """The lanes whose tickets want some of the same endpoints: its own and the open one."""
+        line = self._state.line
+        if ticket.order.demand == ANY:
+            return list(line.lanes())
+        found = [ticket.lane, line.lane_of(ticket.order.demand), line.lane_of(ANY)]
+        return list({id(lane): lane for lane in found if lane is not None}.values())
+
+    def _ahead(self, ticket: Ticket, lane: Lane, now: float) -> int:
+        """How many of a lane will go before the ticket."""
+        promises = self._state.promises
+        share = promises.share(ticket.standing[1], now)
+        ahead = 0
+        for (criticality, promise), queue in lane.queues.items():
+            if criticality > ticket.criticality:
+                continue
+            other = promises.share(promise, now)
+            if criticality < ticket.criticality or other < share:
+                ahead += sum(len(tickets) for tickets in queue)
+            elif other == share:
+                ahead += self._ahead_in_turn(ticket, queue)
+        return ahead
+
+    def _ahead_in_turn(self, ticket: Ticket, queue: FlowQueue) -> int:
+        """Flows take turns by weight: of each as many go first as have gone of its own."""
+        own = queue.tickets_of(ticket.flow)
+        index = sum(1 for id_ in islice(own, MAX_COUNTED) if id_ < ticket.id)
+        ahead = 0
+        for tickets in queue:
+            first = next(iter(tickets.values()))
+            if first.flow is ticket.flow:
+                ahead += index
+            else:
+                turns = (index + 1) * first.flow.weight / ticket.flow.weight
+                is_first = first.flow.virtual_s <= ticket.flow.virtual_s
+                ahead += min(len(tickets), int(turns + (0.5 if is_first else -0.5)))
+        return ahead
+
+    def _rate(self, demand: Demand, now: float) -> float:
+        """Slots that the suiting endpoints free a second, worked out once a second."""
+        picker = self._state.views.at(demand)
+        known = self._rates.get(picker)
+        if known is None or now >= known[0]:
+            if len(self._rates) > MAX_VIEWS:
+                self._rates.clear()
+            timing = self._state.timing
+            rate = 0.0
+            if timing.has_learned:
+                for address, slots in picker.members():
+                    foreign = self._state.ledger.account(address).foreign_slots
+                    rate += max(0, slots - foreign) / max(1e-3, timing.speed(address, now).slot_s)
+            known = (now + REFRESH_S, rate)
+            self._rates[picker] = known
+        return known[1]

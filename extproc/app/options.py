@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from extproc.app.version import own_version
 from extproc.core.dispatcher import DispatcherOptions
+from extproc.core.intake import IntakeOptions
 from extproc.core.ledger import DrainingCaps
+from extproc.core.models import ModelMatch
+from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.request import ReadingOptions
 from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
@@ -30,7 +33,28 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         draining_caps=DrainingCaps(
             sighted_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
         ),
+        intake=IntakeOptions(
+            model_match=ModelMatch(settings.routing.model_match),
+            splits=settings.models,
+            objectives=_objectives(settings),
+        ),
     )
+
+
+def _objectives(settings: Settings) -> Objectives:
+    by_name = {}
+    by_model = {}
+    for name, objective in settings.objectives.items():
+        slo = objective.slo
+        by_name[name] = Objective(
+            name=name,
+            criticality=Criticality[objective.criticality.upper()],
+            ttft_s=None if slo.ttft_ms is None else slo.ttft_ms / 1000,
+            queue_s=None if slo.queue_ms is None else slo.queue_ms / 1000,
+            weight=objective.weight,
+        )
+        by_model.update(dict.fromkeys(objective.models, name))
+    return Objectives(by_name=by_name, by_model=by_model)
 
 
 def exchange_options(settings: Settings) -> ExchangeOptions:

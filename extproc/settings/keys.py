@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -35,12 +35,16 @@ def every_key(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tu
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
     """The keys that may stand right below `path`; none where `path` leads nowhere."""
     here: type[BaseModel] | None = model
+    is_name = False  # the next part is a name that the operator chose
     for part in path:
-        if isinstance(part, int):
+        if isinstance(part, int) or is_name:
+            is_name = False
             continue
         if here is None or part not in here.model_fields:
             return ()
-        here, _ = model_of(here.model_fields[part])
+        field = here.model_fields[part]
+        here, _ = model_of(field)
+        is_name = here is not None and get_origin(field.annotation) is dict
     return tuple(here.model_fields) if here is not None else ()
 
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.objective_section import ObjectiveSettings, Targets
 from extproc.settings.safety_section import (
     AdminSettings,
     AdminTlsSettings,
@@ -217,6 +218,12 @@ class RoutingSettings(Section):
         description="What becomes of a body that cannot be read: `lenient` routes it without "
         "what could not be read, `strict` answers 400.",
     )
+    model_match: Literal["lenient", "strict"] = Field(
+        default="lenient",
+        description="What becomes of a model that no endpoint reports: `lenient` sends it "
+        "anywhere, as llama-server itself ignores the name; `strict` answers 404 when none ever "
+        "reported it, and waits when those that did are gone.",
+    )
 
 
 class PickerSettings(Section):
@@ -296,6 +303,15 @@ class Settings(BaseSettings):
     grpc_tls: Annotated[GrpcTlsSettings, EMPTY_SECTION] = GrpcTlsSettings()
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
+    models: dict[str, Targets] = Field(
+        default={},
+        description="Other names for models: `chat: tiny`, or split by weight: "
+        "`chat: {tiny: 90, small: 10}`. It decides where a request goes; its body stays as it is.",
+    )
+    objectives: dict[str, ObjectiveSettings] = Field(
+        default={},
+        description="The services that share the fleet, by name, each with the keys below.",
+    )
     response_headers: bool = Field(
         default=True,
         description="Whether answers carry x-coxswain-endpoint, x-coxswain-queue-ms "

@@ -28,6 +28,8 @@ def learn(
         return
     served = response.served
     if served is None:
+        if lease is not None:
+            dispatcher.answered(lease, now, is_stream=response.is_stream)
         return
     # A retry means that those before the one who served could not be reached.
     for address in asked[: response.attempts - 1]:
@@ -35,6 +37,7 @@ def learn(
             dispatcher.connect_failed(address, now)
     if lease is not None:
         dispatcher.served_by(lease, served, now)
+        dispatcher.answered(lease, now, is_stream=response.is_stream)
 
 
 def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:

@@ -53,11 +53,12 @@ format: venv ## Format the code and mend what ruff can mend
 proto: venv ## Compile proto/ into extproc/pb/
 	@$(RUN) $(PY) tools/compile_proto.py
 
-docs: venv ## Write docs/settings.md and the files in envoy/ anew
+docs: venv ## Write docs/settings.md and Envoy's files in envoy/ and deploy/ anew
 	@$(RUN) coxswain config reference > docs/settings.md
 	@$(RUN) coxswain config envoy > envoy/envoy.yaml
 	@$(RUN) coxswain config envoy --snippet > envoy/ext_proc_filter.yaml
 	@$(RUN) coxswain config envoy --mode original-dst > envoy/original_dst.yaml
+	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
 
 lock: ## Resolve requirements.lock anew (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }

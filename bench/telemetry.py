@@ -85,8 +85,8 @@ async def measure(say: Callable[[str], None]) -> Section:
     failures = sum(one.failures for of in runs.values() for one in of)
     return Section(
         title="Telemetry",
-        method=f"{CONNECTIONS} connections, medians of {ROUNDS} alternating rounds of {ROUND_S:g} s "
-        "through Envoy with one worker; traces and metrics go to an OTLP receiver over gRPC; "
+        method=f"{CONNECTIONS} connections, medians of {ROUNDS} alternating rounds of "
+        f"{ROUND_S:g} s through Envoy with one worker; traces and metrics go to an OTLP receiver over gRPC; "
         "metrics for Prometheus and a log line a request are always on",
         rows=(
             *(Row(what=f"exchanges/s, tracing {kind}", value=f"{rate[kind]:.0f}") for kind in rate),

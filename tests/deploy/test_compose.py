@@ -1,0 +1,173 @@
+"""The compose stack holds together, shown without Docker."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from extproc.cli import main
+from extproc.settings import load_settings
+from tests.deploy.stack_files import DEPLOY, ROOT, compose, yaml_of
+
+SERVICES = compose()["services"]
+OBSERVABILITY = {"otel-collector", "jaeger", "prometheus", "grafana"}
+
+
+def mounts() -> list[tuple[str, str, bool]]:
+    """Service, source and whether it is read-only, of everything from this repository."""
+    found = []
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", []):
+            source, _, rest = volume.partition(":")
+            if source.startswith("."):
+                found.append((name, source, rest.endswith(":ro")))
+    return found
+
+
+@pytest.mark.parametrize(("service", "source", "is_read_only"), mounts())
+def test_what_is_mounted_exists(service: str, source: str, is_read_only: bool) -> None:
+    """And no container can change it."""
+    assert (ROOT / source).exists(), f"{service} mounts {source}"
+    assert is_read_only
+
+
+def test_every_image_is_pinned() -> None:
+    """A tag that moves makes tomorrow's stack another one; llama.cpp's is named by its users."""
+    for name, service in SERVICES.items():
+        if "image" in service:
+            tag = service["image"].rpartition(":")[2]
+            assert name == "llama" or re.search(r"\d+\.\d+\.\d+", tag), service["image"]
+
+
+def test_envoy_is_the_version_that_was_measured() -> None:
+    """The image is the release of the binary that our tests run."""
+    binary = shutil.which("envoy")
+    if binary is None:
+        pytest.skip("no envoy binary")
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"/(\d+\.\d+\.\d+)/", told.stdout)
+    assert version is not None
+    assert SERVICES["envoy"]["image"] == f"envoyproxy/envoy:v{version[1]}"
+
+
+def test_what_watches_is_behind_its_profile() -> None:
+    """Without the profile only what serves is started."""
+    behind = {name for name, one in SERVICES.items() if one.get("profiles") == ["observability"]}
+    assert behind == OBSERVABILITY
+    assert not any("profiles" in SERVICES[name] for name in SERVICES.keys() - OBSERVABILITY)
+
+
+def test_llama_can_be_scaled() -> None:
+    """Nothing ties it to one container: no name, no published port."""
+    assert not {"container_name", "ports", "hostname"} & SERVICES["llama"].keys()
+
+
+def test_only_envoy_is_published_beyond_loopback() -> None:
+    """Everything else that is published is for this machine."""
+    for name, service in SERVICES.items():
+        for port in service.get("ports", []):
+            assert name == "envoy" or port.startswith("127.0.0.1:"), (name, port)
+
+
+def test_names_are_services() -> None:
+    """Whoever is called by name in a file of the stack is a service of it."""
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in DEPLOY.rglob("*.y*ml")
+        if "grafana" not in path.parts or "datasources" in path.parts
+    ]
+    called = set(re.findall(r"(?:http://|\")([a-z-]+):\d+", "\n".join(texts)))
+    called |= {"llama", "coxswain", "otel-collector", "jaeger"}
+    assert called <= SERVICES.keys()
+
+
+def test_coxswains_settings_are_valid() -> None:
+    """They load, and name the stack's own services."""
+    settings = load_settings(DEPLOY / "coxswain.yaml", environ={})
+    assert settings.envoy.picker == "coxswain:9002"
+    assert settings.envoy.tracing == "otel-collector:4317"
+    assert settings.listen.grpc.endswith(":9002") and settings.listen.http.endswith(":9090")
+    assert settings.listen.admin.startswith("127.0.0.1:")
+
+
+def test_envoys_file_follows_from_the_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what `coxswain config envoy` prints for them; `make docs` writes it anew."""
+    path = str(DEPLOY / "coxswain.yaml")
+    monkeypatch.setattr("sys.argv", ["coxswain", "config", "envoy", "--config", path])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == (DEPLOY / "envoy/envoy.yaml").read_text(encoding="utf-8")
+
+
+def test_envoy_takes_its_file() -> None:
+    """A real Envoy finds nothing wrong with it."""
+    binary = shutil.which("envoy")
+    if binary is None:
+        pytest.skip("no envoy binary")
+    command = [binary, "--mode", "validate", "-c", str(DEPLOY / "envoy/envoy.yaml")]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_collectors_pipelines_name_what_is_there() -> None:
+    """Each receiver, processor and exporter of a pipeline is configured, and each is used."""
+    collector: dict[str, Any] = yaml_of(DEPLOY / "otel/collector.yaml")
+    for kind in ("receivers", "processors", "exporters"):
+        used = {
+            name
+            for pipeline in collector["service"]["pipelines"].values()
+            for name in pipeline[kind]
+        }
+        assert used == collector[kind].keys()
+    assert set(collector["service"]["pipelines"]) == {"traces", "metrics"}
+
+
+def test_prometheus_reads_the_rules_that_are_mounted() -> None:
+    """The rule file is where its configuration looks for it."""
+    files = yaml_of(DEPLOY / "prometheus/prometheus.yml")["rule_files"]
+    targets = [volume.split(":")[1] for volume in SERVICES["prometheus"]["volumes"]]
+    assert set(files) <= set(targets)
+
+
+def test_grafana_finds_dashboard_and_sources() -> None:
+    """The provider looks where the dashboards are mounted; the sources have the panels' uids."""
+    provisioning = DEPLOY / "grafana/provisioning"
+    (provider,) = yaml_of(provisioning / "dashboards/dashboards.yaml")["providers"]
+    targets = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert provider["options"]["path"] in targets
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home.startswith(provider["options"]["path"])
+    sources = yaml_of(provisioning / "datasources/datasources.yaml")["datasources"]
+    assert {source["uid"] for source in sources} == {"prometheus", "jaeger"}
+
+
+def test_dockerfile_is_slim_checked_and_unprivileged() -> None:
+    """Hashes are required, nobody is root, health is checked, and what is copied exists."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "--require-hashes" in text and "-slim" in text and "HEALTHCHECK" in text
+    final = text.rpartition("FROM ")[2]
+    assert re.search(r"^USER \d+$", final, re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    for source in " ".join(copied).split():
+        assert (ROOT / source).exists()
+        assert f"!{source.rstrip('/')}" in ignored, f"{source} is kept out by .dockerignore"
+
+
+def test_docker_compose_takes_the_file() -> None:
+    """Where the plugin is installed, it finds nothing wrong."""
+    docker = shutil.which("docker")
+    if docker is None:
+        pytest.skip("no docker")
+    probe = subprocess.run([docker, "compose", "version"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("docker has no compose plugin")
+    command = [docker, "compose", "--profile", "observability", "config", "--quiet"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr

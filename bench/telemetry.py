@@ -86,8 +86,8 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Telemetry",
         method=f"{CONNECTIONS} connections, medians of {ROUNDS} alternating rounds of "
-        f"{ROUND_S:g} s through Envoy with one worker; traces and metrics go to an OTLP receiver over gRPC; "
-        "metrics for Prometheus and a log line a request are always on",
+        f"{ROUND_S:g} s through Envoy with one worker; traces and metrics go to an OTLP receiver "
+        "over gRPC; metrics for Prometheus and a log line a request are always on",
         rows=(
             *(Row(what=f"exchanges/s, tracing {kind}", value=f"{rate[kind]:.0f}") for kind in rate),
             at_least("rate, tracing 1 % to off", rate["1 %"] / rate["off"], 0.95),

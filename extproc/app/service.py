@@ -23,6 +23,7 @@ from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
+from extproc.core.objective import Criticality
 from extproc.core.registry import Registry
 from extproc.settings import read_api_keys
 from extproc.settings.values import split_host_port
@@ -97,7 +98,7 @@ class Service:
             self.dispatcher,
             TelemetrySources(
                 running=lambda: len(self._registry) - len(self.dispatcher.line),
-                queue_depths=lambda: {"standard": len(self.dispatcher.line)},
+                queue_depths=self._queue_depths,
                 dropped_log_lines=dropped_lines,
             ),
             options.telemetry_options(settings, os.environ),
@@ -204,6 +205,10 @@ class Service:
                 self._scraper.forget(target.address)
         for endpoint in members:
             self._scraper.watch(self._members.target(endpoint.spec))
+
+    def _queue_depths(self) -> dict[str, int]:
+        line = self.dispatcher.line
+        return {criticality.label: line.waiting_in(criticality) for criticality in Criticality}
 
     def _tell(self, record: ExchangeRecord) -> None:
         log_request(record, self._telemetry.tell(record))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from extproc.core.demand import ANY, Demand
 from extproc.core.models import ModelIndex, ModelMatch, resolve_model
-from extproc.core.objective import Objectives
+from extproc.core.objective import Objective, Objectives
 from extproc.core.order import Order
 from extproc.core.outcome import Reason
 
@@ -50,9 +50,13 @@ class Intake:
         self.adapters.report(address, ())
         return self.models.report(address, ())
 
+    def objective_of(self, request: Request) -> Objective:
+        """Which service it belongs to."""
+        return self._options.objectives.of(request)
+
     def understand(self, request: Request) -> Order | Reason:
         """What it asks for, or why nobody can ever serve it."""
-        objective = self._options.objectives.of(request)
+        objective = self.objective_of(request)
         if request.model is None and request.adapter is None and request.allowed is None:
             return Order(ANY, objective, None)
         allowed = request.allowed

@@ -28,6 +28,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, assert_never
 
 from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.objective import NO_OBJECTIVE
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeSight, ExchangeState
@@ -225,6 +226,7 @@ class Exchange:
             weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
             ticket_id=None if ticket is None else ticket.id,
             model=(request.model or "") if request is not None else "",
+            criticality=self._class(),
             objective=(request.objective or "") if request is not None else "",
         )
 
@@ -248,7 +250,7 @@ class Exchange:
         if lease is not None:
             self._dispatcher.release(lease, lease_end, now)
         first_token_at = self._first_token_at
-        head = self._head
+        head, request = self._head, self._request
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
@@ -263,6 +265,8 @@ class Exchange:
             began_at=self._began_at,
             pick_s=self._pick_s,
             path=head.path if head is not None else "",
+            model=(request.model or "") if request is not None else "",
+            criticality=self._class(),
             trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
         )
 
@@ -405,6 +409,11 @@ class Exchange:
         self._replies.append(codec.response_headers(added))
 
     # What it is now
+
+    def _class(self) -> str:
+        if self._request is None:
+            return NO_OBJECTIVE.criticality.label
+        return self._dispatcher.state.intake.objective_of(self._request).criticality.label
 
     def _endpoint(self) -> Address | None:
         if self._lease is not None:

@@ -55,6 +55,7 @@ from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
+from extproc.envoy_config.transport import picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
 """More than ever runs. The line is kept by the picker; a breaker here would only break it."""
@@ -85,7 +86,7 @@ def llama(options: EnvoyOptions) -> Cluster:
         typed_extension_protocol_options=_protocol(
             HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
             HttpProtocolOptions(idle_timeout=seconds(SERVER_KEEPALIVE_S)),
-            last_filters(),
+            last_filters(options),
         ),
     )
     return _original_dst(common) if options.mode is Mode.ORIGINAL_DST else _eds(common, options)
@@ -105,6 +106,7 @@ def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
     cluster.health_checks = [_server_health(options)]
     # The picker takes an endpoint out of the list when it is drained, not before.
     cluster.ignore_health_on_host_removal = True
+    cluster.transport_socket_matches = socket_matches(options.tls_profiles)
     return cluster
 
 
@@ -155,6 +157,8 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and end reports. A dead one fails fast."""
     cluster = _grpc_cluster(options.picker_cluster, options.picker)
+    if options.picker_tls is not None:
+        cluster.transport_socket = picker_socket(options.picker_tls)
     cluster.connect_timeout = seconds(options.connect_timeout_s)
     cluster.common_lb_config = ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0.0))
     cluster.health_checks = [

@@ -27,6 +27,11 @@ from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatc
 from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 
 from extproc.envoy_config import names
+from extproc.envoy_config.credentials import (
+    authorization_steps,
+    check_of_clients,
+    memory_of_authorization,
+)
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
 
@@ -102,9 +107,22 @@ def router() -> HttpFilter:
     )
 
 
-def last_filters() -> list[HttpFilter]:
+def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
+    """What happens to a request before the picker is asked: who is it, and may it come in?"""
+    found = []
+    if options.client_keys:
+        found.append(check_of_clients(options.client_keys))
+    if options.injects_keys:
+        found.append(memory_of_authorization())
+    return found
+
+
+def last_filters(options: EnvoyOptions) -> list[HttpFilter]:
     """What happens to a request after its server was chosen: the address stays with us."""
-    forget = Mutations(request_mutations=[HeaderMutationStep(remove=names.DESTINATION)])
+    steps = [HeaderMutationStep(remove=names.DESTINATION)]
+    if options.injects_keys:
+        steps += authorization_steps()
+    forget = Mutations(request_mutations=steps)
     return [
         HttpFilter(
             name="envoy.filters.http.header_mutation",

@@ -27,15 +27,15 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from extproc.envoy_config import names
 from extproc.envoy_config.access_log import access_lines, end_reports
-from extproc.envoy_config.filters import ext_proc, router
+from extproc.envoy_config.filters import ext_proc, first_filters, router
 from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
 from extproc.envoy_config.options import MIB, EnvoyOptions
 from extproc.envoy_config.routes import route_configuration
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 
-CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET)
-"""Headers by which a request is steered; only the picker may write them."""
+CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET, names.CLIENT)
+"""Headers by which a request is steered or told apart; no client may write them."""
 
 
 def listener(options: EnvoyOptions) -> Listener:
@@ -97,7 +97,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         tracing=tracing(options),
         local_reply_config=local_replies(),
         route_config=route_configuration(options),
-        http_filters=[ext_proc(options), router()],
+        http_filters=[*first_filters(options), ext_proc(options), router()],
     )
 
 

@@ -16,6 +16,16 @@ SUBSET: Final = "x-gateway-destination-endpoint-subset"
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 
+COXSWAIN_NAMESPACE: Final = "coxswain"
+SERVER_AUTHORIZATION: Final = "authorization"
+"""Endpoint metadata, from discovery: what to send as `authorization` to that server."""
+
+TLS_PROFILE: Final = "coxswain_tls"
+"""Endpoint metadata of Envoy's transport socket matches: which TLS profile to use."""
+
+CLIENT: Final = "x-coxswain-client"
+"""Which client's key was shown, as the keys file names it."""
+
 REASON: Final = "x-coxswain-reason"
 BLOCKED_PATH: Final = "blocked-path"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from extproc.envoy_config.blocked_path import BlockedPath
+from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
 
 MIB = 1024 * 1024
 MAX_PORT = 65_535
@@ -103,6 +104,12 @@ class EnvoyOptions:
     host_rewrite: bool = False  # send the endpoint's own name as Host
     blocked_paths: tuple[BlockedPath, ...] = DEFAULT_BLOCKED
 
+    # Keys and certificates.
+    picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
+    tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
+    injects_keys: bool = False  # send a server the key that discovery tells with its address
+    client_keys: tuple[ClientKey, ...] = ()  # with any, a request must show one of them
+
     # Bounds against slow and greedy clients.
     request_headers_timeout_s: float = 10.0
     request_body_timeout_s: float = 300.0  # counted beside the time in the line
@@ -128,6 +135,8 @@ class EnvoyOptions:
             raise OptionsError("message_timeout_s must lie above 0, up to max_message_timeout_s")
         if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("host_rewrite needs discovery: only there an endpoint has a name")
+        if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:
+            raise OptionsError("servers behind TLS and injected keys need discovery")
         for name in ("connect_timeout_s", "health_interval_s", "discovery_timeout_s"):
             if getattr(self, name) <= 0:
                 raise OptionsError(f"{name} must be above 0")

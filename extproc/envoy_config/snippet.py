@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extproc.envoy_config.clusters import clusters
-from extproc.envoy_config.filters import ext_proc
+from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.envoy_config.routes import routes
@@ -55,7 +55,11 @@ def snippet(options: EnvoyOptions) -> str:
         last += _TRACING.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [
         (_MANAGER, "http_connection_manager", tree(steered_manager(options))),
-        (_FILTERS, "http_filters", [tree(ext_proc(options))]),
+        (
+            _FILTERS,
+            "http_filters",
+            [tree(each) for each in (*first_filters(options), ext_proc(options))],
+        ),
         (_ROUTES, "routes", [tree(route) for route in routes(options)]),
         (last, "clusters", [tree(cluster) for cluster in clusters(options)]),
     ]

@@ -1,0 +1,37 @@
+"""Certificates and keys as values: what Envoy shows, and what it wants to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsProfile:
+    """How to speak TLS to some servers: `server_name` must be in their certificate.
+
+    Discovery gives each such server's `name`. The files lie where Envoy runs.
+    """
+
+    name: str
+    server_name: str
+    ca_file: str = SYSTEM_CA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickerTls:
+    """How to speak TLS to the picker; with `cert_file` and `key_file`, showing a certificate."""
+
+    server_name: str
+    ca_file: str = SYSTEM_CA
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKey:
+    """A key that a client may use, and what to call that client."""
+
+    client: str
+    key: str = field(repr=False)

@@ -1,0 +1,120 @@
+"""Claims about extproc/envoy_config/credentials.py and transport.py."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError
+from extproc.envoy_config.snippet import snippet
+from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
+from tests.fakes.authority import Authority
+
+KEYS = (ClientKey(client="web", key="sk-web"), ClientKey(client="batch", key="sk-batch"))
+
+
+def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The connection manager and the clusters."""
+    static = yaml.safe_load(bootstrap(options))["static_resources"]
+    manager = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    return manager, {cluster["name"]: cluster for cluster in static["clusters"]}
+
+
+def test_nothing_of_it_unless_asked_for() -> None:
+    """Without keys and certificates the configuration has no trace of them."""
+    text = bootstrap(EnvoyOptions())
+    for word in ("api_key_auth", "header_to_metadata", "transport_socket", "authorization"):
+        assert word not in text
+
+
+def test_clients_are_checked_before_the_picker_is_asked() -> None:
+    """And the servers do not see their keys; who it was is told by a header of ours."""
+    manager, _ = parsed(EnvoyOptions(client_keys=KEYS))
+    first, *_ = manager["http_filters"]
+    assert first["name"] == "envoy.filters.http.api_key_auth"
+    assert first["typed_config"]["forwarding"] == {
+        "header": "x-coxswain-client",
+        "hide_credentials": True,
+    }
+    early = manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"]
+    assert {"remove": "x-coxswain-client"} in early
+    assert "sk-web" not in repr(KEYS)
+    assert "api_key_auth" in snippet(EnvoyOptions(client_keys=KEYS))
+
+
+def test_a_servers_key_is_set_at_each_try() -> None:
+    """First all is taken away, then the client's own is put back, then the server's if any."""
+    _, clusters = parsed(EnvoyOptions(injects_keys=True))
+    (options,) = clusters["llama"]["typed_extension_protocol_options"].values()
+    steps = options["http_filters"][0]["typed_config"]["mutations"]["request_mutations"]
+    values = [step["append"]["header"]["value"] for step in steps if "append" in step]
+    assert {"remove": "authorization"} in steps[:-2]
+    assert values == [
+        "%DYNAMIC_METADATA(coxswain:client_authorization)%",
+        "%UPSTREAM_METADATA(coxswain:authorization)%",
+    ]
+
+
+def test_profiles_and_their_names() -> None:
+    """Each profile trusts one authority and one name; an IP has no SNI; the rest is plain."""
+    profiles = (
+        TlsProfile(name="a", server_name="gpu.example", ca_file="/ca.pem"),
+        TlsProfile(name="b", server_name="10.0.0.5"),
+    )
+    _, clusters = parsed(EnvoyOptions(tls_profiles=profiles))
+    by_name, by_ip, plain = clusters["llama"]["transport_socket_matches"]
+    assert by_name["match"] == {"coxswain_tls": "a"}
+    context = by_name["transport_socket"]["typed_config"]
+    assert context["sni"] == "gpu.example"
+    checks = context["common_tls_context"]["validation_context"]
+    assert checks["trusted_ca"] == {"filename": "/ca.pem"}
+    assert checks["match_typed_subject_alt_names"] == [
+        {"san_type": "DNS", "matcher": {"exact": "gpu.example"}}
+    ]
+    assert "sni" not in by_ip["transport_socket"]["typed_config"]
+    assert plain["transport_socket"]["name"] == "envoy.transport_sockets.raw_buffer"
+
+
+def test_without_discovery_there_is_no_place_for_them() -> None:
+    """Told, rather than silently spoken to in the clear."""
+    profile = TlsProfile(name="a", server_name="gpu.example")
+    for options in ({"injects_keys": True}, {"tls_profiles": (profile,)}):
+        with pytest.raises(OptionsError, match="discovery"):
+            EnvoyOptions(mode=Mode.ORIGINAL_DST, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.e2e
+def test_envoy_takes_all_of_it(tmp_path: Path) -> None:
+    """`envoy --mode validate` with every option of this file at once."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("envoy")
+    options = EnvoyOptions(
+        client_keys=KEYS,
+        injects_keys=True,
+        tls_profiles=(
+            TlsProfile(name="a", server_name="gpu.example", ca_file=str(authority.ca)),
+            TlsProfile(name="b", server_name="10.0.0.5", ca_file=str(authority.ca)),
+        ),
+        picker_tls=PickerTls(
+            server_name="localhost",
+            ca_file=str(authority.ca),
+            cert_file=str(pair.cert),
+            key_file=str(pair.key),
+        ),
+    )
+    file = tmp_path / "envoy.yaml"
+    file.write_text(bootstrap(options), encoding="utf-8")
+    envoy = shutil.which("envoy") or pytest.skip("there is no Envoy here")
+    done = subprocess.run(
+        [envoy, "--mode", "validate", "-c", str(file), "--use-dynamic-base-id"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -7,7 +7,7 @@ good look. Intent (wanted): active, draining, disabled. A new endpoint is loadin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
@@ -34,12 +34,16 @@ class EndpointSpec:
     """How an endpoint was named: its address, a name for people, the host name it came from.
 
     `slots` is what to assume for a server that does not tell, None to believe the server.
+    `tls_profile` names how Envoy speaks TLS to it, empty for in the clear. `authorization`
+    is what Envoy sends it as that header, empty for what the client sent.
     """
 
     address: Address
     name: str = ""
     hostname: str = ""
     slots: int | None = None
+    tls_profile: str = ""
+    authorization: str = field(default="", repr=False)
 
 
 SERVING = frozenset({Health.READY, Health.DEGRADED, Health.ASLEEP})

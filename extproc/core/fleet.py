@@ -8,7 +8,7 @@ stays until its last lease ended, so that Envoy keeps knowing where its requests
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
@@ -21,6 +21,8 @@ class Member:
     address: Address
     hostname: str = ""
     is_draining: bool = False
+    tls_profile: str = ""
+    authorization: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Fleet:
                     endpoint.address,
                     endpoint.spec.hostname,
                     endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
+                    endpoint.spec.tls_profile,
+                    endpoint.spec.authorization,
                 )
                 for endpoint in self._endpoints.values()
             )

@@ -19,6 +19,13 @@ from extproc.pb.endpoint_pb2 import (
 )
 from extproc.xds.subscription import ENDPOINT_TYPE
 
+SOCKET_MATCH = "envoy.transport_socket_match"
+TLS_PROFILE = "coxswain_tls"
+COXSWAIN = "coxswain"
+AUTHORIZATION = "authorization"
+"""Endpoint metadata: which socket Envoy opens to a server, and the key it sends there. The
+configuration that `coxswain config envoy` prints reads the same names."""
+
 
 class Assignments:
     """Writes each member once, and each membership once, however many Envoys and names want it.
@@ -55,7 +62,14 @@ def _locality(member: Member) -> bytes:
 
 def _endpoint(member: Member) -> LbEndpoint:
     socket = SocketAddress(address=member.address.host, port_value=member.address.port)
-    return LbEndpoint(
+    message = LbEndpoint(
         endpoint=Endpoint(address=Address(socket_address=socket), hostname=member.hostname),
         health_status=HealthStatus.DRAINING if member.is_draining else HealthStatus.UNKNOWN,
     )
+    if member.tls_profile:
+        namespace = message.metadata.filter_metadata[SOCKET_MATCH]
+        namespace.fields[TLS_PROFILE].string_value = member.tls_profile
+    if member.authorization:
+        namespace = message.metadata.filter_metadata[COXSWAIN]
+        namespace.fields[AUTHORIZATION].string_value = member.authorization
+    return message

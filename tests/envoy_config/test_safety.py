@@ -29,7 +29,7 @@ def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, A
 def test_nothing_of_it_unless_asked_for() -> None:
     """Without keys and certificates the configuration has no trace of them."""
     text = bootstrap(EnvoyOptions())
-    for word in ("api_key_auth", "header_to_metadata", "transport_socket", "authorization"):
+    for word in ("api_key_auth", "header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
         assert word not in text
 
 
@@ -86,7 +86,7 @@ def test_without_discovery_there_is_no_place_for_them() -> None:
     profile = TlsProfile(name="a", server_name="gpu.example")
     for options in ({"injects_keys": True}, {"tls_profiles": (profile,)}):
         with pytest.raises(OptionsError, match="discovery"):
-            EnvoyOptions(mode=Mode.ORIGINAL_DST, **options)  # type: ignore[arg-type]
+            EnvoyOptions(mode=Mode.ORIGINAL_DST, **options)
 
 
 @pytest.mark.e2e

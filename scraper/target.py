@@ -35,7 +35,7 @@ class EndpointTarget:
     def __post_init__(self) -> None:
         if self.slots is not None and not 0 <= self.slots <= MAX_SLOTS:
             raise TargetError(f"{self.address}: slots must be 0 to {MAX_SLOTS}, not {self.slots}")
-        if self.api_key is not None and not _is_visible_ascii(self.api_key):
+        if self.api_key is not None and not is_sendable_key(self.api_key):
             raise TargetError(f"{self.address}: the API key must be visible ASCII, without spaces")
         if self.host_name is not None and not _is_visible_ascii(self.host_name):
             raise TargetError(f"{self.address}: {self.host_name!r} is no host name")
@@ -52,6 +52,11 @@ class EndpointTarget:
     @property
     def base_url(self) -> str:
         return f"{'https' if self.is_tls else 'http'}://{self.address}{self.path_prefix}"
+
+
+def is_sendable_key(api_key: str) -> bool:
+    """Whether a header can carry this API key as it is."""
+    return _is_visible_ascii(api_key)
 
 
 def _is_visible_ascii(text: str) -> bool:

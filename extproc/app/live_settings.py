@@ -17,6 +17,11 @@ Key = tuple[str, ...]
 HOT: Final = frozenset(
     {
         "endpoints",
+        "discovery.file",
+        "discovery.dns",
+        "discovery.dns_min_s",
+        "discovery.dns_max_s",
+        "discovery.nameservers",
         "queue.max_requests",
         "queue.timeout_s",
         "picker.fallbacks",

@@ -1,98 +1,228 @@
-"""The endpoints of the settings as members of the fleet: names resolved, keys attached."""
+"""Every source of endpoints, brought together: who names what, and how it is looked at."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
+from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
+from scraper.discovery.dns import SOURCE as DNS
+from scraper.discovery.dns import DnsEndpoints, DnsName
+from scraper.discovery.file import SOURCE as FILE
+from scraper.discovery.file import EndpointsFile
+from scraper.discovery.listed import ListedEndpoints
+from scraper.discovery.memory import Pace
+from scraper.discovery.nomination import Listing, ListingError, Nomination
+from scraper.discovery.resolver import Resolver
 from scraper.target import EndpointTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from extproc.settings import EndpointSettings
+    from extproc.core.endpoint import EndpointSpec
+    from extproc.settings import DiscoverySettings, EndpointSettings, Settings
 
-SOURCE: Final = "settings"
-RETRY_S: Final = 2.0
+SETTINGS: Final = "settings"
+AGENTS: Final = "agents"
 
-log = logging.getLogger("coxswain.members")
+log = logging.getLogger("coxswain.discovery")
 
 
-class SettingsMembers:
-    """Resolves what the settings name and tells `publish`; an unknown name is tried again.
+class Members:
+    """Runs the sources that the settings name, and takes in what all of them publish.
 
-    A name with several addresses is that many endpoints.
+    `set_members` is told what each source names now. `on_known` is called once: when every
+    source has spoken, or `discovery.grace_s` after `start`; Envoy must not be told a part of
+    the fleet after a restart, for it drops what it is not told. Agents are waited for where
+    `agents.expected` says so, or where nothing else could name an endpoint.
     """
 
     def __init__(
         self,
-        endpoints: tuple[EndpointSettings, ...],
-        api_keys: Mapping[str, str],
-        publish: Callable[[str, list[EndpointSpec]], None],
+        settings: Settings,
+        set_members: Callable[[str, list[EndpointSpec]], None],
+        on_known: Callable[[], None],
     ) -> None:
-        self._endpoints = endpoints
-        self._api_keys = api_keys
-        self._publish = publish
-        self._keys: dict[Address, str] = {}
-        self._task: asyncio.Task[None] | None = None
+        """Raises `SettingsError` where an API key is not where the settings say."""
+        self._set_members = set_members
+        self._on_known = on_known
+        self._plan = _Plan(settings)
+        self._named: dict[str, dict[Address, Nomination]] = {}
+        self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
+        if not self._silent:
+            self._silent = {AGENTS}
+        self._listed = ListedEndpoints(SETTINGS, self.publish)
+        self._file: EndpointsFile | None = None
+        self._dns: DnsEndpoints | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._is_known = False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="resolve the settings' endpoints")
+        """Ask every source from now on. Call it in the event loop."""
+        loop = asyncio.get_running_loop()
+        self._grace = loop.call_later(self._plan.discovery.grace_s, self._know)
+        self._listed.set(self._plan.listings)
+        self._start_file()
+        self._start_dns()
 
     async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """Ask nobody any more; the fleet stays as it is."""
+        if self._grace is not None:
+            self._grace.cancel()
+        await self._listed.aclose()
+        for source in (self._file, self._dns):
+            if source is not None:
+                await source.aclose()
 
-    def target(self, spec: EndpointSpec) -> EndpointTarget:
-        """How the scraper talks to a member."""
+    async def renew(self, settings: Settings) -> None:
+        """Follow other settings; raises `SettingsError` before anything is changed.
+
+        What both name stays as it is. A source keeps its endpoints until it speaks anew.
+        """
+        before, self._plan = self._plan, _Plan(settings)
+        self._listed.set(self._plan.listings)
+        old, new = before.discovery, self._plan.discovery
+        if old.file != new.file:
+            if self._file is not None:
+                await self._file.aclose()
+                self._file = None
+            self._start_file()
+            if self._file is None:
+                self.publish(FILE, (), True)
+        if _resolving(old) != _resolving(new) and self._dns is not None:
+            await self._dns.aclose()
+            self._dns = None
+        if self._dns is not None:
+            self._dns.set(self._plan.names)
+        else:
+            self._start_dns()
+
+    def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
+        """All that `source` names now; of two nominations for one address the first counts."""
+        named: dict[Address, Nomination] = {}
+        for nomination in nominations:
+            named.setdefault(nomination.spec.address, nomination)
+        if named:
+            self._named[source] = named
+        else:
+            self._named.pop(source, None)
+        self._set_members(source, [nomination.spec for nomination in named.values()])
+        if is_complete:
+            self._silent.discard(source)
+            if not self._silent:
+                self._know()
+
+    def target(self, spec: EndpointSpec) -> EndpointTarget | None:
+        """How the scraper looks at a member; None where an agent does it, or is all that can."""
+        nominations = [
+            named[spec.address] for named in self._named.values() if spec.address in named
+        ]
+        targets = [one.target for one in nominations if one.target is not None]
+        if targets:
+            with_key = next((one for one in targets if one.api_key is not None), targets[0])
+            return replace(with_key, slots=spec.slots)
+        if nominations:
+            return None
         return EndpointTarget(
-            address=spec.address,
-            host_name=spec.hostname or None,
-            api_key=self._keys.get(spec.address),
-            slots=spec.slots,
+            address=spec.address, host_name=spec.hostname or None, slots=spec.slots
         )
 
-    async def _run(self) -> None:
-        resolved: dict[str, list[EndpointSpec]] = {}
-        unknown: set[str] = set()
-        while True:
-            for endpoint in self._endpoints:
-                if endpoint.address in resolved:
-                    continue
-                try:
-                    resolved[endpoint.address] = await self._resolve(endpoint)
-                    unknown.discard(endpoint.address)
-                except OSError as error:
-                    if endpoint.address not in unknown:
-                        unknown.add(endpoint.address)
-                        log.warning("%s: %s; trying again", endpoint.address, error.strerror)
-            self._publish(SOURCE, [spec for specs in resolved.values() for spec in specs])
-            if not unknown:
-                return
-            await asyncio.sleep(RETRY_S)
-
-    async def _resolve(self, endpoint: EndpointSettings) -> list[EndpointSpec]:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-        hosts = dict.fromkeys(str(entry[4][0]) for entry in found)
-        specs = []
-        for host in hosts:
-            address = Address.of(host, endpoint.port)
-            key = self._api_keys.get(endpoint.address)
-            if key is not None:
-                self._keys[address] = key
-            hostname = "" if host == endpoint.host else endpoint.host
-            specs.append(
-                EndpointSpec(
-                    address=address,
-                    name=endpoint.name or "",
-                    hostname=hostname,
-                    slots=endpoint.slots,
+    def _know(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        if not self._is_known:
+            self._is_known = True
+            if self._silent - {AGENTS}:
+                log.warning(
+                    "the fleet is told to Envoy although these have not told all they know: %s",
+                    ", ".join(sorted(self._silent)),
                 )
+            self._on_known()
+
+    def _start_file(self) -> None:
+        path = self._plan.discovery.file
+        if path is not None:
+            file = Path(path).expanduser()
+            self._file = EndpointsFile(
+                file, lambda content: _read_file(content, str(file)), self.publish
             )
-        return specs
+            self._file.start()
+
+    def _start_dns(self) -> None:
+        if self._plan.names:
+            discovery = self._plan.discovery
+            servers = [Address.parse(server) for server in discovery.nameservers]
+            pace = Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)
+            self._dns = DnsEndpoints(self.publish, Resolver(servers), pace)
+            self._dns.set(self._plan.names)
+
+
+def _resolving(discovery: DiscoverySettings) -> object:
+    return discovery.nameservers, discovery.dns_min_s, discovery.dns_max_s
+
+
+class _Plan:
+    """What the settings ask of the sources, with the keys read."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.discovery: DiscoverySettings = settings.discovery
+        self.listings = _listings(settings.endpoints)
+        keys = read_api_keys(self.discovery.dns)
+        try:
+            self.names = [
+                DnsName(
+                    listing=Listing(
+                        host=name.name,
+                        port=name.port or 0,
+                        slots=name.slots,
+                        api_key=keys.get(name.address),
+                    ),
+                    is_service=name.type == "srv",
+                )
+                for name in self.discovery.dns
+            ]
+        except ListingError as error:
+            raise _key_error(error) from None
+
+    @property
+    def sources(self) -> set[str]:
+        """Which sources there are, besides agents and operators."""
+        return {
+            *({SETTINGS} if self.listings else ()),
+            *({FILE} if self.discovery.file is not None else ()),
+            *({DNS} if self.names else ()),
+        }
+
+
+def _read_file(content: bytes, name: str) -> Sequence[Listing]:
+    """What an endpoints file names; blocks on the disk for keys in files."""
+    try:
+        return _listings(parse_endpoints(content, name))
+    except SettingsError as error:
+        raise ListingError("; ".join(map(str, error.problems))) from None
+
+
+def _listings(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
+    endpoints = tuple(endpoints)
+    keys: Mapping[str, str] = read_api_keys(endpoints)
+    try:
+        return [
+            Listing(
+                host=endpoint.host,
+                port=endpoint.port,
+                name=endpoint.name or "",
+                slots=endpoint.slots,
+                api_key=keys.get(endpoint.address),
+            )
+            for endpoint in endpoints
+        ]
+    except ListingError as error:
+        raise _key_error(error) from None
+
+
+def _key_error(error: ListingError) -> SettingsError:
+    return SettingsError([Problem(where="", key="API key", message=str(error))])

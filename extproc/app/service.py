@@ -17,7 +17,7 @@ from extproc.app.alarm import Alarm
 from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
-from extproc.app.members import SettingsMembers
+from extproc.app.members import Members
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
@@ -25,13 +25,12 @@ from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
 from extproc.core.registry import Registry
-from extproc.settings import read_api_keys
 from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.telemetry import Telemetry, TelemetrySources
-from extproc.xds import EndpointDiscovery
+from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
 from scraper.loop import Scraper
 from scraper.schedule import Attention
 
@@ -80,11 +79,11 @@ class Service:
         self._registry = Registry()
         self._end_reports = EndReports(self._registry, self._scraper.poke)
         self._discovery = EndpointDiscovery(
-            self.dispatcher.fleet.membership, self.dispatcher.set_routable
+            self.dispatcher.fleet.membership,
+            self.dispatcher.set_routable,
+            EndpointDiscoveryOptions(opens_by_itself=False),
         )
-        self._members = SettingsMembers(
-            settings.endpoints, read_api_keys(settings), self._set_members
-        )
+        self._members = Members(settings, self._set_members, self._discovery.open)
         self._processor = ExternalProcessor(
             self.dispatcher,
             self._waiting_room,
@@ -173,21 +172,16 @@ class Service:
 
     async def _apply(self, settings: Settings) -> None:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
-        keys = read_api_keys(settings)
+        await self._members.renew(settings)
         self.dispatcher.options = options.dispatcher_options(settings)
         self._processor.options = options.exchange_options(settings)
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
-        if settings.endpoints != self.settings.present.endpoints:
-            await self._members.aclose()
-            self._members = SettingsMembers(settings.endpoints, keys, self._set_members)
-            self._members.start()
 
     # The world's news, brought to the core
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
         self._watch_members()  # a key may have changed where no address did
-        self._discovery.open()
 
     def _observe(self, observation: Observation) -> None:
         self._telemetry.scraped(observation)
@@ -200,11 +194,15 @@ class Service:
 
     def _watch_members(self) -> None:
         members = self.dispatcher.fleet
-        for target in self._scraper.targets:
-            if target.address not in members:
-                self._scraper.forget(target.address)
+        for watched in self._scraper.targets:
+            if watched.address not in members:
+                self._scraper.forget(watched.address)
         for endpoint in members:
-            self._scraper.watch(self._members.target(endpoint.spec))
+            target = self._members.target(endpoint.spec)
+            if target is not None:
+                self._scraper.watch(target)
+            else:
+                self._scraper.forget(endpoint.address)
 
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.line

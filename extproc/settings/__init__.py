@@ -5,6 +5,8 @@ settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
 
 from __future__ import annotations
 
+from extproc.settings.discovery_section import DiscoverySettings, DnsSettings
+from extproc.settings.endpoints_file import parse_endpoints
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.load import CONFIG_VARIABLE, load_settings
 from extproc.settings.model import (
@@ -27,6 +29,8 @@ __all__ = [
     "CONFIG_VARIABLE",
     "AdminSettings",
     "AgentsSettings",
+    "DiscoverySettings",
+    "DnsSettings",
     "EndpointSettings",
     "EnvoySettings",
     "LedgerSettings",
@@ -40,6 +44,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "load_settings",
+    "parse_endpoints",
     "read_api_key",
     "read_api_keys",
     "settings_reference",

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
 from extproc.settings.safety_section import (
@@ -289,6 +290,7 @@ class Settings(BaseSettings):
         description="The llama-servers: a list of host:port, or of sections with the keys below. "
         "In the environment: host:port,host:port. May be empty; endpoints can come later.",
     )
+    discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
     ledger: Annotated[LedgerSettings, EMPTY_SECTION] = LedgerSettings()

@@ -26,6 +26,9 @@ def settings_schema() -> dict[str, Any]:
     schema = Settings.model_json_schema()
     endpoint = {"$ref": "#/$defs/EndpointSettings"}
     schema["properties"]["endpoints"]["items"] = {"anyOf": [{"type": "string"}, endpoint]}
+    name = {"$ref": "#/$defs/DnsSettings"}
+    discovery = schema["$defs"]["DiscoverySettings"]["properties"]
+    discovery["dns"]["items"] = {"anyOf": [{"type": "string"}, name]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -41,9 +44,19 @@ def settings_reference() -> str:
         section, is_list = model_of(field)
         if section is not None:
             title = f"Each of `{name}`" if is_list else f"`{name}`"
-            lines += ["", f"## {title}", (section.__doc__ or "").strip(), ""]
+            lines += ["", f"## {title}", *_text(section), ""]
             lines += _table(section, None if is_list else (name,))
+            for below, inner in section.model_fields.items():
+                item, is_list = model_of(inner)
+                if item is not None and is_list:
+                    lines += ["", f"### Each of `{name}.{below}`", *_text(item), ""]
+                    lines += _table(item, None)
     return "\n".join(lines) + "\n"
+
+
+def _text(section: type[BaseModel]) -> Iterator[str]:
+    """What a section is for."""
+    yield " ".join((section.__doc__ or "").split())
 
 
 def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str]:

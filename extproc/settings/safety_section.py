@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
+from extproc.settings.values import Count, SomeSeconds
 
 
 class _TokenSettings(Section):
@@ -36,7 +37,7 @@ class AdminSettings(_TokenSettings):
 
 
 class AgentsSettings(_TokenSettings):
-    """What agents must show to report their servers."""
+    """Agents: `coxswain agent` beside a server, reporting what it sees to the admin port."""
 
     token_env: str | None = Field(
         default=None,
@@ -49,6 +50,19 @@ class AgentsSettings(_TokenSettings):
         default=None,
         min_length=1,
         description="The file that holds it; read again when it changes.",
+    )
+    ttl_s: SomeSeconds = Field(
+        default=3.0,
+        description="After this many seconds without a word from its agent an endpoint is down.",
+    )
+    forget_s: SomeSeconds = Field(
+        default=300.0,
+        description="After this many seconds without a word it is no longer in the fleet.",
+    )
+    expected: Count = Field(
+        default=0,
+        description="For how many agents to wait after a start, for at most discovery.grace_s, "
+        "before Envoy is told the fleet.",
     )
 
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from extproc.settings.model import EndpointSettings, Settings
+from extproc.settings.model import Settings
 from extproc.settings.problems import Problem, SettingsError
 
 MAX_KEY_BYTES: Final = 16 * 1024
 
 
-def read_api_key(
-    endpoint: EndpointSettings, environ: Mapping[str, str] | None = None
-) -> str | None:
+class Keyed(Protocol):
+    """Settings of one server, or of several that share a key."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def api_key_env(self) -> str | None: ...
+    @property
+    def api_key_file(self) -> str | None: ...
+
+
+def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> str | None:
     """The API key of `endpoint`, None where it needs none. Blocks on the disk for a key file.
 
     Raises SettingsError when the key is not where the settings say.
@@ -40,11 +49,14 @@ def read_api_key(
     return key
 
 
-def read_api_keys(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_api_keys(
+    settings: Settings | Iterable[Keyed], environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The API key of each endpoint that has one, by its `address`; raises like `read_api_key`."""
+    endpoints = settings.endpoints if isinstance(settings, Settings) else settings
     keys: dict[str, str] = {}
     problems: list[Problem] = []
-    for endpoint in settings.endpoints:
+    for endpoint in endpoints:
         try:
             key = read_api_key(endpoint, environ)
         except SettingsError as error:
@@ -57,5 +69,5 @@ def read_api_keys(settings: Settings, environ: Mapping[str, str] | None = None) 
     return keys
 
 
-def _error(endpoint: EndpointSettings, message: str) -> SettingsError:
+def _error(endpoint: Keyed, message: str) -> SettingsError:
     return SettingsError([Problem(where=endpoint.address, key="API key", message=message)])

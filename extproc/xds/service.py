@@ -47,15 +47,18 @@ StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, Discovery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDiscoveryOptions:
-    """Both in seconds.
+    """The first two in seconds.
 
     `grace_s`: how long a new endpoint waits for an Envoy that does not acknowledge it.
     `hold_s`: how long an Envoy waits for a fleet that is not known yet; keep it below Envoy's
     `initial_fetch_timeout`.
+    `opens_by_itself`: the first member makes the fleet known; say no where members come from
+    several sources, one after the other, and call `open` when all have spoken.
     """
 
     grace_s: float = 1.0
     hold_s: float = 3.0
+    opens_by_itself: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,8 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
 
     A picker that just started may not know its fleet yet, and an empty answer would take their
-    hosts from Envoys that serve on without it. So nobody is answered until the fleet has a
-    member, or `open` is called, or an Envoy waited for `hold_s`.
+    hosts from Envoys that serve on without it. So nobody is answered until `open` is called, or
+    an Envoy waited for `hold_s`, or the fleet has a member and `opens_by_itself` is set.
 
     `membership` gives the present picture of the fleet (the same version, the same picture);
     `set_routable` is called from the event loop, never from inside `membership_changed`.
@@ -216,7 +219,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             addresses = (member.address for member in membership.members)
             shift = self._acknowledgements.publish(membership.version, addresses, self._clock())
             self._apply(shift)
-            if membership.members and not self._is_open:
+            if membership.members and self._options.opens_by_itself and not self._is_open:
                 self.open()
             self._wake_all()
         return membership

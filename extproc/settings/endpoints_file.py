@@ -1,0 +1,60 @@
+"""The endpoints file: YAML or JSON with one key, `endpoints`, checked like the settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import ValidationError
+
+from extproc.settings.keys import advise
+from extproc.settings.model import EndpointSettings
+from extproc.settings.problems import Problem, SettingsError, describe, dotted
+from extproc.settings.section import Section
+from extproc.settings.values import LIST
+from extproc.settings.yaml_file import parse_yaml
+
+
+class EndpointsFile(Section):
+    """What such a file holds. The key must be there: a file cut short names no empty fleet."""
+
+    endpoints: Annotated[tuple[EndpointSettings, ...], LIST]
+
+
+def parse_endpoints(content: bytes, name: str) -> tuple[EndpointSettings, ...]:
+    """The endpoints in `content`. `name` is what its problems are told under.
+
+    Raises SettingsError with every mistake and its line.
+    """
+    document = parse_yaml(_without_tabs(content), name)
+    if "endpoints" not in document.values:
+        raise SettingsError(
+            [Problem(where=name, key="endpoints", message="this key must be given; [] for none")]
+        )
+    try:
+        return EndpointsFile.model_validate(document.values).endpoints
+    except ValidationError as error:
+        problems = []
+        for detail in error.errors(include_url=False):
+            path = detail["loc"]
+            is_unknown = detail["type"] == "extra_forbidden"
+            line = document.line_of(path)
+            problems.append(
+                Problem(
+                    where=f"{name}:{line}" if line else name,
+                    key=dotted(path),
+                    message=advise(EndpointsFile, path) if is_unknown else describe(detail),
+                )
+            )
+        raise SettingsError(problems) from None
+
+
+def _without_tabs(content: bytes) -> bytes:
+    """JSON is YAML but for tabs between its values; inside of them it has none."""
+    if not content.lstrip().startswith(b"{"):
+        return content
+    try:
+        json.loads(content)
+    except ValueError:
+        return content
+    return content.replace(b"\t", b" ")

@@ -1,0 +1,183 @@
+"""Endpoints by DNS: every address that a name has is an endpoint, for as long as it has it.
+
+    type a    the A and AAAA records of a name, all with the port that is set
+    type srv  the hosts and ports of a service's name, each with its A and AAAA records
+
+Names are looked up again as their TTLs say, within the bounds of `Pace`; what is believed
+when a lookup fails or finds nothing stands in `memory.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from extproc.core.address import AddressError
+from scraper.discovery.memory import Failed, Found, Memory, Nothing, Pace
+from scraper.discovery.nomination import Listing, Nomination, Publish, nominate
+from scraper.discovery.resolver import Hosts, Service, Services
+
+SOURCE = "dns"
+MAX_BACKOFF_S = 30.0
+
+log = logging.getLogger("coxswain.discovery")
+
+
+class Lookups(Protocol):
+    """What `resolver.Resolver` does."""
+
+    async def hosts(self, name: str) -> tuple[Hosts, Hosts]: ...
+
+    async def services(self, name: str) -> Services: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DnsName:
+    """A name to follow. Its listing's host is the name; `port` is what type a needs."""
+
+    listing: Listing
+    is_service: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Host:
+    """A name that has addresses."""
+
+    ipv4: Memory[str] = field(default_factory=Memory)
+    ipv6: Memory[str] = field(default_factory=Memory)
+
+    @property
+    def has_spoken(self) -> bool:
+        return bool(self.ips) or (self.ipv4.has_spoken and self.ipv6.has_spoken)
+
+    @property
+    def ips(self) -> list[str]:
+        return sorted(self.ipv4.values) + sorted(self.ipv6.values)
+
+
+class _Follower:
+    """One name, looked up again and again. Pure but for the resolver that it asks."""
+
+    def __init__(self, name: DnsName, lookups: Lookups, pace: Pace) -> None:
+        self.name = name
+        self.nominations: tuple[Nomination, ...] = ()
+        self.has_spoken = False
+        self._lookups = lookups
+        self._pace = pace
+        self._services: Memory[Service] = Memory()
+        self._hosts: dict[str, _Host] = {}
+        self._failures = 0
+
+    async def look(self) -> float:
+        """Look it up once; returns the seconds until the next time. Takes some seconds at most."""
+        answers: list[object] = []
+        services: tuple[Service, ...] = (Service(self.name.listing.host, self.name.listing.port),)
+        if self.name.is_service:
+            answer = await self._lookups.services(self.name.listing.host)
+            self._services.take(answer)
+            answers.append(answer)
+            services = self._services.values
+        hosts = list(dict.fromkeys(service.host for service in services))
+        self._hosts = {host: self._hosts.get(host, _Host()) for host in hosts}
+        for ipv4, ipv6 in await asyncio.gather(*map(self._look_up, hosts)):
+            answers += _what_counts(ipv4, ipv6)
+        self._settle(services)
+        return self._delay_s(answers)
+
+    async def _look_up(self, name: str) -> tuple[Hosts, Hosts]:
+        ipv4, ipv6 = await self._lookups.hosts(name)
+        self._hosts[name].ipv4.take(ipv4)
+        self._hosts[name].ipv6.take(ipv6)
+        return ipv4, ipv6
+
+    def _settle(self, services: Sequence[Service]) -> None:
+        nominations = {}
+        for service in services:
+            for ip in self._hosts[service.host].ips:
+                host = service.host.rstrip(".")
+                listing = replace(self.name.listing, host=host, port=service.port)
+                try:
+                    nomination = nominate(listing, ip)
+                except AddressError:
+                    continue
+                nominations[nomination.spec.address] = nomination
+        self.nominations = tuple(nominations.values())
+        self.has_spoken = (not self.name.is_service or self._services.has_spoken) and all(
+            host.has_spoken for host in self._hosts.values()
+        )
+
+    def _delay_s(self, answers: Sequence[object]) -> float:
+        failed = [answer for answer in answers if isinstance(answer, Failed)]
+        shown = self.name.listing.host
+        if failed and not self._failures:
+            log.warning(
+                "dns: %s: %s; its %d endpoints stay", shown, failed[0].reason, len(self.nominations)
+            )
+        elif self._failures and not failed:
+            log.info("dns: %s is answered again", shown)
+        self._failures = self._failures + 1 if failed else 0
+        delay_s = self._pace.next_delay_s(answers)
+        backoff_s = self._pace.min_s * 2.0 ** min(self._failures, 10)
+        return max(delay_s, min(backoff_s, MAX_BACKOFF_S)) if failed else delay_s
+
+
+def _what_counts(*answers: Hosts) -> Sequence[Hosts]:
+    """One kind of address is enough, for most names have only one; else a failure is news."""
+    found = [answer for answer in answers if isinstance(answer, Found)]
+    failed = [answer for answer in answers if isinstance(answer, Failed)]
+    return found or failed or [Nothing()]
+
+
+class DnsEndpoints:
+    """Follows names. Belongs to one event loop; end it with `aclose`."""
+
+    def __init__(self, publish: Publish, lookups: Lookups, pace: Pace | None = None) -> None:
+        self._publish = publish
+        self._lookups = lookups
+        self._pace = pace or Pace()
+        self._followers: dict[DnsName, _Follower] = {}
+        self._tasks: dict[DnsName, asyncio.Task[None]] = {}
+
+    def set(self, names: Sequence[DnsName]) -> None:
+        """Follow these from now on; a name that was followed already keeps its endpoints."""
+        wanted = dict.fromkeys(names)
+        for name in [name for name in self._followers if name not in wanted]:
+            self._tasks.pop(name).cancel()
+            del self._followers[name]
+        for name in wanted:
+            if name not in self._followers:
+                follower = _Follower(name, self._lookups, self._pace)
+                self._followers[name] = follower
+                self._tasks[name] = asyncio.create_task(
+                    self._follow(follower), name=f"follow {name.listing.host}"
+                )
+        self._tell()
+
+    async def aclose(self) -> None:
+        """Look nothing up any more; what was published stays."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _follow(self, follower: _Follower) -> None:
+        while True:
+            before, had_spoken = follower.nominations, follower.has_spoken
+            delay_s = await follower.look()
+            if follower.nominations != before or not had_spoken:
+                if follower.nominations != before:
+                    log.info(
+                        "dns: %s has %d endpoints",
+                        *(follower.name.listing.host, len(follower.nominations)),
+                    )
+                self._tell()
+            await asyncio.sleep(delay_s)
+
+    def _tell(self) -> None:
+        nominations = [one for f in self._followers.values() for one in f.nominations]
+        is_complete = all(follower.has_spoken for follower in self._followers.values())
+        self._publish(SOURCE, nominations, is_complete)

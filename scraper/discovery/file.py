@@ -1,0 +1,124 @@
+"""Endpoints by a file that may change at any time: edited, replaced by a rename, or swapped as
+a symbolic link, as Kubernetes does with a mounted ConfigMap.
+
+The file is looked at every `INTERVAL_S`, by name, so it does not matter how it was replaced
+or on which kind of file system it is; `docs/decisions/0020-polling-the-endpoints-file.md`.
+It is read when it looks the same twice, for a file in the middle of being written may well
+be valid and lack half of the endpoints. One that cannot be used changes nothing: the last
+good one stays in force, and one line in the log says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from scraper.discovery.listed import ListedEndpoints
+from scraper.discovery.nomination import Listing, ListingError, Publish
+
+SOURCE = "file"
+INTERVAL_S = 0.25
+MAX_BYTES = 1024 * 1024
+
+Parse: TypeAlias = Callable[[bytes], Sequence[Listing]]
+"""The endpoints that a file names; raises `ListingError`. Runs in a thread and may block."""
+
+log = logging.getLogger("coxswain.discovery")
+
+
+class EndpointsFile:
+    """Follows the file at `path` from `start` to `aclose`. Belongs to one event loop."""
+
+    def __init__(
+        self, path: Path, parse: Parse, publish: Publish, interval_s: float = INTERVAL_S
+    ) -> None:
+        self.path = path
+        self._parse = parse
+        self._interval_s = interval_s
+        self._listed = ListedEndpoints(SOURCE, publish)
+        self._in_force: Sequence[Listing] | None = None
+        self._problem = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the file as it is now; empty when it is in force."""
+        return self._problem
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")
+
+    async def aclose(self) -> None:
+        """Look no more; what was published stays."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        await self._listed.aclose()
+
+    async def _run(self) -> None:
+        read = before = await asyncio.to_thread(_look, self.path)
+        await self._take_over()
+        while True:
+            await asyncio.sleep(self._interval_s)
+            looks = await asyncio.to_thread(_look, self.path)
+            if looks != read and looks == before:
+                await self._take_over()
+                read = looks
+            before = looks
+
+    async def _take_over(self) -> None:
+        try:
+            listings = await asyncio.to_thread(self._read)
+        except ListingError as error:
+            self._refuse(str(error))
+            return
+        if self._problem:
+            self._problem = ""
+            log.info("%s is in order again", self.path)
+        if listings != self._in_force:
+            log.info("%s names %d endpoints", self.path, len(listings))
+            self._in_force = listings
+            self._listed.set(listings)
+
+    def _read(self) -> Sequence[Listing]:
+        try:
+            with self.path.open("rb") as stream:
+                content = stream.read(MAX_BYTES + 1)
+        except OSError as error:
+            reason = (error.strerror or "unknown error").lower()
+            raise ListingError(f"{self.path} cannot be read: {reason}") from None
+        if len(content) > MAX_BYTES:
+            raise ListingError(f"{self.path} is larger than 1 MiB")
+        return tuple(self._parse(content))
+
+    def _refuse(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if self._in_force is None:
+            log.error("%s; no endpoint is known from this file yet", problem)
+        else:
+            log.error(
+                "%s; the %d endpoints that it named before stay", problem, len(self._in_force)
+            )
+
+
+class _Looks(NamedTuple):
+    """What changes when a file does. A name that leads nowhere looks like None."""
+
+    device: int
+    inode: int
+    changed_ns: int
+    size_bytes: int
+
+
+def _look(path: Path) -> _Looks | None:
+    try:
+        found = os.stat(path)  # the link's target, as it is now
+    except OSError:
+        return None
+    return _Looks(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

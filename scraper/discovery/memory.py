@@ -1,0 +1,89 @@
+"""What a name server told of one question, and when it is believed. Pure.
+
+A failure (no answer, SERVFAIL, refused) says nothing: what was told last stays. That there is
+nothing under a name is said by broken name servers too, and acting on it drains every endpoint
+of that name; so it is believed only when it is said `EMPTY_ANSWERS` times in a row. A server
+that is really gone gets no requests meanwhile, for looks at it fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, assert_never
+
+EMPTY_ANSWERS = 3
+MAX_ANSWERS = 1000
+"""Of one question. More endpoints than this come from several names."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[T]):
+    """The name stands for these, for `ttl_s` seconds."""
+
+    values: tuple[T, ...]
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The name does not exist, or stands for nothing of the kind that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nobody answered what it stands for; `reason` is for people."""
+
+    reason: str
+
+
+class Memory(Generic[T]):
+    """The answers to one question that count now."""
+
+    def __init__(self) -> None:
+        self.values: tuple[T, ...] = ()
+        self.has_spoken = False
+        """Whether there was any real answer yet."""
+        self._empty_answers = 0
+
+    def take(self, answer: Found[T] | Nothing | Failed) -> None:
+        match answer:
+            case Found(values=values):
+                self.has_spoken = True
+                self._empty_answers = 0
+                self.values = tuple(dict.fromkeys(values))[:MAX_ANSWERS]
+            case Nothing():
+                self.has_spoken = True
+                self._empty_answers += 1
+                if self._empty_answers >= EMPTY_ANSWERS:
+                    self.values = ()
+            case Failed():
+                pass
+            case _:
+                assert_never(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a name is looked up: as its TTL says, within these bounds, in seconds.
+
+    `max_s` is short because some name servers (Docker's among them) tell TTLs of minutes for
+    what changes in seconds.
+    """
+
+    min_s: float = 1.0
+    max_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_s <= self.max_s:
+            raise ValueError(f"0 < min_s <= max_s must hold, not {self.min_s}, {self.max_s}")
+
+    def next_delay_s(self, answers: Iterable[object]) -> float:
+        """Seconds until the next lookup, after these answers: soon, unless all are good."""
+        delay_s = self.max_s
+        for answer in answers:
+            ttl_s = answer.ttl_s if isinstance(answer, Found) else self.min_s
+            delay_s = min(delay_s, max(self.min_s, ttl_s))
+        return delay_s

@@ -1,0 +1,70 @@
+"""What a source of endpoints says: an address, how people call it, how the scraper asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from extproc.core.address import Address
+from extproc.core.endpoint import EndpointSpec
+from scraper.target import EndpointTarget, is_sendable_key
+
+
+class ListingError(ValueError):
+    """What names endpoints cannot be used; `str(error)` says where and why, and shows no key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """An endpoint as people write it: `host` is an IP address or a name that has some.
+
+    Raises `ListingError` for a key that no HTTP header can carry.
+    """
+
+    host: str
+    port: int
+    name: str = ""
+    slots: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.api_key is not None and not is_sendable_key(self.api_key):
+            raise ListingError(f"{self}: the API key must be visible ASCII, without spaces")
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """One endpoint that a source names. `target` is None where the picker must not look."""
+
+    spec: EndpointSpec
+    target: EndpointTarget | None
+
+
+Publish: TypeAlias = Callable[[str, Sequence[Nomination], bool], None]
+"""`publish(source, nominations, is_complete)`: all that `source` names now, replacing what it
+named before. Not complete means that it knows of more and cannot tell their addresses yet.
+Synchronous and soon."""
+
+
+def nominate(listing: Listing, ip: str) -> Nomination:
+    """The endpoint that a listing means, its host being `ip`; its key and slots go with it.
+
+    Raises `AddressError` where `ip` is none.
+    """
+    address = Address.of(ip, listing.port)
+    hostname = "" if ip == listing.host else listing.host
+    return Nomination(
+        spec=EndpointSpec(
+            address=address, name=listing.name, hostname=hostname, slots=listing.slots
+        ),
+        target=EndpointTarget(
+            address=address,
+            host_name=hostname or None,
+            api_key=listing.api_key,
+            slots=listing.slots,
+        ),
+    )

@@ -1,0 +1,156 @@
+"""All sources of endpoints together: mixed, replaced, with their keys, and complete or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extproc.app.members import Members
+from extproc.core.address import Address
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet import Fleet
+from extproc.settings import Settings, SettingsError, load_settings
+from scraper.discovery.nomination import Nomination
+from tests.fakes.dns_server import FakeDnsServer
+
+
+class World:
+    """A fleet whose members the sources of some settings name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.fleet = Fleet()
+        self.known = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.members = Members(settings, self._set_members, self.known.set)
+
+    def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
+        self.fleet.set_members(source, specs)
+        self._changed.set()
+
+    @property
+    def addresses(self) -> set[str]:
+        return {str(endpoint.address) for endpoint in self.fleet if not endpoint.is_removed}
+
+    async def are(self, *addresses: str) -> None:
+        while self.addresses != set(addresses):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def key_of(self, address: str) -> str | None:
+        endpoint = self.fleet.get(Address.parse(address))
+        assert endpoint is not None
+        target = self.members.target(endpoint.spec)
+        assert target is not None
+        return target.api_key
+
+
+def settings(**flags: Any) -> Settings:
+    return load_settings(
+        flags={key.replace("__", "."): value for key, value in flags.items()}, environ={}
+    )
+
+
+@asynccontextmanager
+async def running(given: Settings) -> AsyncIterator[World]:
+    world = World(given)
+    world.members.start()
+    try:
+        yield world
+    finally:
+        await world.members.aclose()
+
+
+async def test_one_address_is_one_endpoint_whoever_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_KEY", "sesame")
+    file = tmp_path / "fleet.yaml"
+    file.write_text("endpoints:\n- {address: '10.0.0.1:1', api_key_env: LLAMA_KEY}\n- 10.0.0.2:1\n")
+    given = settings(endpoints=["10.0.0.1:1"], discovery__file=str(file))
+    async with running(given) as world:
+        await world.known.wait()
+        assert world.addresses == {"10.0.0.1:1", "10.0.0.2:1"}
+        assert world.fleet.sources_of(Address("10.0.0.1", 1)) == ["file", "settings"]
+        assert world.key_of("10.0.0.1:1") == "sesame"
+        await world.members.renew(settings(discovery__file=str(file)))
+        assert world.addresses == {"10.0.0.1:1", "10.0.0.2:1"}
+        await world.members.renew(settings())
+        assert world.addresses == set()
+
+
+async def test_the_fleet_is_known_when_every_source_has_spoken(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    async with FakeDnsServer() as server:
+        server.broken.add("llama.test")
+        given = settings(
+            endpoints=["10.0.0.1:1"],
+            discovery__file=str(file),
+            discovery__dns=["dns://llama.test.:8080"],
+            discovery__dns_min_s=0.01,
+            discovery__nameservers=[str(server.address)],
+        )
+        async with running(given) as world:
+            await world.are("10.0.0.1:1")
+            file.write_text("endpoints: [10.0.0.2:1]")
+            await world.are("10.0.0.1:1", "10.0.0.2:1")
+            assert not world.known.is_set()
+            server.records["llama.test", "A"] = ["10.0.0.3"]
+            server.broken.clear()
+            await world.known.wait()
+            assert world.addresses == {"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:8080"}
+
+
+async def test_a_source_that_does_not_speak_is_waited_for_no_longer_than_the_grace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = settings(discovery__file=str(tmp_path / "missing"), discovery__grace_s=0.05)
+    async with running(given) as world:
+        await world.known.wait()
+        assert "have not told all they know: file" in caplog.text
+
+
+async def test_where_only_agents_could_name_endpoints_they_get_the_grace() -> None:
+    async with running(settings(discovery__grace_s=0.05)) as world:
+        assert not world.known.is_set()
+        await world.known.wait()
+
+
+async def test_expected_agents_are_waited_for() -> None:
+    async with running(settings(endpoints=["10.0.0.1:1"], agents__expected=1)) as world:
+        await world.are("10.0.0.1:1")
+        assert not world.known.is_set()
+        spec = EndpointSpec(address=Address("10.0.0.2", 1))
+        world.members.publish("agents", [Nomination(spec=spec, target=None)], True)
+        assert world.known.is_set()
+        assert world.members.target(spec) is None
+
+
+async def test_a_key_that_is_not_there_changes_nothing() -> None:
+    async with running(settings(endpoints=["10.0.0.1:1"])) as world:
+        await world.are("10.0.0.1:1")
+        bad = settings(endpoints=[{"address": "10.0.0.2:1", "api_key_env": "NOT_SET_ANYWHERE"}])
+        with pytest.raises(SettingsError):
+            await world.members.renew(bad)
+        assert world.addresses == {"10.0.0.1:1"}
+
+
+async def test_other_sources_may_come_with_a_reload(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("endpoints: [10.0.0.2:1]")
+    async with FakeDnsServer() as server, running(settings(endpoints=["10.0.0.1:1"])) as world:
+        server.records["llama.test", "A"] = ["10.0.0.3"]
+        names = {
+            "discovery__dns": ["dns://llama.test.:8080"],
+            "discovery__nameservers": [str(server.address)],
+        }
+        await world.members.renew(settings(endpoints=["10.0.0.1:1"], discovery__file=str(file)))
+        await world.are("10.0.0.1:1", "10.0.0.2:1")
+        await world.members.renew(settings(**names))
+        await world.are("10.0.0.3:8080")
+        await world.members.renew(settings(**names, endpoints=["10.0.0.1:1"]))
+        await world.are("10.0.0.3:8080", "10.0.0.1:1")

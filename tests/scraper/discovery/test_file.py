@@ -1,0 +1,124 @@
+"""The endpoints file: however it is replaced it is followed, and a broken one changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from scraper.discovery.file import MAX_BYTES, EndpointsFile
+from scraper.discovery.nomination import Listing, ListingError
+from tests.fakes.publications import Publications
+
+
+def parse(content: bytes) -> list[Listing]:
+    """One `ip:port` a line."""
+    listings = []
+    for number, line in enumerate(content.decode().split(), start=1):
+        host, colon, port = line.partition(":")
+        if not colon:
+            raise ListingError(f"line {number}: there is no port")
+        listings.append(Listing(host=host, port=int(port)))
+    return listings
+
+
+@asynccontextmanager
+async def watching(path: Path) -> AsyncIterator[tuple[EndpointsFile, Publications]]:
+    told = Publications()
+    file = EndpointsFile(path, parse, told, interval_s=0.005)
+    file.start()
+    try:
+        yield file, told
+    finally:
+        await file.aclose()
+
+
+async def test_it_is_read_at_once_and_after_each_change(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    async with watching(path) as (_, told):
+        await told.are("10.0.0.1:1")
+        path.write_text("10.0.0.1:1 10.0.0.2:2")
+        await told.are("10.0.0.1:1", "10.0.0.2:2")
+        path.write_text("")
+        await told.are()
+
+
+async def test_a_rename_onto_it_is_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    async with watching(path) as (_, told):
+        await told.are("10.0.0.1:1")
+        fresh = tmp_path / "fresh"
+        fresh.write_text("10.0.0.2:1")
+        os.utime(fresh, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        fresh.replace(path)
+        await told.are("10.0.0.2:1")
+
+
+async def test_a_swapped_link_is_a_change(tmp_path: Path) -> None:
+    """As Kubernetes updates a mounted ConfigMap: `file -> ..data/file`, `..data -> ..2024`."""
+    for version in ("1", "2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "endpoints").write_text(f"10.0.0.{version}:1")
+    data, path = tmp_path / "..data", tmp_path / "endpoints"
+    data.symlink_to("1")
+    path.symlink_to("..data/endpoints")
+    async with watching(path) as (_, told):
+        await told.are("10.0.0.1:1")
+        fresh = tmp_path / "..data_tmp"
+        fresh.symlink_to("2")
+        fresh.replace(data)
+        await told.are("10.0.0.2:1")
+
+
+async def test_a_broken_or_missing_file_changes_nothing_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    async with watching(path) as (file, told):
+        await told.are("10.0.0.1:1")
+        path.write_text("10.0.0.1:1\nnonsense")
+        await until_problem(file, "line 2: there is no port")
+        path.unlink()
+        await until_problem(file, f"{path} cannot be read: no such file or directory")
+        path.write_bytes(b" " * (MAX_BYTES + 1))
+        await until_problem(file, f"{path} is larger than 1 MiB")
+        assert told.count == 1
+        path.write_text("10.0.0.3:1")
+        await told.are("10.0.0.3:1")
+        assert file.problem == ""
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(errors) == 3
+    assert errors[0].endswith("there is no port; the 1 endpoints that it named before stay")
+
+
+async def test_a_file_that_comes_later_is_taken_when_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints"
+    async with watching(path) as (file, told):
+        await until_problem(file, f"{path} cannot be read: no such file or directory")
+        assert told.count == 0
+        path.write_text("10.0.0.1:1")
+        await told.are("10.0.0.1:1")
+
+
+async def test_the_same_content_again_is_no_news(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    async with watching(path) as (_, told):
+        await told.are("10.0.0.1:1")
+        path.write_text("10.0.0.1:1 ")
+        await asyncio.sleep(0)
+        path.write_text("10.0.0.2:1")
+        await told.are("10.0.0.2:1")
+        assert told.count == 2
+
+
+async def until_problem(file: EndpointsFile, text: str) -> None:
+    while file.problem != text:  # noqa: ASYNC110  # it tells nobody
+        await asyncio.sleep(0.001)

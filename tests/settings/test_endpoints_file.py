@@ -1,0 +1,40 @@
+"""The endpoints file: YAML or JSON, and every mistake with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.settings import SettingsError, parse_endpoints
+
+
+def problems(content: bytes) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        parse_endpoints(content, "fleet.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_short_and_long_forms() -> None:
+    found = parse_endpoints(
+        b"endpoints:\n- 10.0.0.1:8080\n- address: gpu-2:8080\n  slots: 4\n  api_key_env: KEY\n", "f"
+    )
+    assert [endpoint.address for endpoint in found] == ["10.0.0.1:8080", "gpu-2:8080"]
+    assert found[1].slots == 4 and found[1].api_key_env == "KEY"
+
+
+def test_json_with_tabs() -> None:
+    found = parse_endpoints(b'{\n\t"endpoints":\t["10.0.0.1:8080",\n\t\t"[::1]:1"]\n}\n', "f")
+    assert [endpoint.address for endpoint in found] == ["10.0.0.1:8080", "[::1]:1"]
+
+
+def test_an_empty_fleet_must_be_said() -> None:
+    assert parse_endpoints(b"endpoints: []", "f") == ()
+    for content in (b"", b"# endpoints:\n", b"{}"):
+        assert problems(content) == ["fleet.yaml: endpoints: this key must be given; [] for none"]
+
+
+def test_every_mistake_is_told_with_its_line() -> None:
+    assert problems(b"endpoints:\n- 10.0.0.1\n- address: gpu:1\n  slot: 4\n") == [
+        "fleet.yaml:2: endpoints[0].address: there is no port; write host:port",
+        "fleet.yaml:4: endpoints[1].slot: unknown key; did you mean endpoints[1].slots?",
+    ]
+    assert problems(b"endpoints: [10.0.0.1:1\n")[0].startswith("fleet.yaml:2:1: this is not YAML")

@@ -1,4 +1,4 @@
-"""Who stands where in line, worked out once for all who ask at the same time."""
+"""Who came when: the line in order of arrival, counted once for all who ask at the same time."""
 
 from __future__ import annotations
 

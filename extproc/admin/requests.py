@@ -28,6 +28,8 @@ LOOK_S: Final = 0.05
 """Between two looks at a waiting request that is watched."""
 SIGN_OF_LIFE_S: Final = 1.0
 MAX_WATCHERS: Final = 500
+MAX_SHARE: Final = 0.1
+"""Of the event loop's time that all watches of the line may take."""
 ALIVE: Final = (ExchangeState.WAITING, ExchangeState.RUNNING, ExchangeState.ANSWERING)
 SLOTTED: Final = (ExchangeState.RUNNING, ExchangeState.ANSWERING)
 
@@ -121,6 +123,7 @@ class RequestCalls(AdminServicer):
         while True:
             now = self._around.clock()
             message = self._place(exchange.sight(now))
+            cost_s = self._around.clock() - now
             is_news = (
                 told is None
                 or (told.state, told.position, told.of)
@@ -132,19 +135,19 @@ class RequestCalls(AdminServicer):
                 told, told_at = message, now
             if message.state != pb.WatchQueueResponse.STATE_WAITING:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(max(LOOK_S, cost_s * self._watchers / MAX_SHARE))
 
     def _place(self, sight: ExchangeSight) -> pb.WatchQueueResponse:
         message = pb.WatchQueueResponse(
             exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
         )
-        if sight.ticket_id is not None:
+        if sight.ticket is not None:
+            place = self._dispatcher.place_of(sight.ticket, self._around.clock())
             message.state = pb.WatchQueueResponse.STATE_WAITING
-            message.of = len(self._dispatcher.line)
-            message.position = self._places.position(sight.ticket_id) or message.of
-            expected_s = self._dispatcher.expected_s(message.position)
-            if expected_s is not None:
-                message.expected_s = expected_s
+            message.position = place.position
+            message.of = place.of
+            if place.expected_s is not None:
+                message.expected_s = place.expected_s
         elif sight.endpoint is not None:
             message.state = pb.WatchQueueResponse.STATE_SERVED
             message.endpoint = str(sight.endpoint)
@@ -153,16 +156,16 @@ class RequestCalls(AdminServicer):
         return message
 
     def _request(self, sight: ExchangeSight) -> pb.Request:
-        if sight.ticket_id is None:
+        if sight.ticket is None:
             return request_message(sight)
-        position = self._places.position(sight.ticket_id) or len(self._dispatcher.line)
+        position = self._places.position(sight.ticket.id) or len(self._dispatcher.line)
         return request_message(sight, position, self._dispatcher.expected_s(position))
 
     def _order(self, sight: ExchangeSight) -> tuple[bool, float]:
         """Those that run, oldest first, then the line."""
-        if sight.ticket_id is None:
+        if sight.ticket is None:
             return (False, -sight.age_s)
-        return (True, self._places.position(sight.ticket_id) or len(self._dispatcher.line))
+        return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.line))
 
 
 def _ambiguous(id_: str, sights: Sequence[ExchangeSight]) -> str:

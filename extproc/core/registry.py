@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from extproc.core.address import Address
+    from extproc.core.queue import Ticket
 
 
 class ExchangeState(Enum):
@@ -27,7 +28,7 @@ class ExchangeState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSight:
-    """One exchange at one moment. `ticket_id` is its place in line's, None unless it waits."""
+    """One exchange at one moment. `ticket` is its ticket in the line, None unless it waits."""
 
     exchange_id: str
     request_id: str
@@ -36,7 +37,7 @@ class ExchangeSight:
     age_s: float
     waited_s: float
     weight_slots: int
-    ticket_id: int | None = None
+    ticket: Ticket | None = None
     model: str = ""
     criticality: str = ""
     objective: str = ""

@@ -224,7 +224,7 @@ class Exchange:
             age_s=now - self._began_at,
             waited_s=self._waited_s if ticket is None else now - ticket.entered_at,
             weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
-            ticket_id=None if ticket is None else ticket.id,
+            ticket=ticket,
             model=(request.model or "") if request is not None else "",
             criticality=self._class(),
             objective=(request.objective or "") if request is not None else "",

@@ -416,7 +416,7 @@ def test_sights() -> None:
     assert [sight.endpoint for sight in sights] == [address, None, address]
     assert [sight.weight_slots for sight in sights] == [1, 1, 0]
     assert [sight.waited_s for sight in sights] == [0.0, 2.0, 0.0]
-    assert [sight.ticket_id for sight in sights] == [None, ticket.id, None]
+    assert [sight.ticket for sight in sights] == [None, ticket, None]
     assert [sight.request_id for sight in sights] == ["", "w", ""]
     desk.ask(first, envoy.response_headers())
     assert first.sight(desk.fleet.now).state is ExchangeState.ANSWERING

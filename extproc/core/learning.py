@@ -23,14 +23,13 @@ def expect(state: State, run: Run, address: Address, busy_slots: int, now: float
     request = run.request
     if request.prompt_tokens is None and not request.prompt_blocks:
         return
-    cost = state.scorer.cost(request, address, busy_slots, now)
+    cost = state.scorer.cost(request, address, busy_slots, now, is_hopeful=False)
     run.cached_tokens = cost.cached_tokens
     run.expected_first_s = cost.first_token_s
     memory = state.prefixes.memory(address)
     if memory is not None and request.prompt_blocks:
-        run.remembered_blocks = memory.depth(request.prompt_blocks)
-        if run.remembered_blocks:
-            run.age = memory.age(request.prompt_blocks[run.remembered_blocks - 1])
+        depth = memory.depth(request.prompt_blocks)
+        run.remembered = memory.segments(request.prompt_blocks, depth)
 
 
 def learn_answer(state: State, lease: Lease, run: Run, now: float, *, is_stream: bool) -> None:
@@ -70,16 +69,15 @@ def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> No
 
 def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading) -> None:
     prompt_tokens = run.request.prompt_tokens
-    if not run.remembered_blocks or not reading.prompt_tokens or prompt_tokens is None:
+    if not run.remembered or not reading.prompt_tokens or prompt_tokens is None:
         return
     if reading.cached_tokens is None:
         return
     memory = state.prefixes.memory(address)
     if memory is not None:
-        expected_share = min(1.0, run.remembered_blocks * BLOCK_TOKENS / max(1, prompt_tokens))
-        found_share = reading.cached_tokens / reading.prompt_tokens
-        memory.correct(run.age, found_share / expected_share)
-    run.remembered_blocks = 0  # once for each request
+        found_share = reading.cached_tokens / reading.prompt_tokens  # its tokens are not ours
+        memory.correct(run.remembered, found_share * prompt_tokens / BLOCK_TOKENS)
+    run.remembered = ()  # once for each request
 
 
 def _task_id(reading: SlotReading) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,15 @@ MAX_BLOCKS_ALL = 307_200
 STEP = 0.3
 """How far one piece of evidence moves the believed capacity towards it."""
 GHOST_CREDIT = 0.5
-"""What a block beyond the believed capacity counts, up to twice as far: it may be there."""
+GHOST_REACH = 2.0
+"""What a block beyond the believed capacity counts, up to how many times as far."""
+
+
+class Segment(NamedTuple):
+    """Blocks of a chain that were read at the same time: up to which one, and how long ago."""
+
+    upto: int
+    age: int
 
 
 class Memory:
@@ -56,13 +64,8 @@ class Memory:
         """Blocks read since this one was; raises `KeyError` when it is not remembered."""
         return self.read - self.blocks[block]
 
-    def expected(self, chain: Sequence[int], depth: int) -> float:
-        """How many of the first `depth` blocks it will find: whole ones, ghosts for a part."""
-        if not depth:
-            return 0.0
-        age = self.age(chain[depth - 1])
-        if age <= self.capacity:
-            return float(depth)
+    def held(self, chain: Sequence[int], depth: int) -> int:
+        """How many of the first `depth` blocks are believed to be there."""
         low, high = 0, depth
         while low < high:
             middle = (low + high + 1) // 2
@@ -70,14 +73,46 @@ class Memory:
                 low = middle
             else:
                 high = middle - 1
-        ghosts = depth - low if age <= 2 * self.capacity else 0
-        return low + GHOST_CREDIT * ghosts
+        return low
 
-    def correct(self, age: float, share_found: float) -> None:
-        """A chain that had aged so much was found to `share_found` of what was remembered."""
-        was_found = share_found >= 0.5
-        if was_found == (age > self.capacity):
-            self.capacity = max(1.0, self.capacity + STEP * (age - self.capacity))
+    def hoped(self, chain: Sequence[int], depth: int) -> float:
+        """The same, with a part of the ghosts: some of them must be tried to learn of them."""
+        held = self.held(chain, depth)
+        if held == depth or self.age(chain[depth - 1]) > GHOST_REACH * self.capacity:
+            return float(held)
+        return held + GHOST_CREDIT * (depth - held)
+
+    def segments(self, chain: Sequence[int], depth: int) -> tuple[Segment, ...]:
+        """The first `depth` blocks by age: each segment's end, and the age of all in it."""
+        found = []
+        start = 0
+        while start < depth:
+            age = self.age(chain[start])
+            low, high = start + 1, depth
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self.age(chain[middle - 1]) == age:
+                    low = middle
+                else:
+                    high = middle - 1
+            found.append(Segment(low, age))
+            start = low
+        return tuple(found)
+
+    def correct(self, segments: Sequence[Segment], found_blocks: float) -> None:
+        """Of blocks with these ages that many were really there: move the believed capacity.
+
+        The true one lies between the age of the last that was there and of the first that
+        was not.
+        """
+        for upto, age in segments:
+            if upto <= found_blocks + 1.0:
+                if age > self.capacity:
+                    self.capacity += STEP * (age - self.capacity)
+            else:
+                if age <= self.capacity:
+                    self.capacity = max(1.0, self.capacity - STEP * (self.capacity - age))
+                break
 
 
 class PrefixIndex:
@@ -103,7 +138,7 @@ class PrefixIndex:
         if memory is None:
             memory = self._memories[address] = Memory(capacity)
         blocks = memory.blocks
-        memory.read += len(chain) - int(memory.expected(chain, memory.depth(chain)))
+        memory.read += len(chain) - memory.held(chain, memory.depth(chain))
         for block in reversed(chain):
             if block not in blocks:
                 self._hold(block, address)

@@ -86,7 +86,7 @@ class Line:
     """All who wait. Every call is O(log n), amortised."""
 
     def __init__(self, fairness: Fairness | None = None) -> None:
-        self._fairness = fairness or Fairness()
+        self._fairness = Fairness() if fairness is None else fairness
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._by_class: dict[Criticality, OrderedDict[int, Ticket]] = {
             criticality: OrderedDict() for criticality in Criticality

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from extproc.core.fairness import Fairness, Flow
     from extproc.core.lease import Lease
     from extproc.core.objective import Objective
+    from extproc.core.prefix import Segment
     from extproc.core.request import Request
 
 
@@ -23,7 +24,6 @@ class Run:
     """One request on its way through a server."""
 
     __slots__ = (
-        "age",
         "answered_at",
         "asked_at",
         "cached_tokens",
@@ -31,7 +31,7 @@ class Run:
         "expected_first_s",
         "flow",
         "objective",
-        "remembered_blocks",
+        "remembered",
         "request",
     )
 
@@ -47,8 +47,7 @@ class Run:
         self.answered_at: float | None = None
         self.cached_tokens = 0.0
         self.expected_first_s = 0.0
-        self.remembered_blocks = 0
-        self.age = 0.0
+        self.remembered: tuple[Segment, ...] = ()
 
 
 class Running:

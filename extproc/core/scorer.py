@@ -50,8 +50,10 @@ class Scorer:
         self._sessions = sessions
         self._running = running
 
-    def cached_tokens(self, request: Request, address: Address) -> float:
-        """How much of the prompt is expected in an endpoint's cache."""
+    def cached_tokens(
+        self, request: Request, address: Address, *, is_hopeful: bool = False
+    ) -> float:
+        """How much of the prompt is expected in an endpoint's cache, or hoped for."""
         if request.kind is not Kind.GENERATION:
             return 0.0
         if request.prompt_blocks:
@@ -59,18 +61,28 @@ class Scorer:
             if memory is None:
                 return 0.0
             chain = request.prompt_blocks
-            expected = memory.expected(chain, memory.depth(chain)) * BLOCK_TOKENS
+            depth = memory.depth(chain)
+            blocks = memory.hoped(chain, depth) if is_hopeful else memory.held(chain, depth)
+            expected = float(blocks * BLOCK_TOKENS)
         else:
             expected = self._sessions.tokens_at(request.session_id, address)
         if request.prompt_tokens is not None:
             expected = min(expected, max(0.0, request.prompt_tokens - 1.0))
         return expected
 
-    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
+    def cost(
+        self,
+        request: Request,
+        address: Address,
+        busy_slots: int,
+        now: float,
+        *,
+        is_hopeful: bool = True,
+    ) -> Cost:
         """What it would cost there now, if a slot were free."""
         speed = self._timing.speed(address, now)
         tokens = float(request.prompt_tokens or UNKNOWN_PROMPT_TOKENS)
-        cached = self.cached_tokens(request, address)
+        cached = self.cached_tokens(request, address, is_hopeful=is_hopeful)
         tokens = max(tokens, cached)
         answer_tokens = speed.answer_tokens
         if request.max_tokens is not None:

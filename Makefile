@@ -57,6 +57,7 @@ docs: venv ## Write docs/settings.md and Envoy's files in envoy/ and deploy/ ane
 	@$(RUN) coxswain config reference > docs/settings.md
 	@$(RUN) coxswain config envoy > envoy/envoy.yaml
 	@$(RUN) coxswain config envoy --snippet > envoy/ext_proc_filter.yaml
+	@$(RUN) coxswain config envoy --mode gateway > envoy/gateway.yaml
 	@$(RUN) coxswain config envoy --mode original-dst > envoy/original_dst.yaml
 	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
 

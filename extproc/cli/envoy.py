@@ -15,6 +15,7 @@ class ModeChoice(Enum):
     """How Envoy learns the addresses of the servers."""
 
     DISCOVERY = "discovery"
+    GATEWAY = "gateway"
     ORIGINAL_DST = "original-dst"
 
 
@@ -23,6 +24,7 @@ ModeOption = Annotated[
     typer.Option(
         "--mode",
         help="discovery: the picker serves the addresses, and Envoy fails open; "
+        "gateway: the same, asking as the Gateway API inference extension does; "
         "original-dst: each answer names one, and Envoy fails closed. "
         "By default what envoy.discovery says.",
     ),

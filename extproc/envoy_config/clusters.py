@@ -53,7 +53,7 @@ from extproc.envoy_config import names
 from extproc.envoy_config.balancing import destination_key, override_host
 from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
 from extproc.envoy_config.transport import picker_socket, socket_matches
 
@@ -89,7 +89,7 @@ def llama(options: EnvoyOptions) -> Cluster:
             last_filters(options),
         ),
     )
-    return _original_dst(common) if options.mode is Mode.ORIGINAL_DST else _eds(common, options)
+    return _eds(common, options) if options.has_discovery else _original_dst(common)
 
 
 def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:

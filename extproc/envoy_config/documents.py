@@ -32,9 +32,27 @@ every request gets 503: it fails closed.
 """
 
 
+_GATEWAY = """
+Envoy before a fleet of llama-servers, asking as gateways do: `envoy -c gateway.yaml`.
+Printed by `coxswain config envoy --mode gateway`; change your settings, not this file.
+
+The filter `envoy.filters.http.ext_proc` is what a gateway that implements the endpoint picker
+protocol of the Gateway API inference extension sets up: requests and answers flow through the
+picker in full duplex, the destination is a header and the same in `envoy.lb`, who served is told
+back, and a hint in `envoy.lb.subset_hint` bounds the choice. It costs a message for each chunk;
+where you choose the configuration yourself, envoy.yaml is the cheaper one.
+"""
+
+_OPENINGS = {
+    Mode.DISCOVERY: _DISCOVERY,
+    Mode.GATEWAY: _GATEWAY,
+    Mode.ORIGINAL_DST: _ORIGINAL_DST,
+}
+
+
 def bootstrap(options: EnvoyOptions) -> str:
     """A configuration that Envoy runs as it is."""
-    opening = _ORIGINAL_DST if options.mode is Mode.ORIGINAL_DST else _DISCOVERY
+    opening = _OPENINGS[options.mode]
     return comment(opening) + render(tree(bootstrap_message(options)))
 
 
@@ -45,6 +63,7 @@ def default_files() -> Mapping[str, str]:
         {
             "envoy.yaml": bootstrap(EnvoyOptions()),
             "ext_proc_filter.yaml": snippet(EnvoyOptions()),
+            "gateway.yaml": bootstrap(replace(EnvoyOptions(), mode=Mode.GATEWAY)),
             "original_dst.yaml": bootstrap(replace(EnvoyOptions(), mode=Mode.ORIGINAL_DST)),
         }
     )

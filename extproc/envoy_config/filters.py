@@ -47,11 +47,12 @@ RESPONSE_ATTRIBUTES = [
 def ext_proc(options: EnvoyOptions) -> HttpFilter:
     """The filter that asks the picker once for each request, whatever its number of tries.
 
-    Bodies stay out of it unless the picker asks for one by `mode_override`. Response
-    trailers are on although llama-server sends none: it keeps the stream, and with it the
-    lease, open until the answer has ended.
+    Bodies stay out of it unless the picker asks for one by `mode_override`, but for the mode
+    of gateways, where all of them flow through it. Response trailers are on although
+    llama-server sends none: it keeps the stream, and with it the lease, open until the answer
+    has ended.
     """
-    fails_open = options.mode is Mode.DISCOVERY
+    fails_open = options.has_discovery
     return HttpFilter(
         name=names.EXT_PROC_FILTER,
         typed_config=typed(
@@ -62,15 +63,8 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
                 status_on_error=None
                 if fails_open
                 else HttpStatus(code=StatusCode.ServiceUnavailable),
-                processing_mode=ProcessingMode(
-                    request_header_mode=ProcessingModeHeaderSendMode.SEND,
-                    response_header_mode=ProcessingModeHeaderSendMode.SEND,
-                    request_body_mode=ProcessingModeBodySendMode.NONE,
-                    response_body_mode=ProcessingModeBodySendMode.NONE,
-                    request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
-                    response_trailer_mode=ProcessingModeHeaderSendMode.SEND,
-                ),
-                allow_mode_override=True,
+                processing_mode=_processing_mode(options),
+                allow_mode_override=options.mode is not Mode.GATEWAY,
                 message_timeout=seconds(options.message_timeout_s),
                 max_message_timeout=seconds(options.max_message_timeout_s),
                 # Routes are chosen before the picker is asked and stay: it cannot be
@@ -93,6 +87,24 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
                 response_attributes=RESPONSE_ATTRIBUTES,
             )
         ),
+    )
+
+
+def _processing_mode(options: EnvoyOptions) -> ProcessingMode:
+    is_gateway = options.mode is Mode.GATEWAY
+    bodies = (
+        ProcessingModeBodySendMode.FULL_DUPLEX_STREAMED
+        if is_gateway
+        else ProcessingModeBodySendMode.NONE
+    )
+    send, skip = ProcessingModeHeaderSendMode.SEND, ProcessingModeHeaderSendMode.SKIP
+    return ProcessingMode(
+        request_header_mode=send,
+        response_header_mode=send,
+        request_body_mode=bodies,
+        response_body_mode=bodies,
+        request_trailer_mode=send if is_gateway else skip,
+        response_trailer_mode=send,
     )
 
 

@@ -20,6 +20,7 @@ class Mode(Enum):
     """How Envoy learns the addresses of the llama-servers."""
 
     DISCOVERY = "discovery"  # the picker serves them; fails open to Envoy's least_request
+    GATEWAY = "gateway"  # the same, and asks as gateways do: bodies flow through the picker
     ORIGINAL_DST = "original-dst"  # each answer of the picker names one; fails closed
 
 
@@ -122,6 +123,11 @@ class EnvoyOptions:
     trusted_proxies: int = 0  # how many hops of x-forwarded-for to believe
     tracing: HostPort | None = None  # an OpenTelemetry collector's gRPC port
     trace_percent: float = 100.0  # of the requests whose caller did not decide it
+
+    @property
+    def has_discovery(self) -> bool:
+        """Whether the picker serves the addresses, so that an answer may name several."""
+        return self.mode is not Mode.ORIGINAL_DST
 
     @property
     def status_cluster(self) -> str:

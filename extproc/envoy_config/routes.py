@@ -31,7 +31,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 from extproc.envoy_config import names
 from extproc.envoy_config.blocked_path import HIDDEN_CHARACTER, BlockedPath, path_pattern
 from extproc.envoy_config.messages import NEVER, seconds, typed
-from extproc.envoy_config.options import EnvoyOptions, Mode
+from extproc.envoy_config.options import EnvoyOptions
 
 FORBIDDEN = 403
 LOADING = 503
@@ -132,7 +132,7 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
     A server that broke down over a request is no reason to bring the next one down with it,
     so a reset after the request was sent is not retried.
     """
-    walks = options.mode is Mode.DISCOVERY
+    walks = options.has_discovery
     causes = ["connect-failure", "refused-stream", "reset-before-request"]
     return RetryPolicy(
         retry_on=",".join([*causes, "retriable-status-codes"] if walks else causes),

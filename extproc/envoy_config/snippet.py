@@ -7,7 +7,7 @@ from typing import Any
 from extproc.envoy_config.clusters import clusters
 from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
-from extproc.envoy_config.options import EnvoyOptions, Mode
+from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.routes import routes
 from extproc.envoy_config.yaml_text import comment, render, tree
 
@@ -50,7 +50,7 @@ _TRACING = """
 
 def snippet(options: EnvoyOptions) -> str:
     """YAML with four keys: `http_connection_manager`, `http_filters`, `routes`, `clusters`."""
-    last = _CLUSTERS_ORIGINAL_DST if options.mode is Mode.ORIGINAL_DST else _CLUSTERS_DISCOVERY
+    last = _CLUSTERS_DISCOVERY if options.has_discovery else _CLUSTERS_ORIGINAL_DST
     if options.tracing is not None:
         last += _TRACING.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [

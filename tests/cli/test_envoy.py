@@ -27,6 +27,7 @@ def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     [
         ([], "envoy.yaml"),
         (["--snippet"], "ext_proc_filter.yaml"),
+        (["--mode", "gateway"], "gateway.yaml"),
         (["--mode", "original-dst"], "original_dst.yaml"),
     ],
 )

@@ -20,16 +20,22 @@ def llama() -> None:
         pytest.skip("no llama-server: run `make test` where a C++ compiler is installed")
 
 
+@pytest.fixture(params=["discovery", "gateway"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """How Envoy asks: by its own cheapest configuration, and as gateways do."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def stack(llama: None, tmp_path: Path) -> AsyncIterator[Stack]:
+async def stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
     """Two real llama-servers with 2 and 4 slots behind Envoy and the picker."""
-    async with Stack.running(tmp_path, settings=QUICK) as running:
+    async with Stack.running(tmp_path, settings=QUICK, mode=mode) as running:
         yield running
 
 
 @pytest.fixture
-async def stack_without_line(llama: None, tmp_path: Path) -> AsyncIterator[Stack]:
+async def stack_without_line(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
     """The same, and nobody may wait."""
     settings = {**QUICK, "queue": {"max_requests": 0}}
-    async with Stack.running(tmp_path, settings=settings) as running:
+    async with Stack.running(tmp_path, settings=settings, mode=mode) as running:
         yield running

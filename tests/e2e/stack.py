@@ -119,8 +119,9 @@ class Stack:
         slots: tuple[int, ...] = (2, 4),
         settings: dict[str, Any] | None = None,
         kind: str = "llama",
+        mode: str = "discovery",
     ) -> AsyncIterator[Self]:
-        """Everything up and ready; everything gone afterwards."""
+        """Everything up and ready; everything gone afterwards. `mode` is that of Envoy."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             Children(folder) as children,
@@ -130,7 +131,7 @@ class Stack:
             for count in slots:
                 await stack.add_server(count, kind=kind)
             await stack.start_picker(settings or {})
-            await stack.start_envoy()
+            await stack.start_envoy(mode)
             try:
                 await stack.until_ready()
                 yield stack
@@ -201,10 +202,11 @@ class Stack:
             [sys.executable, "-m", "extproc.cli", "serve", "--config", self.config],
         )
 
-    async def start_envoy(self) -> None:
+    async def start_envoy(self, mode: str = "discovery") -> None:
         config = self.folder / "envoy.yaml"
         printed = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "extproc.cli", "config", "envoy", "--config", self.config),
+            *(sys.executable, "-m", "extproc.cli", "config", "envoy"),
+            *("--config", self.config, "--mode", mode),
             stdout=asyncio.subprocess.PIPE,
         )
         text, _ = await printed.communicate()

@@ -45,7 +45,7 @@ def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
         )
         for mode in Mode
     }
-    assert opens == {Mode.DISCOVERY: True, Mode.ORIGINAL_DST: False}
+    assert opens == {Mode.DISCOVERY: True, Mode.GATEWAY: True, Mode.ORIGINAL_DST: False}
 
 
 def test_the_streams_life_is_the_leases_life() -> None:

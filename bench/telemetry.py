@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 
 from bench import load, rig
+from bench.process import cpu_seconds
 from bench.result import Row, Section, at_least
 from extproc.demo.port import LOOPBACK
 from extproc.demo.process import Children
@@ -30,7 +32,7 @@ async def _receiver() -> AsyncIterator[int]:
     async def export(_: bytes, __: object) -> bytes:
         return b""
 
-    handler = grpc.unary_unary_rpc_method_handler(export)
+    handler: Any = grpc.unary_unary_rpc_method_handler(export)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(
         tuple(
@@ -62,7 +64,8 @@ async def measure(say: Callable[[str], None]) -> Section:
         folder = Path(name)
         async with _receiver() as receiver, Children(folder) as children:
             server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
-            ports = {}
+            ports: dict[str, int] = {}
+            pids: dict[str, int] = {}
             for kind, share in KINDS.items():
                 traced = {
                     "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{LOOPBACK}:{receiver}",
@@ -71,17 +74,24 @@ async def measure(say: Callable[[str], None]) -> Section:
                     "OTEL_METRIC_EXPORT_INTERVAL": "1000",
                 }
                 with _environment(**(traced if share else {})):
-                    _, picker = await rig.start_picker(children, folder, [server])
+                    child, picker = await rig.start_picker(children, folder, [server])
+                pids[kind] = child.pid
                 ports[kind] = await rig.start_envoy(children, folder, picker)
             for port in ports.values():
                 await load.run(port, CONNECTIONS, 1.0)
             runs: dict[str, list[load.Load]] = {kind: [] for kind in ports}
+            spent_us: dict[str, list[float]] = {kind: [] for kind in ports}
             for number in range(ROUNDS):
                 for kind, port in ports.items():
                     say(f"telemetry: round {number + 1} of {ROUNDS}, {kind}")
-                    runs[kind].append(await load.run(port, CONNECTIONS, ROUND_S))
+                    before_s = cpu_seconds(pids[kind])
+                    run = await load.run(port, CONNECTIONS, ROUND_S)
+                    used_s = cpu_seconds(pids[kind]) - before_s
+                    spent_us[kind].append(1e6 * used_s / run.requests)
+                    runs[kind].append(run)
     rate = {kind: statistics.median(one.rate for one in of) for kind, of in runs.items()}
     p99 = {kind: statistics.median(one.p99_ms for one in of) for kind, of in runs.items()}
+    cost = {kind: statistics.median(of) for kind, of in spent_us.items()}
     failures = sum(one.failures for of in runs.values() for one in of)
     return Section(
         title="Telemetry",
@@ -92,6 +102,10 @@ async def measure(say: Callable[[str], None]) -> Section:
             *(Row(what=f"exchanges/s, tracing {kind}", value=f"{rate[kind]:.0f}") for kind in rate),
             at_least("rate, tracing 1 % to off", rate["1 %"] / rate["off"], 0.95),
             at_least("rate, tracing 100 % to off", rate["100 %"] / rate["off"], 0.8),
+            *(
+                Row(what=f"picker's CPU an exchange, tracing {kind}", value=f"{cost[kind]:.0f} us")
+                for kind in cost
+            ),
             *(Row(what=f"p99, tracing {kind}", value=f"{p99[kind]:.2f} ms") for kind in p99),
             Row(what="failed requests", value=str(failures), target="0", is_met=failures == 0),
         ),

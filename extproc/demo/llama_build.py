@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; nothing was left in the cache", file=sys.stderr)
         return 130
-    print(f"llama-server: {built} (built in {time.monotonic() - began:.0f} s)")
+    print(f"llama-server: {built} (after {time.monotonic() - began:.0f} s)")
     return 0
 
 

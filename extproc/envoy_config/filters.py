@@ -35,11 +35,32 @@ from extproc.envoy_config.credentials import (
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
 
+REQUEST_HEADERS = (
+    ":method",
+    ":path",
+    "authorization",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "traceparent",
+    "x-api-key",
+    "x-coxswain-queue-timeout-ms",
+    "x-gateway-inference-fairness-id",
+    "x-gateway-inference-objective",
+    "x-llm-d-inference-fairness-id",
+    "x-llm-d-inference-objective",
+    "x-lora-adapter",
+    "x-request-id",
+    "x-session-id",
+    "x-slo-ttft-ms",
+)
+RESPONSE_HEADERS = (":status", "content-type")
+"""The headers that the picker reads. It is sent no others: each costs it time with every
+request, and cookies are none of its business."""
 RESPONSE_ATTRIBUTES = [
     "upstream.address",
     "upstream.request_attempt_count",
     "response.code_details",
-    "response.flags",
 ]
 """What the picker learns with the response headers: who served, at which try, and how."""
 
@@ -72,8 +93,11 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
                 route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
                 mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=False),
                 forward_rules=HeaderForwardingRules(
-                    disallowed_headers=ListStringMatcher(
-                        patterns=[StringMatcher(exact=name) for name in _PRIVATE_HEADERS]
+                    allowed_headers=ListStringMatcher(
+                        patterns=[
+                            StringMatcher(exact=name)
+                            for name in dict.fromkeys((*REQUEST_HEADERS, *RESPONSE_HEADERS))
+                        ]
                     )
                 ),
                 metadata_options=MetadataOptions(
@@ -106,9 +130,6 @@ def _processing_mode(options: EnvoyOptions) -> ProcessingMode:
         request_trailer_mode=send if is_gateway else skip,
         response_trailer_mode=send,
     )
-
-
-_PRIVATE_HEADERS = ("cookie", "proxy-authorization")
 
 
 def router() -> HttpFilter:

@@ -66,10 +66,12 @@ _TEXT: Final = {
 _FINAL: Final = frozenset({Reason.BAD_REQUEST, Reason.CANCELLED, Reason.MODEL_NOT_FOUND})
 """Refusals after which the same request should not be tried again by itself."""
 _ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
-_READ: Final = CONTROL_HEADERS | {
+REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, *CREDENTIALS),
     *("content-type", "content-encoding", "content-length"),
 }
+RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})
+"""All that is read of an exchange's headers; our Envoy files send no others."""
 
 
 class BadRequestError(ValueError):
@@ -122,7 +124,7 @@ class ResponseHead:
 
 def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     """Read what we need; raises `BadRequestError` for a head that no server could answer."""
-    found = _pick_out(message.headers, _READ)
+    found = _pick_out(message.headers, REQUEST_HEADERS)
     path = found.get(":path", "")
     if not path:
         raise BadRequestError("The request has no path.")
@@ -170,7 +172,7 @@ def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
     """Read status, kind and the facts about who served; what is missing or odd is left out."""
-    found = _pick_out(request.response_headers.headers, _RESPONSE_READ)
+    found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
     status = found.get(":status", "")
     details, attempts, address = "", 1, ""
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
@@ -193,9 +195,6 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         attempts=attempts,
         code_details=details,
     )
-
-
-_RESPONSE_READ: Final = frozenset({":status", "content-type"})
 
 
 def destination(

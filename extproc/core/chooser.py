@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from extproc.core.scorer import Cost
     from extproc.core.state import State
 
-LEAST_LOADED = 6
-HOLDERS = 6
+LEAST_LOADED = 4
+HOLDERS = 4
 READING_WEIGHT = 3.0
 """What a second of reading counts against a second of waiting: while a llama-server reads a
 prompt its other slots get no tokens, and the slot itself is taken for longer."""
@@ -64,6 +64,8 @@ class Chooser:
     def __init__(self, state: State) -> None:
         self._state = state
         self._fair_share: dict[Picker, tuple[float, float]] = {}
+        self._asked: tuple[Request, float] | None = None
+        self._known: list[Address] = []
 
     def choose(self, order: Order, request: Request, now: float) -> Choice | None:
         """The best endpoint that can take it at once, or None."""
@@ -72,7 +74,7 @@ class Chooser:
         if best is None or not is_choosy(order, request):
             return None if best is None else Choice(best)
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
-        candidates.update(dict.fromkeys(self._known_to(request)))
+        candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
         scored: list[tuple[bool, float, Choice]] = []
         for address in candidates:
@@ -91,19 +93,21 @@ class Chooser:
             return None
         state = self._state
         picker = state.views.at(order.demand)
-        here = self._raw_cost(offered, order, request, now)
+        here: Cost | None = None
         best: Home | None = None
         best_s = 0.0
-        for address in self._known_to(request):
+        for address in self._known_to(request, now):
             if address == offered or address not in picker:
                 continue
+            room = self._room(address, order)
+            if room.open_slots or not room.slots:
+                continue
+            if here is None:
+                here = self._raw_cost(offered, order, request, now)
             there = self._cost(address, order, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
             patience_s = here.total_s - there.total_s + (READING_WEIGHT - 1.0) * spared_s
             if patience_s < MIN_PATIENCE_S:
-                continue
-            room = self._room(address, order)
-            if room.open_slots or not room.slots:
                 continue
             wait_s = self._wait_s(address, room.slots, now)
             if wait_s - patience_s < best_s:
@@ -116,11 +120,15 @@ class Chooser:
         ahead = self._state.homing.waiting_at(address)
         return self._state.timing.speed(address, now).slot_s / slots * (ahead + 1)
 
-    def _known_to(self, request: Request) -> list[Address]:
-        """Endpoints that may have its beginning in their cache."""
-        known = self._state.prefixes.holders(request.prompt_blocks, HOLDERS)
-        home = self._state.sessions.home(request.session_id)
-        return known if home is None else [*known, home]
+    def _known_to(self, request: Request, now: float) -> list[Address]:
+        """Endpoints that may have its beginning in their cache; asked twice for most requests."""
+        if self._asked is None or self._asked[0] is not request or self._asked[1] != now:
+            self._asked = (request, now)
+            self._known = self._state.prefixes.holders(request.prompt_blocks, HOLDERS)
+            home = self._state.sessions.home(request.session_id)
+            if home is not None and home not in self._known:
+                self._known.append(home)
+        return self._known
 
     def _cost_if_free(
         self, address: Address, order: Order, request: Request, picker: Picker, now: float

@@ -66,6 +66,8 @@ class Memory:
 
     def held(self, chain: Sequence[int], depth: int) -> int:
         """How many of the first `depth` blocks are believed to be there."""
+        if depth and self.age(chain[depth - 1]) <= self.capacity:
+            return depth
         low, high = 0, depth
         while low < high:
             middle = (low + high + 1) // 2
@@ -155,18 +157,25 @@ class PrefixIndex:
             self._drop(block, address)
 
     def holders(self, chain: Sequence[int], many: int) -> list[Address]:
-        """Up to `many` endpoints that remember most of the chain's beginning, the best first."""
+        """Up to `many` endpoints that remember most of the chain's beginning, the best first.
+
+        Looks at the deepest block that anybody remembers, then ever closer to the beginning.
+        """
+        low, high = 0, len(chain)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if chain[middle - 1] in self._holders:
+                low = middle
+            else:
+                high = middle - 1
         found: dict[Address, None] = {}
-        for block in reversed(chain):
-            holders = self._holders.get(block)
-            if holders is None:
-                continue
+        while low and len(found) < many:
+            holders = self._holders[chain[low - 1]]
             if isinstance(holders, set):
                 found.update(dict.fromkeys(islice(holders, many)))
             else:
                 found[holders] = None
-            if len(found) >= many:
-                break
+            low = low * 3 // 4
         return list(islice(found, many))
 
     def _hold(self, block: int, address: Address) -> None:

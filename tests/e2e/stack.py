@@ -9,18 +9,22 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 import yaml
 
+from extproc.app.envoy import envoy_options
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child, Children
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import Mode
+from extproc.settings import load_settings
 
 MODEL_SHAPE = ModelShape(embedding=256, layers=8)
 """Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
@@ -204,14 +208,8 @@ class Stack:
 
     async def start_envoy(self, mode: str = "discovery") -> None:
         config = self.folder / "envoy.yaml"
-        printed = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "extproc.cli", "config", "envoy"),
-            *("--config", self.config, "--mode", mode),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        text, _ = await printed.communicate()
-        assert printed.returncode == 0, "coxswain config envoy failed"
-        config.write_bytes(text)
+        options = envoy_options(load_settings(self.config, environ={}))
+        config.write_text(bootstrap(replace(options, mode=Mode(mode))))
         self.envoy = await self.children.start(
             "envoy",
             [

@@ -91,12 +91,12 @@ class LlamaClient:
         clock: Callable[[], float],
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` verifies an https server; None takes the system's certificates."""
+        """`tls` verifies an https server; None takes the target's authorities, or the system's."""
         self._target = target
         self._timeouts = timeouts
         self._clock = clock
         self._transport = httpx.AsyncHTTPTransport(
-            verify=(tls or ssl.create_default_context()) if target.is_tls else _no_tls(),
+            verify=(tls or _verified(target)) if target.is_tls else _no_tls(),
             trust_env=False,
             limits=httpx.Limits(
                 max_connections=MAX_CONNECTIONS,
@@ -236,6 +236,10 @@ def _shown(path: str) -> str:
 
 
 @cache
+def _verified(target: EndpointTarget) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=target.ca_file)
+
+
 def _no_tls() -> ssl.SSLContext:
     """One empty context for plain http: httpx wants one, and loading certificates is slow."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -17,15 +17,17 @@ class EndpointTarget:
     """One server to look at. Connections always go to `address`, whatever it is called.
 
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
-    TLS). `api_key` is sent as `Authorization: Bearer` and shown nowhere. `slots` is the
-    operator's word and wins over what the server says. `may_sleep` says if the server was
-    started with `--sleep-idle-seconds`; None lets the scraper find out (`scraper/sleep.py`).
+    TLS). `ca_file` names the authorities to trust under TLS, None the system's. `api_key` is
+    sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
+    over what the server says. `may_sleep` says if the server was started with
+    `--sleep-idle-seconds`; None lets the scraper find out (`scraper/sleep.py`).
 
     Raises `TargetError` for values that no server could be asked with.
     """
 
     address: Address
     is_tls: bool = False
+    ca_file: str | None = None
     path_prefix: str = ""
     host_name: str | None = None
     api_key: str | None = field(default=None, repr=False)

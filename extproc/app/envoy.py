@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from extproc.envoy_config.blocked_path import BlockedPath
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
+from extproc.settings import parse_endpoints
+from extproc.settings.client_keys import read_client_keys
 
 if TYPE_CHECKING:
-    from extproc.settings import Settings
+    from extproc.settings import EndpointSettings, Settings
 
 
 def envoy_options(settings: Settings) -> EnvoyOptions:
     """The configuration of the Envoy that stands before a picker with these settings.
 
+    Blocks on the disk where clients' keys are in a file: raises `SettingsError` for that one.
     Raises `OptionsError` or `BlockedPathError` for what the settings themselves let pass.
     """
     envoy = settings.envoy
+    endpoints = (*settings.endpoints, *_followed(settings))
     return EnvoyOptions(
         mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
         listener=HostPort.parse(envoy.listen),
         admin=HostPort.parse(envoy.admin),
         picker=_reached_at(HostPort.parse(envoy.picker or settings.listen.grpc)),
+        picker_tls=_picker_tls(settings),
+        tls_profiles=_tls_profiles(endpoints),
+        injects_keys=any(endpoint.inject_key for endpoint in endpoints),
+        client_keys=_client_keys(settings),
         status=_status_place(settings) if envoy.countdown else None,
         message_timeout_s=envoy.message_timeout_s,
         max_message_timeout_s=envoy.max_message_timeout_s,
@@ -53,6 +63,50 @@ def _status_place(settings: Settings) -> HostPort:
     if settings.envoy.picker is None:
         return pages
     return HostPort(HostPort.parse(settings.envoy.picker).host, pages.port)
+
+
+def _followed(settings: Settings) -> tuple[EndpointSettings, ...]:
+    """What the endpoints file names by now: Envoy must know its servers' certificates too."""
+    if settings.discovery.file is None:
+        return ()
+    file = Path(settings.discovery.file).expanduser()
+    return parse_endpoints(file.read_bytes(), str(file)) if file.is_file() else ()
+
+
+def _picker_tls(settings: Settings) -> PickerTls | None:
+    """How Envoy speaks TLS to the picker, None where the picker speaks none."""
+    envoy = settings.envoy
+    if settings.grpc_tls.cert_file is None:
+        return None
+    place = _reached_at(HostPort.parse(envoy.picker or settings.listen.grpc))
+    return PickerTls(
+        server_name=envoy.picker_server_name or place.host,
+        ca_file=envoy.picker_ca_file or SYSTEM_CA,
+        cert_file=envoy.picker_cert_file,
+        key_file=envoy.picker_key_file,
+    )
+
+
+def _tls_profiles(endpoints: tuple[EndpointSettings, ...]) -> tuple[TlsProfile, ...]:
+    """One for all servers that share authorities and name, in the order of their mention."""
+    found = {
+        endpoint.tls_profile: TlsProfile(
+            name=endpoint.tls_profile,
+            server_name=endpoint.server_name or endpoint.host,
+            ca_file=endpoint.ca_file or SYSTEM_CA,
+        )
+        for endpoint in endpoints
+        if endpoint.is_tls
+    }
+    return tuple(found.values())
+
+
+def _client_keys(settings: Settings) -> tuple[ClientKey, ...]:
+    file = settings.clients.keys_file
+    if file is None:
+        return ()
+    keys = read_client_keys(Path(file).expanduser())
+    return tuple(ClientKey(client=name, key=key) for key, name in keys.items())
 
 
 def _reached_at(place: HostPort) -> HostPort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -217,11 +218,30 @@ def _listings(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
                 name=endpoint.name or "",
                 slots=endpoint.slots,
                 api_key=keys.get(endpoint.address),
+                is_injected=endpoint.inject_key,
+                is_tls=endpoint.is_tls,
+                ca_file=_readable(endpoint),
+                server_name=endpoint.server_name,
+                tls_profile=endpoint.tls_profile,
             )
             for endpoint in endpoints
         ]
     except ListingError as error:
         raise _key_error(error) from None
+
+
+def _readable(endpoint: EndpointSettings) -> str | None:
+    """The file with the authorities of an https server; raises `SettingsError` for a bad one."""
+    if endpoint.ca_file is None:
+        return None
+    file = str(Path(endpoint.ca_file).expanduser())
+    try:
+        ssl.create_default_context(cafile=file)
+    except OSError as error:  # what is no certificate is one too
+        reason = error.strerror or "it holds no certificates"
+        problem = Problem(where=endpoint.address, key="ca_file", message=f"{file}: {reason}")
+        raise SettingsError([problem]) from None
+    return file
 
 
 def _key_error(error: ListingError) -> SettingsError:

@@ -220,7 +220,8 @@ class _Run:
 
     async def _look_at(self, address: str) -> None:
         """Tell whether one of the user's own servers answers; if not, that is no reason to end."""
-        probe = health_probe(self.client, f"http://{address}/health")
+        url = address if "://" in address else f"http://{address}"
+        probe = health_probe(self.client, f"{url}/health")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OWN_ENDPOINT_PATIENCE_S):
                 await until(probe, every_s=0.2)

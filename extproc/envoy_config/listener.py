@@ -95,7 +95,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         server_name="envoy",
         access_log=[*access_lines(options), *end_reports(options)],
         tracing=tracing(options),
-        local_reply_config=local_replies(),
+        local_reply_config=local_replies(options),
         route_config=route_configuration(options),
         http_filters=[*first_filters(options), ext_proc(options), router()],
     )

@@ -66,6 +66,25 @@ class EnvoySettings(Section):
         description="Where Envoy reaches Coxswain's data plane, host:port; by default "
         "listen.grpc, or loopback where that is all interfaces.",
     )
+    picker_ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The authorities, PEM, of Coxswain's certificate (grpc_tls.cert_file); "
+        "a path where Envoy runs. By default the system's.",
+    )
+    picker_cert_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Envoy's certificate for Coxswain (grpc_tls.client_ca_file), PEM.",
+    )
+    picker_key_file: str | None = Field(
+        default=None, min_length=1, description="That certificate's private key, PEM."
+    )
+    picker_server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The name in Coxswain's certificate; by default the host in envoy.picker.",
+    )
     countdown: bool = Field(
         default=True,
         description="Whether clients may ask GET /queue/{request-id} where their request stands. "

@@ -5,7 +5,8 @@ A `Settings` built in code reads no file and no environment; `load_settings` doe
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -29,12 +30,15 @@ from extproc.settings.values import (
     Count,
     PositiveCount,
     Seconds,
+    Server,
     Share,
     SomeSeconds,
     Target,
     Whole,
     split_host_port,
 )
+
+HTTPS: Final = "https://"
 
 
 class ListenSettings(Section):
@@ -62,8 +66,9 @@ class ListenSettings(Section):
 class EndpointSettings(Section):
     """One llama-server. A plain `host:port` in the list is short for its `address`."""
 
-    address: Target = Field(
-        description="Where the server listens: host:port. The host is an IP address or a name."
+    address: Server = Field(
+        description="Where the server listens: host:port, or https://host:port. "
+        "The host is an IP address or a name."
     )
     name: str | None = Field(
         default=None,
@@ -87,6 +92,23 @@ class EndpointSettings(Section):
         min_length=1,
         description="The file that holds the server's API key; blanks around it do not count.",
     )
+    inject_key: bool = Field(
+        default=False,
+        description="Whether Envoy sends this server its API key with each request, so that "
+        "clients need not know it. Needs envoy.discovery; print Envoy's configuration anew.",
+    )
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For https: the authorities to trust, PEM, here and where Envoy runs; "
+        "by default the system's.",
+    )
+    server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="For https: the name in the server's certificate; by default the host.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -101,17 +123,37 @@ class EndpointSettings(Section):
     def _check_key_sources(self) -> Self:
         if self.api_key_env is not None and self.api_key_file is not None:
             raise PydanticCustomError("one_of", "give api_key_env or api_key_file, not both")
+        if self.inject_key and self.api_key_env is None and self.api_key_file is None:
+            raise PydanticCustomError("together", "inject_key needs api_key_env or api_key_file")
+        if not self.is_tls and (self.ca_file is not None or self.server_name is not None):
+            raise PydanticCustomError("together", "ca_file and server_name are for https://")
         return self
 
     @property
     def host(self) -> str:
         """The IP address or name, without brackets."""
-        return split_host_port(self.address)[0]
+        return split_host_port(self.address.removeprefix(HTTPS))[0]
 
     @property
     def port(self) -> int:
         """The port."""
-        return split_host_port(self.address)[1]
+        return split_host_port(self.address.removeprefix(HTTPS))[1]
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.address.startswith(HTTPS)
+
+    @property
+    def tls_profile(self) -> str:
+        """By which name Envoy knows how to speak TLS to it; empty for in the clear.
+
+        Servers with the same authorities and the same name in their certificate share one.
+        """
+        if not self.is_tls:
+            return ""
+        content = f"{self.ca_file or ''}|{self.server_name or self.host}"
+        return f"tls-{sha256(content.encode()).hexdigest()[:12]}"
 
 
 class QueueSettings(Section):

@@ -116,5 +116,7 @@ class ClientsSettings(Section):
         default=None,
         min_length=1,
         description="The file with the API keys that clients may use: a line `name key` for each. "
-        "`coxswain config envoy` writes Envoy's check of them.",
+        "`coxswain config envoy` writes Envoy's check of them (api_key_auth, which Envoy still "
+        "calls work in progress), and the keys with it: keep what it prints to yourself. "
+        "The servers do not get to see them; where they want a key, set inject_key.",
     )

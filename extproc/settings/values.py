@@ -72,6 +72,14 @@ def _target(text: str) -> str:
     return _joined(host, port)
 
 
+def _server(text: str) -> str:
+    bare = text.strip()
+    https = "https://"
+    return (
+        f"{https}{_target(bare.removeprefix(https))}" if bare.startswith(https) else _target(bare)
+    )
+
+
 def _bind(text: str) -> str:
     return _joined(*split_host_port(text))
 
@@ -116,6 +124,9 @@ LIST: Final = BeforeValidator(_empty_list)
 
 Target = Annotated[str, AfterValidator(_target)]
 """Where a server is: `host:port`, the host an IP or a name."""
+
+Server = Annotated[str, AfterValidator(_server)]
+"""Where a server is and whether it speaks TLS: `host:port` or `https://host:port`."""
 
 Bind = Annotated[str, AfterValidator(_bind)]
 """Where to listen: `host:port`; port 0 takes a free one."""

@@ -27,6 +27,12 @@ class Listing:
     name: str = ""
     slots: int | None = None
     api_key: str | None = field(default=None, repr=False)
+    is_injected: bool = False
+    """Envoy sends the key with each request to this server."""
+    is_tls: bool = False
+    ca_file: str | None = None
+    server_name: str | None = None
+    tls_profile: str = ""
 
     def __post_init__(self) -> None:
         if self.api_key is not None and not is_sendable_key(self.api_key):
@@ -59,11 +65,18 @@ def nominate(listing: Listing, ip: str) -> Nomination:
     hostname = "" if ip == listing.host else listing.host
     return Nomination(
         spec=EndpointSpec(
-            address=address, name=listing.name, hostname=hostname, slots=listing.slots
+            address=address,
+            name=listing.name,
+            hostname=hostname,
+            slots=listing.slots,
+            tls_profile=listing.tls_profile,
+            authorization=f"Bearer {listing.api_key}" if listing.is_injected else "",
         ),
         target=EndpointTarget(
             address=address,
-            host_name=hostname or None,
+            is_tls=listing.is_tls,
+            ca_file=listing.ca_file,
+            host_name=listing.server_name or hostname or None,
             api_key=listing.api_key,
             slots=listing.slots,
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -50,7 +51,14 @@ class Asked:
 class FakeLlamaServer:
     """Use as `async with FakeLlamaServer() as fake:`. `busy` has one truth value per slot."""
 
-    def __init__(self, busy: tuple[bool, ...] = (False, False), *, port: int = 0) -> None:
+    def __init__(
+        self,
+        busy: tuple[bool, ...] = (False, False),
+        *,
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
         self.busy = busy
         self.task = 0
         self.marker: str | None = "<__media_one__>"
@@ -71,7 +79,9 @@ class FakeLlamaServer:
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> FakeLlamaServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self._port, ssl=self._tls
+        )
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 

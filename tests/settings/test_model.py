@@ -125,3 +125,35 @@ def test_reference_names_every_variable() -> None:
     page = settings_reference()
     for path in every_key(Settings):
         assert f"`COXSWAIN_{'__'.join(path).upper()}`" in page
+
+
+def test_endpoints_behind_tls() -> None:
+    """https:// says so; servers with one authority and one name share a profile."""
+    section = {"address": "https://gpu.example:443", "ca_file": "/ca.pem"}
+    one, two, plain = Settings.model_validate(
+        {
+            "endpoints": [
+                section,
+                {**section, "address": "https://10.0.0.5:443", "server_name": "gpu.example"},
+                "10.0.0.6:8080",
+            ]
+        }
+    ).endpoints
+    assert (one.is_tls, one.host, one.port) == (True, "gpu.example", 443)
+    assert one.tls_profile == two.tls_profile != plain.tls_profile == ""
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"address": "10.0.0.5:80", "ca_file": "/ca.pem"},
+        {"address": "10.0.0.5:80", "server_name": "x"},
+        {"address": "10.0.0.5:80", "inject_key": True},
+        {"address": "https://"},
+        {"address": "https://https://10.0.0.5:80"},
+    ],
+)
+def test_what_does_not_go_together(section: dict[str, object]) -> None:
+    """Told when the settings are read."""
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"endpoints": [section]})

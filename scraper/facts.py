@@ -7,7 +7,7 @@ by how often we saw it gone or its task numbers start again.
 
 from __future__ import annotations
 
-from extproc.core.observation import Issue, ModelReading
+from extproc.core.observation import AdapterReading, Issue, ModelReading
 from scraper.parse import ModelEntry, PropsReading
 from scraper.question import SlotsTold
 
@@ -19,6 +19,7 @@ class Facts:
         self.props: PropsReading | None = None
         self.hidden: Issue | None = None
         self.models: tuple[ModelReading, ...] = ()
+        self.adapters: tuple[AdapterReading, ...] | None = None
         self.instance: str | None = None
         self._restarts = 0
         self._slots: int | None = None
@@ -45,6 +46,7 @@ class Facts:
         is_new = instance != self.instance
         if is_new:
             self.models = ()
+            self.adapters = None
             self._slots = None
             self._newest_task = None
             self.instance = instance

@@ -27,7 +27,14 @@ from scraper import issues
 from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.facts import Facts
 from scraper.options import ScraperOptions
-from scraper.parse import ModelEntry, ParseError, PropsReading, parse_models, parse_props
+from scraper.parse import (
+    ModelEntry,
+    ParseError,
+    PropsReading,
+    parse_adapters,
+    parse_models,
+    parse_props,
+)
 from scraper.question import NOT_LOADED, SlotsTold, ask_slots, ask_slots_of_models, garbled
 from scraper.router import RouterModels
 from scraper.schedule import Attention
@@ -148,6 +155,10 @@ class Lookout:
             with suppress(ParseError):  # the name in /props does as well
                 entries = parse_models(answer.body)
         self._facts.learn_models(entries)
+        answer = await self._client.ask("/lora-adapters")
+        if isinstance(answer, Answer) and answer.status == 200:
+            with suppress(ParseError):
+                self._facts.adapters = parse_adapters(answer.body)
 
     # How many of its slots are busy
 
@@ -265,6 +276,9 @@ class Lookout:
             models=self._router.readings() if is_router else self._facts.models,
             issues=tuple(self._issues(told_slots if is_telling else None, also)),
             instance=self._facts.instance,
+            slot_readings=sign.busy if isinstance(sign, SlotsTold) else (),
+            context_tokens=sign.context_tokens if isinstance(sign, SlotsTold) else None,
+            adapters=self._facts.adapters,
         )
 
     def _issues(self, told_slots: int | None, also: Issue | None) -> list[Issue]:

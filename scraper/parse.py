@@ -11,12 +11,18 @@ import hashlib
 import json
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
-from extproc.core.observation import MAX_SLOTS
+from extproc.core.observation import MAX_SLOTS, AdapterReading, SlotReading
 
 MAX_MODELS = 1_024
 """More models than this in one list are not read: the first ones are kept."""
+MAX_READINGS = 1_024
+"""Busy slots beyond it are counted, and their requests not read."""
+MAX_ADAPTERS = 1_024
+MAX_COUNT = 2**40
+"""More tokens than any context holds."""
 MAX_NAME_LENGTH = 512
 MAX_ALIASES = 64
 
@@ -37,11 +43,16 @@ class ModelStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsReading:
-    """GET /slots. `newest_task` is the highest task number any slot remembers, if any does."""
+    """GET /slots. `newest_task` is the highest task number any slot remembers, if any does.
+
+    `busy` is what the busy ones tell of their requests, as far as they do.
+    """
 
     slots: int
     busy_slots: int
     newest_task: int | None
+    busy: tuple[SlotReading, ...] = ()
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +94,7 @@ def parse_slots(body: bytes) -> SlotsReading:
         raise ParseError(f"/slots lists more than {MAX_SLOTS} slots")
     busy = 0
     newest: int | None = None
+    readings: list[SlotReading] = []
     for entry in entries:
         if not isinstance(entry, dict):
             raise ParseError("/slots lists something that is no slot")
@@ -93,7 +105,53 @@ def parse_slots(body: bytes) -> SlotsReading:
         task = entry.get("id_task")
         if type(task) is int and task >= 0 and (newest is None or task > newest):
             newest = task
-    return SlotsReading(slots=len(entries), busy_slots=busy, newest_task=newest)
+        if is_processing and type(task) is int and len(readings) < MAX_READINGS:
+            readings.append(_slot_reading(entry, task))
+    return SlotsReading(
+        slots=len(entries),
+        busy_slots=busy,
+        newest_task=newest,
+        busy=tuple(readings),
+        context_tokens=_count(entries[0], "n_ctx"),
+    )
+
+
+def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
+    """Read /lora-adapters. Raises `ParseError`, never anything else."""
+    entries = _decode(body)
+    if not isinstance(entries, list):
+        raise ParseError("/lora-adapters is not a list")
+    found: dict[str, AdapterReading] = {}
+    for entry in entries[:MAX_ADAPTERS]:
+        path = _name(entry.get("path")) if isinstance(entry, dict) else None
+        number = _count(entry, "id") if path is not None else None
+        if path is None or number is None:
+            raise ParseError("/lora-adapters lists something that is no adapter")
+        name = PurePath(path.replace("\\", "/")).stem
+        found.setdefault(name, AdapterReading(id=number, name=name))
+    return tuple(found.values())
+
+
+def _slot_reading(entry: dict[str, Any], task: int) -> SlotReading:
+    tokens = entry.get("next_token")
+    progress = tokens[0] if isinstance(tokens, list) and tokens else {}
+    params = entry.get("params")
+    lora = params.get("lora") if isinstance(params, dict) else None
+    numbers = (_count(one, "id") for one in lora) if isinstance(lora, list) else ()
+    return SlotReading(
+        task_id=task,
+        prompt_tokens=_count(entry, "n_prompt_tokens"),
+        cached_tokens=_count(entry, "n_prompt_tokens_cache"),
+        decoded_tokens=_count(progress, "n_decoded"),
+        remaining_tokens=_count(progress, "n_remain"),
+        adapter_ids=tuple(number for number in numbers if number is not None),
+    )
+
+
+def _count(entry: object, key: str) -> int | None:
+    """The number of that name if it is there and can be a count."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else None
 
 
 def parse_props(body: bytes) -> PropsReading:

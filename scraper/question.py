@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from extproc.core.observation import MAX_SLOTS
+from extproc.core.observation import MAX_SLOTS, SlotReading
 from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.parse import ParseError, parse_slots
 
@@ -34,6 +34,8 @@ class SlotsTold:
     newest_task: int | None
     is_first_on_connection: bool
     by_model: dict[str, tuple[int, int]] | None
+    busy: tuple[SlotReading, ...] = ()
+    context_tokens: int | None = None
 
 
 def garbled(answer: Answer, error: ParseError) -> Failure:
@@ -63,6 +65,8 @@ async def ask_slots(client: LlamaClient) -> SlotsTold | Answer | Failure:
         newest_task=reading.newest_task,
         is_first_on_connection=answer.is_first_on_connection,
         by_model=None,
+        busy=reading.busy,
+        context_tokens=reading.context_tokens,
     )
 
 

@@ -65,12 +65,12 @@ async def test_the_first_look_learns_and_the_next_ones_only_count(
     first = await look(lookout)
     assert (first.sight, first.slots, first.busy_slots) == (Sight.READY, 2, 1)
     assert [(m.name, m.aliases) for m in first.models] == [("fake", ("pretend",))]
-    assert fake.paths() == ["/props", "/v1/models", "/slots"]
+    assert fake.paths() == ["/props", "/v1/models", "/lora-adapters", "/slots"]
     fake.busy = (True, True)
     second = await look(lookout)
     assert second.busy_slots == 2
     assert second.instance == first.instance is not None
-    assert fake.paths()[3:] == ["/slots"]
+    assert fake.paths()[4:] == ["/slots"]
 
 
 async def test_metrics_are_never_asked_for(fake: FakeLlamaServer, lookout: Lookout) -> None:

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from extproc.core.observation import AdapterReading, SlotReading
 from scraper.parse import (
     MAX_MODELS,
     ModelStatus,
     ParseError,
     SlotsReading,
+    parse_adapters,
     parse_models,
     parse_props,
     parse_slots,
@@ -55,9 +57,18 @@ def props(**changes: object) -> bytes:
 
 def test_the_recorded_slots_are_read() -> None:
     assert parse_slots(recorded("slots_idle")) == SlotsReading(
-        slots=2, busy_slots=0, newest_task=None
+        slots=2, busy_slots=0, newest_task=None, context_tokens=4096
     )
-    assert parse_slots(recorded("slots_busy")) == SlotsReading(slots=2, busy_slots=2, newest_task=4)
+    busy = parse_slots(recorded("slots_busy"))
+    assert (busy.slots, busy.busy_slots, busy.newest_task) == (2, 2, 4)
+    assert busy.busy[0] == SlotReading(
+        task_id=4,
+        prompt_tokens=723,
+        cached_tokens=0,
+        decoded_tokens=713,
+        remaining_tokens=2287,
+    )
+    assert busy.context_tokens == 4096
     assert parse_slots(recorded("router_slots_loaded_model")).slots == 4
 
 
@@ -185,3 +196,18 @@ def test_any_bytes_are_a_reading_or_a_parse_error(body: bytes) -> None:
 def test_busy_slots_are_those_that_process(busy: list[bool]) -> None:
     reading = parse_slots(encoded([{"is_processing": is_busy} for is_busy in busy]))
     assert (reading.slots, reading.busy_slots) == (len(busy), sum(busy))
+
+
+def test_adapters_are_named_by_their_files() -> None:
+    """Two of one name are one; what is no list of adapters is refused."""
+    body = encoded(
+        [{"id": 0, "path": "lora/pirate.gguf", "scale": 0.0}, {"id": 3, "path": "C:\\x\\bard.gguf"}]
+    )
+    assert parse_adapters(body) == (
+        AdapterReading(id=0, name="pirate"),
+        AdapterReading(id=3, name="bard"),
+    )
+    assert parse_adapters(b"[]") == ()
+    for garbage in (b"{}", b"[1]", b'[{"id": -1, "path": "x"}]', b'[{"id": 1}]'):
+        with pytest.raises(ParseError):
+            parse_adapters(garbage)

@@ -103,6 +103,31 @@ def test_a_request_from_end_to_end() -> None:
     assert (record.verdict, record.status, record.attempts) == (Verdict.SERVED, 200, 1)
     assert (record.request_id, record.exchange_id) == ("abc", exchange.id)
     assert (record.first_token_s, record.duration_s, record.waited_s) == (0.25, 1.25, 0.0)
+    assert (record.began_at, record.path) == (100.0, envoy.COMPLETION)
+
+
+def test_the_time_of_a_decision_is_told() -> None:
+    """All of its parts together, as the shell measured them."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    before = exchange.is_undecided
+    exchange.decided(0.25)
+    desk.ask(exchange, envoy.request_headers())
+    exchange.decided(0.5)
+    assert (before, exchange.is_undecided) == (True, False)
+    assert desk.end(exchange).pick_s == 0.75
+
+
+@pytest.mark.parametrize(
+    ("of_envoy", "of_client", "told"),
+    [("e", "c", "e"), ("", "c", "c"), ("e", "", "e"), ("", "", "")],
+)
+def test_whose_trace_it_joins(of_envoy: str, of_client: str, told: str) -> None:
+    """Envoy's own span where it traces, else the caller's."""
+    desk = Desk(1)
+    exchange = Exchange(desk.fleet.dispatcher, desk.options, desk.fleet.now, of_envoy)
+    desk.ask(exchange, envoy.request_headers(traceparent=of_client))
+    assert desk.end(exchange).trace_parent == told
 
 
 def test_headers_can_be_switched_off() -> None:
@@ -128,7 +153,8 @@ def test_a_request_that_takes_no_slot() -> None:
     assert envoy.destination(desk.ask(exchange, envoy.request_headers("/health", "GET")))
     assert (exchange.stage, desk.leased) == (Stage.PASSING, 1)
     desk.ask(exchange, envoy.response_headers())
-    assert desk.end(exchange).verdict is Verdict.PASSED
+    record = desk.end(exchange)
+    assert (record.verdict, record.endpoint) == (Verdict.PASSED, desk.fleet.addresses[0])
     assert desk.leased == 1
 
 
@@ -251,13 +277,14 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
 
 def test_the_lease_follows_a_fallback() -> None:
     """The first could not be reached: it is down, and the slot that is used is the second's."""
-    desk = Desk(1, 1)
+    desk = Desk(1, 1, 1)
     exchange = desk.exchange()
-    first, second = envoy.destination(desk.ask(exchange, envoy.request_headers()))
+    sent_to = envoy.destination(desk.ask(exchange, envoy.request_headers()))
+    second = sent_to[1]
     desk.ask(exchange, envoy.response_headers(served=second, attempts=2))
     by_name = {str(address): address for address in desk.fleet.addresses}
-    assert desk.fleet.endpoint(by_name[first]).health is Health.DOWN
-    assert desk.fleet.endpoint(by_name[second]).health is Health.READY
+    health = [desk.fleet.endpoint(by_name[name]).health for name in sent_to]
+    assert health == [Health.DOWN, Health.READY, Health.READY]
     assert desk.fleet.account(by_name[second]).leased_slots == 1
     assert str(desk.end(exchange).endpoint) == second
     assert desk.leased == 0
@@ -416,6 +443,7 @@ def test_sights() -> None:
     assert [sight.endpoint for sight in sights] == [address, None, address]
     assert [sight.weight_slots for sight in sights] == [1, 1, 0]
     assert [sight.waited_s for sight in sights] == [0.0, 2.0, 0.0]
+    assert [sight.age_s for sight in sights] == [2.0, 2.0, 2.0]
     assert [sight.ticket for sight in sights] == [None, ticket, None]
     assert [sight.request_id for sight in sights] == ["", "w", ""]
     desk.ask(first, envoy.response_headers())
@@ -508,17 +536,31 @@ def test_observability_mode() -> None:
     assert desk.leased == 0
 
 
+def in_mode(body_mode: int, **headers: str) -> pb.ProcessingRequest:
+    """Request headers of a filter with that body mode; JSON bodies are wanted."""
+    request = envoy.request_headers(content_type="application/json", **headers)
+    request.protocol_config.request_body_mode = body_mode  # type: ignore[assignment]
+    request.protocol_config.response_body_mode = 4 if body_mode == 4 else 0  # type: ignore[assignment]
+    return request
+
+
 KINDS = st.sampled_from(
     [
         envoy.request_headers(),
         envoy.request_headers("/health", "GET"),
         envoy.request_headers(None),
         envoy.request_headers(x_coxswain_queue_timeout_ms="0"),
+        in_mode(0),
+        in_mode(3),
+        in_mode(4),
+        in_mode(4, x_coxswain_queue_timeout_ms="0"),
         envoy.response_headers(),
         envoy.response_headers(content_type=STREAM, served="10.0.0.1:8001", attempts=3),
         envoy.response_headers("503", details="upstream_reset{connection_failure}", attempts=9),
         envoy.body(),
-        envoy.body(b"{}", end_of_stream=False),
+        envoy.body(b'{"n": 2, "prompt": "x"}'),
+        envoy.body(b'{"n": 1e999, "prompt": [', end_of_stream=False),
+        envoy.body(b"x" * 100_000, end_of_stream=False),
         envoy.part("request_trailers"),
         envoy.part("response_body"),
         envoy.part("response_trailers"),
@@ -526,7 +568,9 @@ KINDS = st.sampled_from(
         pb.ProcessingRequest(),
     ]
 )
-DEEDS = st.tuples(st.integers(0, 3), st.one_of(KINDS, st.sampled_from(["end", "cancel", "break"])))
+DEEDS = st.tuples(
+    st.integers(0, 3), st.one_of(KINDS, st.sampled_from(["end", "cancel", "break", "take"]))
+)
 
 
 @given(st.lists(DEEDS, max_size=40), st.integers(0, 3))
@@ -554,13 +598,17 @@ def test_whatever_four_streams_say(
             exchange.cancel(desk.fleet.now)
         elif deed == "break":
             exchange.break_off()
+        elif deed == "take":
+            exchange.take_reply()
         elif isinstance(deed, pb.ProcessingRequest) and exchange.ticket is None:
             try:
                 desk.feed(exchange, deed)
             except ProtocolError:
                 end(number)
         held = sum(exchange.stage is Stage.LEASED for exchange in exchanges)
-        assert desk.leased - desk.draining == held <= 2
+        leases = [x for a in desk.fleet.addresses for x in desk.fleet.account(a).leases.values()]
+        assert sum(lease.state is LeaseState.OPEN for lease in leases) == held
+        assert all(desk.fleet.account(a).free_slots >= 0 for a in desk.fleet.addresses)
         waiting = sum(exchange.ticket is not None for exchange in exchanges)
         assert len(desk.fleet.dispatcher.line) == waiting <= max_queued
     for number in range(4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from extproc.app.version import own_version
@@ -62,6 +63,7 @@ def exchange_options(settings: Settings) -> ExchangeOptions:
     return ExchangeOptions(
         queue_timeout_s=settings.queue.timeout_s,
         adds_response_headers=settings.response_headers,
+        started_at=int(time.time()),
         reading=ReadingOptions(
             reads_bodies=routing.read_body != "never",
             limit_bytes=routing.body_limit_bytes,

@@ -75,8 +75,6 @@ def read_body(part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool) -> Re
     tree, problem = _parse(part, is_whole=is_whole, is_strict=is_strict)
     if not isinstance(tree, dict):
         return RequestBody(problem=problem or "is no JSON object")
-    if not is_whole or problem is not None:
-        _drop_cut_value(tree)
     model = tree.get("model")
     return RequestBody(
         model=model if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS else None,
@@ -96,7 +94,7 @@ def read_body(part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool) -> Re
 def _parse(part: bytes, *, is_whole: bool, is_strict: bool) -> tuple[Any, str | None]:
     """The value and what is wrong with it; None for what cannot be read at all."""
     if not is_whole:
-        return _parse_beginning(part.rstrip(_NUMBER_END)), None
+        return _parse_beginning(part), None
     try:
         tree = jiter.from_json(
             part, allow_inf_nan=not is_strict, catch_duplicate_keys=is_strict, cache_mode="keys"
@@ -124,10 +122,13 @@ def _has_infinity(tree: object) -> bool:
 def _parse_beginning(part: bytes) -> Any:
     """What stands before the end or the first fault, whichever comes first; None for nothing."""
     for _ in range(2):
+        part = part.rstrip(_NUMBER_END)  # a number at the end may be half of one
         try:
-            return jiter.from_json(part, partial_mode="trailing-strings", cache_mode="keys")
+            tree = jiter.from_json(part, partial_mode="trailing-strings", cache_mode="keys")
         except ValueError as error:
             part = part[: _place(str(error), part)]
+        else:
+            return _without_half_a_text(tree, part)
     return None
 
 
@@ -143,12 +144,13 @@ def _place(message: str, part: bytes) -> int:
     return max(0, start + column - 1)
 
 
-def _drop_cut_value(tree: dict[str, Any]) -> None:
-    """The last value may be half of one, unless its beginning is what is wanted."""
-    if tree:
+def _without_half_a_text(tree: Any, part: bytes) -> Any:
+    """The last value may be half of a text; of the prompt's, its beginning is what is wanted."""
+    if isinstance(tree, dict) and tree:
         key = next(reversed(tree))
-        if key not in _PROMPT_KEYS and not isinstance(tree[key], dict | list):
-            del tree[key]
+        if key not in _PROMPT_KEYS and isinstance(tree[key], str):
+            return jiter.from_json(part, partial_mode=True, cache_mode="keys")
+    return tree
 
 
 def _whole(value: object, most: int) -> int | None:

@@ -42,6 +42,7 @@ MAX_PATH_CHARS: Final = 1000
 """Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
 _MAX_ATTEMPTS: Final = 100
 
+OK: Final = 200
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -224,11 +225,28 @@ def destination(
     return response
 
 
-def replace_body(response: pb.ProcessingResponse, kind: str, body: bytes) -> None:
-    """Put another body into an answer about the whole body; its length is counted anew."""
-    common = getattr(response, kind).response
-    common.header_mutation.remove_headers.append("content-length")
+def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
+    """Put another body into an answer about the whole body; its length is told anew."""
+    common = response.request_body.response
+    _set(common.header_mutation, "content-length", str(len(body)))
     common.body_mutation.body = body
+
+
+def remove_length(response: pb.ProcessingResponse) -> None:
+    """Let an answer about the headers say nothing about the length of the body behind it."""
+    mutation = response.request_headers.response.header_mutation
+    mutation.remove_headers.append("content-length")
+
+
+def ready_answer(body: bytes) -> pb.ProcessingResponse:
+    """Answer 200 with JSON instead of a server."""
+    response = pb.ProcessingResponse()
+    immediate = response.immediate_response
+    immediate.status.code = cast("http_status_pb2.StatusCode", OK)
+    immediate.details = "coxswain_answered"
+    immediate.body = body
+    _set(immediate.headers, "content-type", "application/json")
+    return response
 
 
 def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:

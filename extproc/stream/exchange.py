@@ -3,8 +3,8 @@
     NEW     --headers, takes no slot------> PASSING   any endpoint, no lease
             --headers, body wanted--------> READING   the body decides
             --headers, nothing more wanted: the decision
-    READING --first part, or all of it----: the decision
-            --trailers (they end it)------: the decision
+            --headers, asks for the models> ANSWERED  by us, for the whole fleet
+    READING --enough of the body----------: the decision
             --an answer: no body will come> PASSING   Envoy chose an endpoint by itself
     the decision -------------------------> LEASED    holds a lease; the destination goes out
                  -------------------------> WAITING   holds a ticket --settled--> LEASED, REFUSED
@@ -12,12 +12,8 @@
     LEASED, PASSING --an operator cancels-> the same, with a refusal to write
     any     --end-------------------------> ENDED     gives back what it holds, exactly once
 
-The destination goes out with the answer to the question that led to the decision: about the
-headers, or about the body where Envoy holds the headers back until then. In full-duplex mode
-there is no such question: the answer about the headers is deferred, what came of the body is
-held, and both go out together.
-
-The shell feeds it and calls `end` in its `finally`; nothing here blocks.
+Which of Envoy's questions the destination answers is `question.Question`'s affair; what the
+answer tells, `answer`'s. The shell feeds it and calls `end` in its `finally`; nothing here blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +29,10 @@ from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeSight, ExchangeState
 from extproc.stream import answer, codec
-from extproc.stream.paths import slot_kind
+from extproc.stream.adapters import is_object, split_name, with_last_word
+from extproc.stream.models import model_list
+from extproc.stream.paths import asks_for_models, slot_kind
+from extproc.stream.question import Question
 from extproc.stream.relay import Relay
 from extproc.stream.request import NOT_READ, ReadingOptions, request_of
 from extproc.stream.subset import allowed_by, read_subset
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 class Stage(Enum):
     NEW = "new"
     READING = "reading"
+    ANSWERED = "answered"
     PASSING = "passing"
     WAITING = "waiting"
     LEASED = "leased"
@@ -59,11 +59,13 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeOptions:
-    """`queue_timeout_s` is how long a request may wait at most, in seconds."""
+    """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
+    Unix time that is shown for models."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
     reading: ReadingOptions = field(default_factory=ReadingOptions)
+    started_at: int = 0
 
 
 class ProtocolError(ValueError):
@@ -91,7 +93,6 @@ class Exchange:
         "_kind",
         "_lease",
         "_options",
-        "_owes_trailers",
         "_pick_s",
         "_question",
         "_reason",
@@ -100,7 +101,6 @@ class Exchange:
         "_response",
         "_subset",
         "_trace_parent",
-        "_upload",
         "_waited_s",
         "id",
         "stage",
@@ -124,10 +124,8 @@ class Exchange:
         self._kind: Kind | None = None
         self._subset: tuple[str, ...] | None = None
         self._request: Request | None = None
-        self._upload: Relay | None = None
+        self._question: Question | None = None
         self._download: Relay | None = None
-        self._owes_trailers = False
-        self._question = "request_headers"
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
@@ -184,11 +182,11 @@ class Exchange:
     def settle(self, settlement: Settlement) -> None:
         """The wait is over."""
         match settlement:
-            case Picked(lease=lease, fallbacks=fallbacks, waited_s=waited_s):
+            case Picked(lease=lease, waited_s=waited_s):
                 self._lease = lease
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
-                self._send_to((lease.address, *fallbacks))
+                self._send_to(*self._delivery(settlement))
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
                 self._refuse(reason, retry_after_s)
@@ -275,63 +273,55 @@ class Exchange:
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers for the second time")
-        modes, headers = request.protocol_config, request.request_headers
-        if modes.response_body_mode == codec.FULL_DUPLEX:
+        question = self._question = Question(request)
+        if request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
             self._download = Relay("response_body", is_open=True)
-        if modes.request_body_mode == codec.FULL_DUPLEX and not headers.end_of_stream:
-            self._upload = Relay("request_body")
         try:
-            head = self._head = codec.read_request_head(headers)
+            head = self._head = codec.read_request_head(request.request_headers)
         except codec.BadRequestError as error:
             self._refuse(Reason.BAD_REQUEST, 0.0, str(error))
             return
         self._subset = read_subset(request)
         self._kind = slot_kind(head.method, head.path)
         if self._kind is None:
-            self._pass()
-        elif (
-            self._options.reading.wants_body(head)
-            and modes.request_body_mode in codec.READABLE_MODES
-        ):
+            if not (asks_for_models(head.method, head.path) and self._answer_models()):
+                self._pass()
+        elif question.can_bring_body and self._options.reading.wants_body(head):
             self.stage = Stage.READING
-            if self._upload is None:
-                self._replies.append(codec.ask_for_body())
+            self._replies += question.bring_body()
         else:
             self._decide(NOT_READ, now)
 
     def _take_body(self, part: pb.HttpBody, now: float) -> None:
-        reading = self._options.reading
-        upload = self._upload
-        if upload is not None:
-            self._replies += upload.take(part.body, is_last=part.end_of_stream)
-            if self.stage is Stage.READING and (
-                upload.has_end or upload.held_bytes >= reading.limit_bytes
-            ):
-                self._read(upload.held(), is_whole=upload.has_end, now=now)
-        elif self.stage is Stage.READING:
-            self._question = "request_body"
-            self._read(part.body, is_whole=part.end_of_stream, now=now)
-        else:
-            self._replies.append(codec.unchanged("request_body"))
+        question = self._asked()
+        if self.stage is not Stage.READING:
+            if self.stage in _TOLD:
+                self._replies += question.pass_on(part)
+        elif question.take(part, enough_bytes=self._options.reading.limit_bytes):
+            self._read(now)
 
     def _take_trailers(self, now: float) -> None:
-        upload = self._upload
-        if upload is not None:
-            upload.end_by_trailers()
-            if self.stage is Stage.READING:
-                self._owes_trailers = True
-                self._read(upload.held(), is_whole=True, now=now)
-                return
-        self._replies.append(codec.unchanged("request_trailers"))
-
-    def _read(self, body: bytes, *, is_whole: bool, now: float) -> None:
-        assert self._kind is not None
-        reading = self._options.reading
-        read = reading.read(self._kind, body, is_whole=is_whole)
-        if reading.is_strict and read.problem is not None:
-            self._refuse(Reason.BAD_REQUEST, 0.0, f"The body {read.problem}.")
+        question = self._asked()
+        if self.stage is not Stage.READING:
+            self._replies += question.pass_on_trailers()
+        elif question.take_trailers():
+            self._read(now)
         else:
-            self._decide(read, now)
+            self._replies += question.pass_on_trailers()
+
+    def _asked(self) -> Question:
+        if self._question is None:
+            raise ProtocolError("a body before its headers")
+        return self._question
+
+    def _read(self, now: float) -> None:
+        question, reading = self._asked(), self._options.reading
+        assert self._kind is not None
+        body = reading.read(self._kind, question.body, is_whole=question.is_whole)
+        if reading.is_strict and body.problem is not None:
+            self._refuse(Reason.BAD_REQUEST, 0.0, f"The body {body.problem}.")
+        else:
+            self._decide(body, now)
 
     # The decision
 
@@ -342,18 +332,54 @@ class Exchange:
         if allowed is not None and not allowed:
             self._refuse(Reason.NO_ENDPOINT, NO_SUBSET_RETRY_S)
             return
+        intake = self._dispatcher.state.intake
+        model, adapter = split_name(body.model, intake.models, intake.adapters)
         longest_s = self._options.queue_timeout_s
         asked_s = head.queue_timeout_s
-        timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
         request = self._request = request_of(
-            head, body, kind=kind, timeout_s=timeout_s, allowed=allowed
+            head,
+            body,
+            kind=kind,
+            model=model,
+            adapter=head.adapter or adapter,
+            timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
+            allowed=allowed,
         )
+        if request.adapter is not None and (problem := self._why_not_rewritable(body)):
+            self._refuse(Reason.BAD_REQUEST, 0.0, problem)
+            return
         outcome = self._dispatcher.submit(request, now)
         if isinstance(outcome, Queued):
             self.ticket = outcome.ticket
             self.stage = Stage.WAITING
         else:
             self.settle(outcome)
+
+    def _why_not_rewritable(self, body: RequestBody) -> str | None:
+        """Why an adapter cannot be named in this request, None when it can."""
+        question = self._asked()
+        if body.numbers_adapters:
+            return "Name an adapter or give the server's numbers in lora, not both."
+        if not question.is_whole:
+            return "An adapter can be named only where the whole body is read; this one is not."
+        if not is_object(question.body):
+            return "An adapter can be named only in a body that is a JSON object."
+        return None
+
+    def _delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
+        """Where the request goes, and its body if that must say something else there."""
+        request, question = self._request, self._asked()
+        assert request is not None
+        addresses = (picked.lease.address, *picked.fallbacks)
+        if request.adapter is not None:
+            # Another server numbers its adapters otherwise: there is no fallback.
+            return addresses[:1], with_last_word(
+                question.body, model=picked.model, adapter_id=picked.adapter_id
+            )
+        is_renamed = picked.model is not None and picked.model != request.model
+        if is_renamed and question.is_whole and is_object(question.body):
+            return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
+        return addresses, None
 
     def _pass(self) -> None:
         """It takes no slot: let it go to whoever serves."""
@@ -369,28 +395,38 @@ class Exchange:
         self.stage = Stage.PASSING
         self._send_to(addresses)
 
+    def _answer_models(self) -> bool:
+        """Tell which models there are; returns whether any is known."""
+        dispatcher, allowed = self._dispatcher, self._allowed()
+        endpoints = (
+            endpoint
+            for endpoint in dispatcher.fleet
+            if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
+        )
+        names = dispatcher.options.intake.splits
+        found = model_list(endpoints, names, self._options.started_at)
+        if found is None:
+            return False
+        self.stage = Stage.ANSWERED
+        self._replies.append(codec.ready_answer(found))
+        return True
+
     def _allowed(self) -> frozenset[Address] | None:
         if self._subset is None:
             return None
         fleet = self._dispatcher.fleet
         return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))
 
-    def _send_to(self, addresses: tuple[Address, ...]) -> None:
+    def _send_to(self, addresses: tuple[Address, ...], new_body: bytes | None = None) -> None:
         assert self._head is not None
         self.ticket = None
         self._addresses = addresses
-        self._destination = codec.destination(
-            addresses, self.id, kind=self._question, removed=self._head.controls
-        )
-        self._replies.append(self._destination)
-        if self._upload is not None:
-            self._replies += self._upload.open()
-            if self._owes_trailers:
-                self._replies.append(codec.unchanged("request_trailers"))
+        replies = self._asked().answer(addresses, self.id, self._head.controls, new_body)
+        self._destination = replies[0]
+        self._replies += replies
 
     def _refuse(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
         self.ticket = None
-        self._upload = None
         self._reason = reason
         self.stage = Stage.REFUSED
         self._replies.append(codec.refusal(reason, retry_after_s, text))
@@ -427,7 +463,7 @@ class Exchange:
 
     def _verdict(self) -> Verdict:
         match self.stage:
-            case Stage.PASSING | Stage.NEW:
+            case Stage.PASSING | Stage.NEW | Stage.ANSWERED:
                 return Verdict.PASSED
             case Stage.WAITING | Stage.READING:
                 return Verdict.WITHDRAWN
@@ -467,5 +503,6 @@ _STATES: Final = {
     Stage.PASSING: ExchangeState.PASSING,
     Stage.WAITING: ExchangeState.WAITING,
     Stage.REFUSED: ExchangeState.OVER,
+    Stage.ANSWERED: ExchangeState.OVER,
     Stage.ENDED: ExchangeState.OVER,
 }

@@ -51,6 +51,11 @@ def slot_kind(method: str, path: str) -> Kind | None:
     return SLOT_PATHS.get(plain) or SLOT_PATHS.get(normalised(plain))
 
 
+def asks_for_models(method: str, path: str) -> bool:
+    """Whether it asks which models there are."""
+    return method == "GET" and (path in MODELS_PATHS or normalised(path) in MODELS_PATHS)
+
+
 def takes_slot(method: str, path: str) -> bool:
     """Whether a request for `path` takes a slot."""
     return slot_kind(method, path) is not None

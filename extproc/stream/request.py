@@ -51,21 +51,24 @@ def request_of(
     body: RequestBody,
     *,
     kind: Kind,
+    model: str | None,
+    adapter: str | None,
     timeout_s: float,
     allowed: frozenset[Address] | None,
 ) -> Request:
-    """The request; `timeout_s` and `allowed` are what is granted, whatever was asked for."""
+    """The request. The names are those that the body's and the head's stand for; `timeout_s`
+    and `allowed` are what is granted, whatever was asked for."""
     return Request(
         id=head.id,
         timeout_s=timeout_s,
         weight_slots=body.weight_slots,
         kind=kind,
-        model=body.model,
-        adapter=head.adapter,
+        model=model,
+        adapter=adapter,
         objective=head.objective,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
-        prompt_blocks=chain((body.model, head.adapter), body.text) if body.text else (),
+        prompt_blocks=chain((model, adapter), body.text) if body.text else (),
         prompt_tokens=_prompt_tokens(head, body),
         max_tokens=body.max_tokens,
         allowed=allowed,

@@ -34,5 +34,14 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     asked_s = head.queue_timeout_s
     longest_s = options.queue_timeout_s
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
-    request = request_of(head, NOT_READ, kind=kind, timeout_s=timeout_s, allowed=None)
+    body = options.reading.read(kind, inquiry.body, is_whole=True) if inquiry.body else NOT_READ
+    request = request_of(
+        head,
+        body,
+        kind=kind,
+        model=body.model,
+        adapter=head.adapter,
+        timeout_s=timeout_s,
+        allowed=None,
+    )
     return explain(dispatcher, request)

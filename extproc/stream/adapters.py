@@ -1,0 +1,50 @@
+"""Adapters by name: a client names one, each server has its own number for it.
+
+A client writes `model: "base:adapter"` or sends `x-lora-adapter`. The body that reaches the
+server is the client's, byte for byte, with the server's own number behind it: of two values
+for one key llama-server takes the last.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.models import ModelIndex
+
+
+def split_name(
+    name: str | None, models: ModelIndex, adapters: ModelIndex
+) -> tuple[str | None, str | None]:
+    """The model and the adapter that a name stands for; colons also occur in models' names."""
+    if name is None or ":" not in name or models.is_known(name):
+        return name, None
+    base, _, adapter = name.rpartition(":")
+    if not adapters.was_ever_known(adapter):
+        return name, None
+    return base or None, adapter
+
+
+def is_object(body: bytes) -> bool:
+    """Whether something can be written behind the last value of this JSON object."""
+    return body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}")
+
+
+def with_last_word(body: bytes, *, model: str | None, adapter_id: int | None) -> bytes:
+    """The same JSON object with the model's name and the adapter's number said once more.
+
+    Raises `ValueError` for what is no object.
+    """
+    if not is_object(body):
+        raise ValueError("the body is no JSON object")
+    words = []
+    if model is not None:
+        words.append(f'"model":{json.dumps(model)}')
+    if adapter_id is not None:
+        words.append(f'"lora":[{{"id":{adapter_id},"scale":1.0}}]')
+    if not words:
+        return body
+    open_object = body.rstrip()[:-1].rstrip()
+    comma = b"" if open_object.lstrip() == b"{" else b","
+    return open_object + comma + ",".join(words).encode() + b"}"

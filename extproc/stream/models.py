@@ -1,0 +1,49 @@
+"""`GET /v1/models` for the whole fleet: what any endpoint serves, and the names in the settings."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.endpoint import Endpoint
+
+SERVERS: Final = "llamacpp"
+OURS: Final = "coxswain"
+
+
+def model_list(
+    endpoints: Iterable[Endpoint], names: Iterable[str], created_at: int
+) -> bytes | None:
+    """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
+
+    `names` are those that the settings give to models or to a choice of them; `created_at` is
+    the Unix time to show, which no server tells.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        for model in endpoint.models:
+            entry = found.setdefault(model.name, _entry(model.name, SERVERS, created_at))
+            entry["aliases"] = sorted({*entry["aliases"], *model.aliases})
+            if model.is_loaded or "status" not in entry:
+                entry["status"] = {"value": "loaded" if model.is_loaded else "unloaded"}
+            for adapter in endpoint.adapter_ids:
+                name = f"{model.name}:{adapter}"
+                found.setdefault(name, _entry(name, SERVERS, created_at))
+    if not found:
+        return None
+    for name in names:
+        found.setdefault(name, _entry(name, OURS, created_at))
+    return json.dumps({"object": "list", "data": list(found.values())}).encode()
+
+
+def _entry(name: str, owner: str, created_at: int) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created_at,
+        "owned_by": owner,
+        "aliases": [],
+    }

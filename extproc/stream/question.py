@@ -1,0 +1,104 @@
+"""How Envoy asks about one request, and with which of its questions the answer goes out.
+
+    headers alone    the answer is the one about the headers
+    body asked for   Envoy holds the headers back; the answer is the one about the body
+    full duplex      there is no question: the answer about the headers is deferred, what came
+                     of the body is held here, and both go out together, then the rest flows
+
+In the last two the body can be replaced, as long as all of it is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.stream import codec
+from extproc.stream.relay import Relay
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.pb import external_processor_pb2 as pb
+
+
+class Question:
+    """What Envoy asked last; `body` is what is here of the body while it is undecided."""
+
+    __slots__ = ("_can_ask", "_kind", "_owes_trailers", "_upload", "body", "is_whole")
+
+    def __init__(self, request: pb.ProcessingRequest) -> None:
+        """`request` is the first message of a stream, with the headers."""
+        mode = request.protocol_config.request_body_mode
+        has_body = not request.request_headers.end_of_stream
+        self._kind = "request_headers"
+        self._can_ask = has_body and mode in codec.READABLE_MODES
+        self._upload = Relay("request_body") if has_body and mode == codec.FULL_DUPLEX else None
+        self._owes_trailers = False
+        self.body = b""
+        self.is_whole = False
+
+    @property
+    def can_bring_body(self) -> bool:
+        """Whether a body follows that can be read before the decision."""
+        return self._can_ask
+
+    def bring_body(self) -> list[pb.ProcessingResponse]:
+        """Have the body sent, if it does not come anyway."""
+        return [codec.ask_for_body()] if self._upload is None else []
+
+    def take(self, part: pb.HttpBody, *, enough_bytes: int) -> bool:
+        """Take in what came of the body before the decision; returns whether it is enough."""
+        if self._upload is None:
+            self._kind = "request_body"
+            self.body, self.is_whole = part.body, part.end_of_stream
+            return True
+        self._upload.take(part.body, is_last=part.end_of_stream)
+        return self._is_enough(enough_bytes)
+
+    def take_trailers(self) -> bool:
+        """Trailers came before the decision: they end the body. Returns whether it is here."""
+        if self._upload is None:
+            return False
+        self._upload.end_by_trailers()
+        self._owes_trailers = True
+        return self._is_enough(0)
+
+    def _is_enough(self, enough_bytes: int) -> bool:
+        assert self._upload is not None
+        if not self._upload.has_end and self._upload.held_bytes < enough_bytes:
+            return False
+        self.body, self.is_whole = self._upload.held(), self._upload.has_end
+        return True
+
+    def pass_on(self, part: pb.HttpBody) -> list[pb.ProcessingResponse]:
+        """What came of the body after the decision goes its way."""
+        if self._upload is None:
+            return [codec.unchanged("request_body")]
+        return self._upload.take(part.body, is_last=part.end_of_stream)
+
+    def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
+        """The trailers came after the decision."""
+        if self._upload is not None:
+            self._upload.end_by_trailers()
+        return [codec.unchanged("request_trailers")]
+
+    def answer(
+        self,
+        addresses: tuple[Address, ...],
+        exchange_id: str,
+        removed: tuple[str, ...],
+        new_body: bytes | None = None,
+    ) -> list[pb.ProcessingResponse]:
+        """The decision, then all that was held back for it; `new_body` replaces the whole."""
+        decision = codec.destination(addresses, exchange_id, kind=self._kind, removed=removed)
+        replies = [decision]
+        if self._upload is not None:
+            if new_body is not None:
+                self._upload.replace(new_body)
+                codec.remove_length(decision)
+            replies += self._upload.open()
+            if self._owes_trailers:
+                replies.append(codec.unchanged("request_trailers"))
+        elif new_body is not None:
+            codec.replace_body(decision, new_body)
+        self.body = b""
+        return replies

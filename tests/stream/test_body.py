@@ -1,0 +1,201 @@
+"""Claims about extproc/stream/body.py and prompt.py: any bytes, any dialect, nothing raises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from extproc.core.request import Kind
+from extproc.stream.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody, read_body
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "row"}], "max_tokens": 8}
+
+
+def read(
+    body: object, kind: Kind = Kind.GENERATION, *, is_whole: bool = True, is_strict: bool = False
+) -> RequestBody:
+    part = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_body(part, kind, is_whole=is_whole, is_strict=is_strict)
+
+
+# Dialects
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (CHAT, "row"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "row"}]}]}, "row"),
+        ({"prompt": "row the boat"}, "row the boat"),
+        ({"prompt": ["row", "boat"]}, "boat"),
+        ({"prompt": [1, 22, 333]}, "333"),
+        ({"instructions": "be kind", "input": "row"}, "be kind"),
+        ({"input": [{"role": "user", "content": "row"}]}, "row"),
+        ({"system": "be kind", "messages": [{"role": "user", "content": "row"}]}, "be kind"),
+        ({"system": [{"type": "text", "text": "be kind"}], "messages": []}, "be kind"),
+        ({"input_prefix": "def ", "input_suffix": "return", "prompt": ""}, "def "),
+        ({"messages": [{"role": "user", "content": None, "tool_calls": [{"id": "call-7"}]}]}, "7"),
+        ({"messages": [], "tools": [{"type": "function", "function": {"name": "row"}}]}, "row"),
+    ],
+)
+def test_the_prompt_of_every_dialect_is_found(body: object, text: str) -> None:
+    assert text in read(body).text
+
+
+@pytest.mark.parametrize(
+    "key", ["max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"]
+)
+def test_the_bound_of_every_dialect_is_found(key: str) -> None:
+    assert read({"prompt": "row", key: 17}).max_tokens == 17
+
+
+def test_a_conversation_that_goes_on_begins_as_before() -> None:
+    """So that its next turn finds the cache of the last one."""
+    turns = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "row " * 200}]
+    before = read({"messages": turns}).text
+    turns += [{"role": "assistant", "content": "it's done"}, {"role": "user", "content": "on"}]
+    assert read({"messages": turns, "max_tokens": 9}).text.startswith(before)
+
+
+def test_who_speaks_is_part_of_the_prompt() -> None:
+    texts = {read({"messages": [{"role": role, "content": "row"}]}).text for role in ("user", "x")}
+    assert len(texts) == 2
+
+
+def test_an_embedding_has_no_prompt_to_remember() -> None:
+    assert read({"input": "row"}, Kind.EMBEDDING).text == ""
+
+
+# Weight
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "weight_slots"),
+    [
+        (CHAT, Kind.GENERATION, 1),
+        (CHAT | {"n": 3}, Kind.GENERATION, 3),
+        ({"prompt": ["a", "b"], "n": 2}, Kind.GENERATION, 4),
+        ({"prompt": [1, 2, 3]}, Kind.GENERATION, 1),
+        ({"prompt": [[1, 2], [3]]}, Kind.GENERATION, 2),
+        ({"input": [{"role": "user"}, {"role": "assistant"}]}, Kind.GENERATION, 1),
+        ({"input": "a"}, Kind.EMBEDDING, 1),
+        ({"input": ["a", "b", "c"]}, Kind.EMBEDDING, 3),
+        ({"input": [1, 2, 3]}, Kind.EMBEDDING, 1),
+        ({"content": [[1], [2]]}, Kind.EMBEDDING, 2),
+        ({"query": "q", "documents": ["a", "b"]}, Kind.EMBEDDING, 2),
+        ({"input": []}, Kind.EMBEDDING, 1),
+    ],
+)
+def test_the_weight(body: object, kind: Kind, weight_slots: int) -> None:
+    """A slot for each answer to each input; a list of tokens is one input."""
+    assert read(body, kind).weight_slots == weight_slots
+
+
+@pytest.mark.parametrize("n", [0, -3, True, 1.5, "2", None, [], b"1e999", b"NaN"])
+def test_an_odd_n_is_one(n: object) -> None:
+    body = b'{"n": ' + n + b"}" if isinstance(n, bytes) else {"n": n}
+    assert read(body).weight_slots == 1
+
+
+def test_a_huge_n_has_a_bound() -> None:
+    assert read({"n": 10**400, "prompt": ["a"] * 10}).weight_slots == MAX_COUNT
+
+
+# Cut and broken
+
+
+def test_a_cut_body_is_read_as_far_as_it_goes() -> None:
+    """The prompt's beginning counts, and what stood before it."""
+    whole = json.dumps({"model": "tiny", "n": 2, "prompt": "row the boat " * 1000}).encode()
+    body = read(whole[:500], is_whole=False)
+    assert (body.model, body.answers) == ("tiny", 2)
+    assert body.text.startswith("row the boat ") and len(body.text) > 400
+    assert not body.is_complete and body.problem is None
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [b'{"prompt":"a","model":"ti', b'{"prompt":"a","n":12', b'{"prompt":"a","stream":tru'],
+)
+def test_half_a_value_is_no_value(cut: bytes) -> None:
+    """It may have been `tiny`, 128 or nothing."""
+    body = read(cut, is_whole=False)
+    assert (body.model, body.answers, body.is_streamed, body.text) == (None, 1, False, "a")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [b'"\\ud800"', b"[" * 500, b'{"a":' * 500, b"nonsense", b'"\x01"', b'"\xff"', b"9" * 5000],
+)
+def test_what_stands_before_a_fault_counts(fault: bytes) -> None:
+    body = read(b'{"model":"tiny",\n"n":2,\n"x":' + fault + b"}")
+    assert (body.model, body.answers) == ("tiny", 2)
+    assert body.problem is not None and not body.is_complete
+
+
+@pytest.mark.parametrize("part", [b"", b"[]", b"7", b'"row"', b"null", b"\xff\xfe{", b"a=b", b"{"])
+def test_what_is_no_object_says_nothing(part: bytes) -> None:
+    body = read(part)
+    assert body.problem is not None
+    assert body == RequestBody(problem=body.problem)
+
+
+def test_of_two_values_the_last_counts() -> None:
+    """As for llama-server; strictly it is a fault."""
+    twice = b'{"model":"a","model":"b"}'
+    assert read(twice).model == "b" and read(twice).problem is None
+    assert "uplicate" in str(read(twice, is_strict=True).problem)
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"Infinity"])
+def test_numbers_beyond_all_bounds_are_a_fault_if_strict(number: bytes) -> None:
+    part = b'{"model":"a","x":[{"y":' + number + b"}]}"
+    assert read(part).model == "a"
+    assert read(part, is_strict=True).problem is not None
+
+
+def test_a_name_of_a_megabyte_is_no_name() -> None:
+    assert read({"model": "x" * (MAX_NAME_CHARS + 1)}).model is None
+    assert read({"model": ""}).model is None
+    assert read({"model": ["tiny"]}).model is None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(
+    ["model", "messages", "prompt", "input", "n", "max_tokens", "system", "tools", "lora", "x"]
+)
+
+
+@given(st.dictionaries(KEYS, VALUES), st.sampled_from(Kind), st.booleans(), st.data())
+def test_any_json_cut_anywhere(
+    body: dict[str, Any], kind: Kind, is_strict: bool, data: st.DataObject
+) -> None:
+    """Whatever stands where, and wherever it ends, it is read without an exception."""
+    part = json.dumps(body).encode()
+    cut = part[: data.draw(st.integers(0, len(part)))]
+    for is_whole in (True, False):
+        found = read_body(cut, kind, is_whole=is_whole, is_strict=is_strict)
+        assert 1 <= found.weight_slots <= MAX_COUNT
+        assert found.is_complete <= is_whole
+
+
+@given(st.binary(max_size=300), st.sampled_from(Kind), st.booleans())
+@example(b'{"a":"\\ud800', Kind.GENERATION, False)
+@example(b'\n\n{"a":\n"\\u', Kind.GENERATION, True)
+def test_any_bytes(part: bytes, kind: Kind, is_strict: bool) -> None:
+    for is_whole in (True, False):
+        read_body(part, kind, is_whole=is_whole, is_strict=is_strict)
+
+
+@given(st.binary(max_size=40), st.integers(0, 100))
+def test_bytes_in_the_middle_of_a_body(noise: bytes, at: int) -> None:
+    part = json.dumps(CHAT).encode()
+    read_body(part[:at] + noise + part[at:], Kind.GENERATION, is_whole=True, is_strict=False)

@@ -8,6 +8,7 @@ from extproc.core.explanation import Explanation, Inquiry, explain, explain_pass
 from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
+from extproc.stream.adapters import split_name
 from extproc.stream.paths import slot_kind
 from extproc.stream.request import NOT_READ, request_of
 
@@ -35,12 +36,14 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     longest_s = options.queue_timeout_s
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
     body = options.reading.read(kind, inquiry.body, is_whole=True) if inquiry.body else NOT_READ
+    intake = dispatcher.state.intake
+    model, adapter = split_name(body.model, intake.models, intake.adapters)
     request = request_of(
         head,
         body,
         kind=kind,
-        model=body.model,
-        adapter=head.adapter,
+        model=model,
+        adapter=head.adapter or adapter,
         timeout_s=timeout_s,
         allowed=None,
     )

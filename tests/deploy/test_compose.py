@@ -88,6 +88,8 @@ def test_names_are_services() -> None:
 def test_coxswains_settings_are_valid() -> None:
     """They load, and name the stack's own services."""
     settings = load_settings(DEPLOY / "coxswain.yaml", environ={})
+    (name,) = settings.discovery.dns
+    assert (name.name, name.port) == ("llama", 8080)
     assert settings.envoy.picker == "coxswain:9002"
     assert settings.envoy.tracing == "otel-collector:4317"
     assert settings.listen.grpc.endswith(":9002") and settings.listen.http.endswith(":9090")

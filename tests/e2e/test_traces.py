@@ -158,7 +158,7 @@ async def test_a_receiver_that_hangs_slows_nothing(
 
         await asyncio.gather(*(ask_many() for _ in range(4)))
         metrics = await stack.client.get(f"http://{LOOPBACK}:{stack.http_port}/metrics")
-        served = 'coxswain_requests_total{class="standard",outcome="served"}'
+        served = 'coxswain_requests_total{outcome="served",class="standard"}'
         (line,) = [line for line in metrics.text.splitlines() if line.startswith(served)]
         assert float(line.split()[-1]) >= 800
         dropped = 'coxswain_telemetry_dropped_total{signal="spans"}'

@@ -14,13 +14,13 @@ from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
-from extproc.telemetry import labels
+from extproc.telemetry import families, labels
 from extproc.telemetry.families import FAMILIES, Kind
 from extproc.telemetry.labels import OTHERS, endpoint_labels
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.prometheus import prometheus_text
-from extproc.telemetry.reading import Reading
+from extproc.telemetry.reading import FamilyReading, Reading
 from tests.fakes.otlp_receiver import text_attributes
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
@@ -161,3 +161,12 @@ def test_drops_and_version_are_told() -> None:
     found = samples(metrics_of(SmallFleet()).read())
     assert found["coxswain_telemetry_dropped_total", "spans"] == 5
     assert found["coxswain_build_info", "1.2.3"] == 1
+
+
+def test_odd_texts_survive_the_text_format() -> None:
+    """Quotes, backslashes and line ends of a label come back as they were."""
+    odd = 'say "oar"\\ and\nrow'
+    reading = Reading(
+        taken_at_ns=0, since_ns=0, families=(FamilyReading(families.BUILD, {(odd,): 1}),)
+    )
+    assert samples(reading) == {("coxswain_build_info", odd): 1}

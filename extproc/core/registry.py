@@ -84,7 +84,12 @@ class Registry:
         return self._exchanges.get(exchange_id)
 
     def find(self, id_: str, now: float) -> list[tuple[KnownExchange, ExchangeSight]]:
-        """Those with this exchange id or request id: clients may use one id twice. O(n)."""
+        """Those with this exchange id or request id: clients may use one id twice. O(n).
+
+        An empty id is nobody's, though many requests come without one.
+        """
+        if not id_:
+            return []
         exchange = self._exchanges.get(id_)
         if exchange is not None:
             return [(exchange, exchange.sight(now))]

@@ -92,7 +92,10 @@ class HumanLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line; what an event carries in `fields` stands beside its text."""
+    """One JSON object a line; what an event carries in `fields` stands beside its text.
+
+    `fields` is a dict, or makes one when it is called: in the thread that writes.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         event = {
@@ -100,8 +103,14 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **getattr(record, "fields", {}),
+            **_fields(record),
         }
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
         return json.dumps(event, ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields = getattr(record, "fields", {})
+    made: dict[str, object] = fields() if callable(fields) else fields
+    return made

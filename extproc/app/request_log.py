@@ -12,40 +12,49 @@ log = logging.getLogger("coxswain.request")
 
 
 def log_request(record: ExchangeRecord, trace_id: str) -> None:
-    """Write the line. No path, header or body of a client is in it but its request id."""
-    if not log.isEnabledFor(logging.INFO):
-        return
-    request_id = record.request_id or record.exchange_id
-    endpoint = str(record.endpoint) if record.endpoint is not None else "-"
-    waited_ms = round(record.waited_s * 1000)
-    duration_ms = round(record.duration_s * 1000)
-    fields = {
-        "request_id": request_id,
-        "exchange_id": record.exchange_id,
-        "endpoint": endpoint,
-        "outcome": record.verdict.value,
-        "status": record.status,
-        "queue_ms": waited_ms,
-        "duration_ms": duration_ms,
-        "attempts": record.attempts,
-    }
-    tail = ""
-    if record.reason is not None:
-        fields["reason"] = record.reason.value
-        tail = f" reason={record.reason.value}"
-    if record.first_token_s is not None:
-        fields["first_token_ms"] = round(record.first_token_s * 1000)
-    if trace_id:
-        fields["trace_id"] = trace_id
-        tail += f" trace={trace_id}"
-    log.info(
-        "%s request=%s endpoint=%s status=%d queue_ms=%d duration_ms=%d%s",
-        record.verdict.value,
-        request_id,
-        endpoint,
-        record.status,
-        waited_ms,
-        duration_ms,
-        tail,
-        extra={"fields": fields},
-    )
+    """Have the line written. No path, header or body of a client is in it but its request id."""
+    if log.isEnabledFor(logging.INFO):
+        line = RequestLine(record, trace_id)
+        log.info("%s", line, extra={"fields": line.fields})
+
+
+class RequestLine:
+    """What is written of one request; put into words only where it is written."""
+
+    __slots__ = ("_record", "_trace_id")
+
+    def __init__(self, record: ExchangeRecord, trace_id: str) -> None:
+        self._record = record
+        self._trace_id = trace_id
+
+    def __str__(self) -> str:
+        record = self._record
+        reason = f" reason={record.reason.value}" if record.reason is not None else ""
+        trace = f" trace={self._trace_id}" if self._trace_id else ""
+        return (
+            f"{record.verdict.value} request={record.request_id or record.exchange_id} "
+            f"endpoint={record.endpoint or '-'} status={record.status} "
+            f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
+            f"{reason}{trace}"
+        )
+
+    def fields(self) -> dict[str, object]:
+        """The same for machines."""
+        record = self._record
+        fields: dict[str, object] = {
+            "request_id": record.request_id or record.exchange_id,
+            "exchange_id": record.exchange_id,
+            "endpoint": str(record.endpoint) if record.endpoint is not None else "-",
+            "outcome": record.verdict.value,
+            "status": record.status,
+            "queue_ms": round(record.waited_s * 1000),
+            "duration_ms": round(record.duration_s * 1000),
+            "attempts": record.attempts,
+        }
+        if record.reason is not None:
+            fields["reason"] = record.reason.value
+        if record.first_token_s is not None:
+            fields["first_token_ms"] = round(record.first_token_s * 1000)
+        if self._trace_id:
+            fields["trace_id"] = self._trace_id
+        return fields

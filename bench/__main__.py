@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import exchanges, held, picks, scraping, telemetry
+from bench import exchanges, held, picks, scraping, telemetry, watching
 from bench.result import Section
 from extproc.demo.process import ChildError
 
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "picks": picks.measure,
     "scraping": scraping.measure,
     "telemetry": telemetry.measure,
+    "watching": watching.measure,
 }
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 

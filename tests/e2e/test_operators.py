@@ -1,0 +1,123 @@
+"""What operators do while requests run: over real Envoy and real llama-servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import Stack
+
+pytestmark = [pytest.mark.e2e]
+
+
+@pytest.fixture
+async def stack(llama: None, tmp_path: Path) -> AsyncIterator[Stack]:
+    async with Stack.running(tmp_path, slots=(2, 2), settings=QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(stack: Stack) -> AsyncIterator[AdminStub]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
+        yield AdminStub(channel)
+
+
+class Load:
+    """Four clients that ask one thing after another until told to stop."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._is_over = False
+        self.answers: list[httpx.Response] = []
+        self._tasks = [asyncio.create_task(self._ask()) for _ in range(4)]
+
+    async def _ask(self) -> None:
+        while not self._is_over:
+            self.answers.append(await self._stack.ask(max_tokens=8))
+
+    async def more(self, many: int = 20) -> Sequence[httpx.Response]:
+        """The next answers, `many` of them; those under way before do not count."""
+        start = len(self.answers) + len(self._tasks)
+        async with asyncio.timeout(60):
+            while len(self.answers) < start + many:  # noqa: ASYNC110  # many tasks append
+                await asyncio.sleep(0.02)
+        return self.answers[start:]
+
+    async def stop(self) -> None:
+        self._is_over = True
+        await asyncio.gather(*self._tasks)
+
+
+def places(answers: Sequence[httpx.Response]) -> set[str]:
+    return {answer.headers["x-coxswain-endpoint"] for answer in answers}
+
+
+async def until_idle(admin: AdminStub, address: str) -> None:
+    """The requests that were there have ended."""
+    async with asyncio.timeout(30):
+        while True:
+            listed = await admin.ListEndpoints(pb.ListEndpointsRequest())
+            if not any(each.leases for each in listed.endpoints if each.address == address):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_the_fleet_changes_under_load(stack: Stack, admin: AdminStub) -> None:
+    """Added, drained, activated, disabled, removed: not one request fails, and each goes where
+    it may."""
+    first, second = (server.address for server in stack.servers)
+    load = Load(stack)
+    assert places(await load.more()) <= {first, second}
+    third = (await stack.add_server(2)).address
+    await admin.AddEndpoint(pb.AddEndpointRequest(address=third, name="third"))
+    while third not in places(await load.more()):
+        pass
+    drained = [message async for message in admin.Drain(pb.DrainRequest(address=first))]
+    assert drained[-1].state == pb.DrainResponse.STATE_DRAINED
+    assert first not in places(await load.more())
+    await admin.Activate(pb.ActivateRequest(address=first))
+    await admin.Disable(pb.DisableRequest(address=second))
+    await until_idle(admin, second)
+    assert second not in places(await load.more())
+    await admin.RemoveEndpoint(pb.RemoveEndpointRequest(address="third"))
+    await until_idle(admin, third)
+    assert places(await load.more()) == {first}
+    await load.stop()
+    assert {answer.status_code for answer in load.answers} == {200}
+    listed = await admin.ListEndpoints(pb.ListEndpointsRequest())
+    assert {endpoint.address for endpoint in listed.endpoints} == {first, second}
+
+
+async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> None:
+    """The client sees the break, and the server lets go of the slot."""
+    held = await stack.hold(headers={"x-request-id": "endless"})
+    listed = await admin.ListRequests(pb.ListRequestsRequest())
+    (request,) = listed.requests
+    assert request.state == pb.REQUEST_STATE_ANSWERING
+    assert (request.request_id, request.endpoint) == ("endless", held.endpoint)
+    await admin.CancelRequest(pb.CancelRequestRequest(id=request.exchange_id))
+    with pytest.raises(httpx.TransportError):
+        await held.read_on()
+    await stack.until_busy([0, 0])
+    assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
+
+
+async def test_a_waiting_request_is_refused(stack: Stack, admin: AdminStub) -> None:
+    """It reads 503 `cancelled`, and reaches no server."""
+    held = await stack.fill()
+    waiting = asyncio.create_task(stack.ask(headers={"x-request-id": "patient"}))
+    await stack.until_waiting(1)
+    await admin.CancelRequest(pb.CancelRequestRequest(id="patient"))
+    answer = await waiting
+    assert answer.status_code == 503
+    assert answer.headers["x-coxswain-reason"] == "cancelled"
+    for one in held:
+        await one.leave()

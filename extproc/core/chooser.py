@@ -71,8 +71,10 @@ class Chooser:
         """The best endpoint that can take it at once, or None."""
         picker = self._state.views.at(order.demand)
         best = picker.best_for(request.weight_slots)
-        if best is None or not is_choosy(order, request):
-            return None if best is None else Choice(best)
+        if best is None:
+            return None
+        if len(picker) == 1 or not is_choosy(order, request):
+            return Choice(best)
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s

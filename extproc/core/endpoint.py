@@ -46,7 +46,7 @@ class EndpointSpec:
     authorization: str = field(default="", repr=False)
 
 
-SERVING = frozenset({Health.READY, Health.DEGRADED, Health.ASLEEP})
+SERVING = (Health.READY, Health.DEGRADED, Health.ASLEEP)
 UNTOLD_SLOTS = 1
 """Slots of a server that serves but tells nobody how many: the only safe guess."""
 
@@ -103,7 +103,7 @@ class Endpoint:
     def is_pickable(self) -> bool:
         """New leases may be opened here, as far as slots allow."""
         return (
-            self.is_serving
+            self.health in SERVING
             and self.is_routable
             and not self.is_removed
             and self.intent is Intent.ACTIVE

@@ -52,12 +52,13 @@ class Picker:
 
         One that is not open counts as full: its free slots are not for the asking.
         """
-        if not endpoint.is_pickable or account.slots == 0:
-            self.remove(endpoint.address)
+        address, slots = endpoint.address, account.slots
+        if slots == 0 or not endpoint.is_pickable:
+            self.remove(address)
             return
-        kind = (account.open_slots if is_open else 0, account.slots)
-        rank = (kind[0] > 0, endpoint.is_first_choice, is_loaded, kind[0] / kind[1])
-        address = endpoint.address
+        open_slots = account.open_slots if is_open else 0
+        kind = (open_slots, slots)
+        rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, open_slots / slots)
         place = self._places.get(address)
         if place is not None:
             if place[0] == rank and place[1] == kind:
@@ -126,8 +127,14 @@ class Picker:
             bucket = self._buckets[rank]
             fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
             if fitting:
-                return next(self._some_of(fitting, 1))
+                return self._one_of(fitting)
         return None
+
+    def _one_of(self, groups: Sequence[Sequence[Address]]) -> Address:
+        """A random member of the groups."""
+        if len(groups) == 1:
+            return groups[0][int(self._random.random() * len(groups[0]))]
+        return next(self._some_of(groups, 1))
 
     def _some_of(self, groups: Sequence[Sequence[Address]], many: int) -> Iterator[Address]:
         """Up to `many` members of the groups, in their order, from a random one on."""

@@ -5,7 +5,6 @@ Begins with a pick, hears of the answer, ends with the release. As large as ther
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from extproc.core.lease import LeaseEnd
@@ -57,7 +56,7 @@ class Running:
         self._fairness = fairness
         self._promises = promises
         self._runs: dict[int, Run] = {}
-        self._adapters: dict[Address, Counter[str | None]] = {}
+        self._adapters: dict[Address, dict[str | None, int]] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -123,12 +122,16 @@ class Running:
         return running is not None and any(other != adapter for other in running)
 
     def _count_adapter(self, address: Address, adapter: str | None, by: int) -> None:
-        running = self._adapters.setdefault(address, Counter())
-        running[adapter] += by
-        if not running[adapter]:
-            del running[adapter]
-            if not running:
-                del self._adapters[address]
+        running = self._adapters.get(address)
+        if running is None:
+            running = self._adapters[address] = {}
+        count = running.get(adapter, 0) + by
+        if count:
+            running[adapter] = count
+            return
+        del running[adapter]
+        if not running:
+            del self._adapters[address]
 
     def refused(self, objective: Objective, now: float) -> None:
         """A request was refused for want of room: whatever it was promised was not kept."""

@@ -226,16 +226,13 @@ def destination(
 
 
 def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
-    """Put another body into an answer about the whole body; its length is told anew."""
+    """Put another body into an answer about the whole body.
+
+    Its length is no longer told: Envoy 1.40 answers 500 to a length that it or we set anew.
+    """
     common = response.request_body.response
-    _set(common.header_mutation, "content-length", str(len(body)))
+    common.header_mutation.remove_headers.append("content-length")
     common.body_mutation.body = body
-
-
-def remove_length(response: pb.ProcessingResponse) -> None:
-    """Let an answer about the headers say nothing about the length of the body behind it."""
-    mutation = response.request_headers.response.header_mutation
-    mutation.remove_headers.append("content-length")
 
 
 def ready_answer(body: bytes) -> pb.ProcessingResponse:

@@ -94,7 +94,6 @@ class Question:
         if self._upload is not None:
             if new_body is not None:
                 self._upload.replace(new_body)
-                codec.remove_length(decision)
             replies += self._upload.open()
             if self._owes_trailers:
                 replies.append(codec.unchanged("request_trailers"))

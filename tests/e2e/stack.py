@@ -145,10 +145,17 @@ class Stack:
     # Parts
 
     async def add_server(
-        self, slots: int, *, kind: str = "llama", port: int | None = None, start: bool = True
+        self,
+        slots: int,
+        *,
+        kind: str = "llama",
+        port: int | None = None,
+        start: bool = True,
+        flags: tuple[str | Path, ...] = (),
     ) -> Server:
         port = port or free_ports(1)[0]
-        server = Server(port, slots, self._server_command(kind, port, slots), self.client)
+        command = [*self._server_command(kind, port, slots), *flags]
+        server = Server(port, slots, command, self.client)
         self.servers.append(server)
         if start:
             await self.start_server(server)

@@ -1,0 +1,98 @@
+"""Adapters by name, over real Envoy and real llama-servers that number them differently."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.model import write_adapter
+from extproc.demo.process import Children
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack
+
+pytestmark = pytest.mark.e2e
+
+LIMIT_BYTES = 4096
+
+
+@pytest.fixture
+async def stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    """The first server has `pirate` and `poet`, the second one `poet` alone: its number 0."""
+    pirate, poet = tmp_path / "pirate.gguf", tmp_path / "poet.gguf"
+    write_adapter(pirate, MODEL_SHAPE, seed=1)
+    write_adapter(poet, MODEL_SHAPE, seed=2)
+    settings = {**QUICK, "routing": {"body_limit_bytes": LIMIT_BYTES}}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with (
+        Children(tmp_path) as children,
+        httpx.AsyncClient(timeout=60, limits=limits) as client,
+    ):
+        running = Stack(tmp_path, children, client)
+        for adapters in ((pirate, poet), (poet,)):
+            flags = tuple(word for adapter in adapters for word in ("--lora", adapter))
+            await running.add_server(2, flags=(*flags, "--lora-init-without-apply"))
+        await running.start_picker(settings)
+        await running.start_envoy(mode)
+        await running.until_ready()
+        yield running
+
+
+def question(**more: object) -> dict[str, Any]:
+    """The same question gets the same answer, but from another adapter."""
+    messages = [{"role": "user", "content": "row the boat"}]
+    return {
+        "messages": messages,
+        "max_tokens": 24,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        **more,
+    }
+
+
+def said(answer: httpx.Response) -> str:
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+async def test_a_name_becomes_each_servers_own_number(stack: Stack) -> None:
+    """Whoever serves, the answer is the named adapter's; one that nobody has is 404."""
+    client, (both, one) = stack.client, stack.servers
+    with_poet = question(lora=[{"id": 0, "scale": 1.0}])
+    poetry = said(await client.post(f"http://{one.address}{CHAT}", json=with_poet))
+    piracy = said(await client.post(f"http://{both.address}{CHAT}", json=with_poet))
+    assert poetry != piracy, "the adapters must differ for this to prove anything"
+
+    for _ in range(6):
+        answer = await client.post(stack.url(CHAT), json=question(model="base:poet"))
+        assert said(answer) == poetry
+    named = await client.post(
+        stack.url(CHAT), json=question(), headers={"x-lora-adapter": "pirate"}
+    )
+    assert (said(named), named.headers["x-coxswain-endpoint"]) == (piracy, both.address)
+    unknown = await client.post(
+        stack.url(CHAT), json=question(), headers={"x-lora-adapter": "nobody"}
+    )
+    assert unknown.status_code == 404
+
+
+async def test_what_cannot_be_rewritten_is_refused(stack: Stack) -> None:
+    """A name beside numbers, and a name in a body that is not read to its end."""
+    client = stack.client
+    both = question(model="base:poet", lora=[{"id": 0, "scale": 1.0}])
+    refused = await client.post(stack.url(CHAT), json=both)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-request")
+    broken = await client.post(stack.url(CHAT), content=b"[1]", headers={"x-lora-adapter": "poet"})
+    assert broken.status_code == 400
+
+
+async def test_the_models_of_the_fleet(stack: Stack) -> None:
+    """Each model once, with every adapter that some server has for it."""
+    answer = await stack.client.get(stack.url("/v1/models"))
+    ids = [model["id"] for model in answer.json()["data"]]
+    base = ids[0]
+    assert ids == [base, f"{base}:pirate", f"{base}:poet"]

@@ -1,0 +1,402 @@
+"""Claims about how an exchange reads a body before it decides, in each way of asking."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.core.request import Kind, Request
+from extproc.pb import external_processor_pb2 as pb
+from extproc.pb.processing_mode_pb2 import ProcessingMode
+from extproc.stream import codec
+from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
+from extproc.stream.request import ReadingOptions
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.small_fleet import SmallFleet
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "row " * 100}], "n": 2}
+BODY = json.dumps(CHAT).encode()
+
+
+class Desk:
+    """A small fleet that remembers what it was asked."""
+
+    def __init__(self, *slots: int, **reading: Any) -> None:
+        self.fleet = SmallFleet(*slots)
+        self.options = ExchangeOptions(reading=ReadingOptions(**reading), started_at=7)
+        self.asked: list[Request] = []
+        submit = self.fleet.dispatcher.submit
+
+        def remember(request: Request, now: float) -> object:
+            self.asked.append(request)
+            return submit(request, now)
+
+        self.fleet.dispatcher.submit = remember  # type: ignore[method-assign,assignment]
+
+    def exchange(self) -> Exchange:
+        return Exchange(self.fleet.dispatcher, self.options, self.fleet.now)
+
+    def feed(self, exchange: Exchange, *messages: pb.ProcessingRequest) -> list[Any]:
+        """Feed them in order; returns all that was answered."""
+        replies = []
+        for message in messages:
+            exchange.feed(message, self.fleet.now)
+            while (reply := exchange.take_reply()) is not None:
+                replies.append(reply)
+        return replies
+
+    def serve(self, *adapters: str, model: str = "tiny", number: int = 0) -> None:
+        """The endpoint reports a model and adapters."""
+        self.fleet.now += 1
+        self.fleet.dispatcher.observe(
+            Observation(
+                address=self.fleet.addresses[number],
+                began_at=self.fleet.now,
+                answered_at=self.fleet.now,
+                sight=Sight.READY,
+                slots=4,
+                busy_slots=0,
+                models=(ModelReading(name=model, aliases=("small",)),),
+                adapters=tuple(
+                    AdapterReading(id=10 * number + place, name=name)
+                    for place, name in enumerate(adapters)
+                ),
+            ),
+            self.fleet.now,
+        )
+
+
+def ask(**headers: str) -> pb.ProcessingRequest:
+    return envoy.with_body(envoy.request_headers(**headers))
+
+
+def ask_duplex(**headers: str) -> pb.ProcessingRequest:
+    return envoy.with_body(envoy.request_headers(**headers), is_duplex=True)
+
+
+def trailers() -> pb.ProcessingRequest:
+    return envoy.part("request_trailers")
+
+
+def streamed(replies: list[Any]) -> bytes:
+    """The bytes that went on in full duplex."""
+    return b"".join(r.request_body.response.body_mutation.streamed_response.body for r in replies)
+
+
+# Asking for the body
+
+
+def test_a_body_is_asked_for_and_the_destination_answers_it() -> None:
+    """The headers wait in Envoy; nothing of the mode that is on gets lost."""
+    desk = Desk(4)
+    exchange = desk.exchange()
+    (asked,) = desk.feed(exchange, ask())
+    assert exchange.stage is Stage.READING and desk.asked == []
+    assert asked.mode_override == ProcessingMode(
+        response_header_mode=ProcessingMode.SEND,
+        request_body_mode=ProcessingMode.BUFFERED_PARTIAL,
+        response_trailer_mode=ProcessingMode.SEND,
+    )
+    (answer,) = desk.feed(exchange, envoy.body(BODY))
+    mutation = answer.request_body.response.header_mutation
+    assert envoy.set_headers(mutation) == {codec.DESTINATION: str(desk.fleet.addresses[0])}
+    assert not answer.request_body.response.HasField("body_mutation"), "the bytes are the client's"
+    fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
+    assert fields[codec.DESTINATION].string_value == str(desk.fleet.addresses[0])
+    request = desk.asked[0]
+    assert (request.model, request.weight_slots, request.kind) == ("tiny", 2, Kind.GENERATION)
+    assert (
+        len(request.prompt_blocks) == 1
+        and request.prompt_tokens == len("user\0" + "row " * 100) // 4
+    )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        envoy.request_headers(),
+        envoy.with_body(envoy.request_headers(content_type="multipart/form-data; boundary=x")),
+        envoy.with_body(envoy.request_headers(content_encoding="gzip")),
+        envoy.with_body(envoy.request_headers("/tokenize")),
+    ],
+)
+def test_no_body_is_asked_for_that_would_tell_nothing(message: pb.ProcessingRequest) -> None:
+    """There is none, it is no JSON, or it takes no slot: decided by the headers at once."""
+    desk = Desk(4)
+    assert len(envoy.destination(desk.feed(desk.exchange(), message)[0])) == 1
+
+
+def test_reading_can_be_switched_off() -> None:
+    """Then a request weighs one slot, and its length is guessed."""
+    desk = Desk(4, reads_bodies=False)
+    replies = desk.feed(desk.exchange(), ask(content_length="4000"))
+    assert envoy.destination(replies[0])
+    assert (desk.asked[0].weight_slots, desk.asked[0].prompt_tokens) == (1, 1000)
+
+
+def test_an_envoy_that_streams_bodies_gets_its_answer_with_the_headers() -> None:
+    """It would send the headers on before any chunk was read."""
+    desk = Desk(4)
+    message = ask()
+    message.protocol_config.request_body_mode = ProcessingMode.STREAMED
+    assert envoy.destination(desk.feed(desk.exchange(), message)[0])
+
+
+def test_only_the_beginning_of_a_long_body_is_read() -> None:
+    """The rest passes Envoy by; its length counts all the same."""
+    desk = Desk(4, limit_bytes=600)
+    length = {"content-length": "1000000"}
+    message = envoy.with_body(envoy.request_headers(**length))
+    body = json.dumps({"model": "tiny", "prompt": "row " * 10_000}).encode()
+    desk.feed(desk.exchange(), message, envoy.body(body, end_of_stream=False))
+    request = desk.asked[0]
+    assert (request.model, request.prompt_tokens) == ("tiny", 250_000)
+    assert len(request.prompt_blocks) == 2
+
+
+def test_a_body_waits_as_headers_do() -> None:
+    """No slot free: the answer about the body is the one that waits."""
+    desk = Desk(1)
+    lease = desk.fleet.pick()
+    exchange = desk.exchange()
+    assert len(desk.feed(exchange, ask(), envoy.body(b"{}"))) == 1
+    assert exchange.stage is Stage.WAITING and exchange.ticket is not None
+    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    desk.fleet.finish(lease)
+    answer = exchange.take_reply()
+    assert answer is not None and answer.WhichOneof("response") == "request_body"
+
+
+def test_a_client_that_leaves_while_its_body_is_awaited() -> None:
+    desk = Desk(1)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask())
+    assert exchange.end(desk.fleet.now).verdict is Verdict.WITHDRAWN
+
+
+def test_a_body_that_never_comes() -> None:
+    """Envoy does not allow mode overrides: it chose by itself, and nothing is held."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask(), envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    assert exchange.end(desk.fleet.now).verdict is Verdict.PASSED
+    assert desk.asked == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"row", b"[]", b'{"model":', b'{"a":1,"a":2}', b'{"a":1e999}']
+)
+def test_strictly_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
+    desk = Desk(1, is_strict=True)
+    refused = desk.feed(desk.exchange(), ask(), envoy.body(body))[-1]
+    assert envoy.refusal(refused) == (400, "bad-request")
+    lenient = Desk(1)
+    answer = lenient.feed(lenient.exchange(), ask(), envoy.body(body))[-1]
+    assert answer.HasField("request_body")
+
+
+def test_the_heads_wishes_reach_the_core() -> None:
+    """Under their own names and under their older ones."""
+    desk = Desk(4)
+    wishes = {
+        "x_gateway_inference_objective": "chat",
+        "x_llm_d_inference_fairness_id": "team-a",
+        "x_slo_ttft_ms": "250",
+        "x_session_id": "s1",
+        "x_request_id": "r1",
+        "x_coxswain_queue_timeout_ms": "1500",
+    }
+    answer = desk.feed(desk.exchange(), ask(**wishes), envoy.body(BODY))[-1]
+    asked = desk.asked[0]
+    assert (asked.objective, asked.fairness_id, asked.ttft_s) == ("chat", "team-a", 0.25)
+    assert (asked.session_id, asked.id, asked.timeout_s) == ("s1", "r1", 1.5)
+    assert sorted(answer.request_body.response.header_mutation.remove_headers) == [
+        "x-coxswain-queue-timeout-ms",
+        "x-gateway-inference-objective",
+        "x-llm-d-inference-fairness-id",
+        "x-slo-ttft-ms",
+    ]
+
+
+def test_tenants_are_told_apart_by_their_keys() -> None:
+    """Without the key itself being kept."""
+    desk = Desk(4)
+    for key in ("Bearer a", "Bearer a", "Bearer b"):
+        desk.feed(desk.exchange(), envoy.request_headers(authorization=key))
+    ids = [request.fairness_id for request in desk.asked]
+    assert ids[0] == ids[1] != ids[2]
+    assert not any("Bearer" in id_ or id_ == "" for id_ in ids)
+
+
+# Full duplex
+
+
+def test_in_full_duplex_the_headers_answer_is_deferred() -> None:
+    """Then comes all that was held, then the rest as it comes."""
+    desk = Desk(4, limit_bytes=200)
+    exchange = desk.exchange()
+    first, rest = BODY[:150], BODY[150:]
+    assert desk.feed(exchange, ask_duplex(), envoy.body(first, end_of_stream=False)) == []
+    replies = desk.feed(exchange, envoy.body(rest[:100], end_of_stream=False))
+    assert envoy.destination(replies[0]) and desk.asked[0].model == "tiny"
+    replies += desk.feed(exchange, envoy.body(rest[100:]), envoy.body(b""))
+    assert streamed(replies[1:]) == BODY
+    ends = [r.request_body.response.body_mutation.streamed_response.end_of_stream for r in replies]
+    assert ends == [False] * (len(replies) - 1) + [True]
+
+
+def test_in_full_duplex_trailers_end_the_body() -> None:
+    desk = Desk(4)
+    exchange = desk.exchange()
+    assert desk.feed(exchange, ask_duplex(), envoy.body(BODY, end_of_stream=False)) == []
+    replies = desk.feed(exchange, trailers())
+    assert envoy.destination(replies[0])
+    assert streamed(replies[1:-1]) == BODY
+    assert replies[-1].WhichOneof("response") == "request_trailers"
+    assert desk.asked[0].weight_slots == 2
+
+
+def test_in_full_duplex_an_unread_body_flows() -> None:
+    """What takes no slot is sent on with its headers, chunk by chunk."""
+    desk = Desk(4)
+    message = envoy.with_body(envoy.request_headers("/tokenize"), is_duplex=True)
+    exchange = desk.exchange()
+    replies = desk.feed(exchange, message, envoy.body(b"row", end_of_stream=False), trailers())
+    assert envoy.destination(replies[0])
+    assert [reply.WhichOneof("response") for reply in replies[1:]] == [
+        "request_body",
+        "request_trailers",
+    ]
+
+
+def test_in_full_duplex_the_answer_flows_back() -> None:
+    """In pieces of at most 62,000 bytes, its end told once."""
+    desk = Desk(4)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask_duplex(), envoy.body(BODY), envoy.response_headers())
+    message = pb.ProcessingRequest()
+    message.response_body.body = b"x" * 100_000
+    message.response_body.end_of_stream = True
+    replies = desk.feed(exchange, message, message)
+    told = [r.response_body.response.body_mutation.streamed_response for r in replies]
+    assert [(len(one.body), one.end_of_stream) for one in told] == [(62_000, False), (38_000, True)]
+
+
+def test_in_full_duplex_a_refused_request_says_nothing_more() -> None:
+    desk = Desk()
+    exchange = desk.exchange()
+    patience = {"x_coxswain_queue_timeout_ms": "0"}
+    replies = desk.feed(exchange, ask_duplex(**patience), envoy.body(b"{}"), envoy.body(b""))
+    assert [reply.WhichOneof("response") for reply in replies] == ["immediate_response"]
+
+
+# Subsets
+
+
+def hinted(message: pb.ProcessingRequest, *addresses: str) -> pb.ProcessingRequest:
+    fields = message.metadata_context.filter_metadata["envoy.lb.subset_hint"].fields
+    fields["x-gateway-destination-endpoint-subset"].list_value.extend(addresses)
+    return message
+
+
+def test_a_hint_bounds_the_choice() -> None:
+    desk = Desk(1, 9, 9)
+    first = str(desk.fleet.addresses[0])
+    for path in (envoy.COMPLETION, "/health"):
+        reply = desk.feed(desk.exchange(), hinted(envoy.request_headers(path), first))[0]
+        assert envoy.destination(reply) == [first]
+
+
+@pytest.mark.parametrize("path", [envoy.COMPLETION, "/health"])
+def test_a_hint_that_leaves_nobody(path: str) -> None:
+    """503 at once, whatever is asked for."""
+    desk = Desk(1)
+    for addresses in ((), ("10.9.9.9:1",)):
+        exchange = desk.exchange()
+        refused = desk.feed(exchange, hinted(envoy.request_headers(path), *addresses))[0]
+        assert envoy.refusal(refused) == (503, "no-endpoint")
+        assert exchange.end(desk.fleet.now).reason is Reason.NO_ENDPOINT
+
+
+# Adapters and models
+
+
+def test_an_adapters_name_becomes_the_servers_number() -> None:
+    """Said behind the client's own bytes; there is no fallback that numbers it otherwise."""
+    desk = Desk(4, 4)
+    desk.serve("pirate")
+    desk.serve("poet", "pirate", number=1)
+    body = json.dumps({"model": "tiny:poet", "prompt": "row"}).encode()
+    (answer,) = desk.feed(desk.exchange(), ask(), envoy.body(body))[1:]
+    common = answer.request_body.response
+    headers = envoy.set_headers(common.header_mutation)
+    assert headers == {codec.DESTINATION: str(desk.fleet.addresses[1])}
+    sent = common.body_mutation.body
+    assert sent.startswith(body[:-1])
+    assert json.loads(sent)["lora"] == [{"id": 10, "scale": 1.0}]
+    assert json.loads(sent)["model"] == "tiny"
+    assert "content-length" in common.header_mutation.remove_headers
+
+
+def test_in_full_duplex_too() -> None:
+    desk = Desk(4)
+    desk.serve("pirate")
+    replies = desk.feed(
+        desk.exchange(), ask_duplex(x_lora_adapter="pirate"), envoy.body(b' {"prompt":"row"} ')
+    )
+    assert json.loads(streamed(replies[1:])) == {"prompt": "row", "lora": [{"id": 0, "scale": 1.0}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_whole"),
+    [
+        (b'{"prompt":"row","lora":[{"id":0,"scale":1}]}', True),
+        (b'{"prompt":"row', False),
+        (b'["row"]', True),
+        (b"", True),
+    ],
+)
+def test_an_adapter_that_cannot_be_said_is_a_clear_400(body: bytes, is_whole: bool) -> None:
+    desk = Desk(4)
+    desk.serve("pirate")
+    messages = ask(x_lora_adapter="pirate"), envoy.body(body, end_of_stream=is_whole)
+    refused = desk.feed(desk.exchange(), *messages)[-1]
+    assert envoy.refusal(refused) == (400, "bad-request")
+    assert desk.asked == []
+
+
+def test_a_colon_in_a_models_name_is_no_adapter() -> None:
+    desk = Desk(4)
+    desk.serve("8b", model="llama3:8b")
+    body = envoy.body(b'{"model":"llama3:8b","prompt":"row"}')
+    (answer,) = desk.feed(desk.exchange(), ask(), body)[1:]
+    assert not answer.request_body.response.HasField("body_mutation")
+    assert (desk.asked[0].model, desk.asked[0].adapter) == ("llama3:8b", None)
+
+
+def test_the_models_of_the_fleet() -> None:
+    """Each once, with its aliases and adapters; answered without any server."""
+    desk = Desk(4, 4)
+    desk.serve("pirate")
+    desk.serve(number=1, model="large")
+    exchange = desk.exchange()
+    (answer,) = desk.feed(exchange, envoy.request_headers("/v1/models", "GET"))
+    assert answer.immediate_response.status.code == 200
+    listed = json.loads(answer.immediate_response.body)
+    assert [model["id"] for model in listed["data"]] == ["tiny", "tiny:pirate", "large"]
+    assert listed["data"][0]["aliases"] == ["small"]
+    assert {model["created"] for model in listed["data"]} == {7}
+    record = replace(exchange.end(desk.fleet.now), duration_s=0.0)
+    assert (record.verdict, record.endpoint) == (Verdict.PASSED, None)
+
+
+def test_while_no_model_is_known_a_server_is_asked() -> None:
+    desk = Desk(4)
+    reply = desk.feed(desk.exchange(), envoy.request_headers("/v1/models", "GET"))[0]
+    assert envoy.destination(reply)

@@ -177,7 +177,15 @@ def _least_loaded_of_the_cheapest(scored: list[tuple[bool, float, Choice]]) -> C
     """Of those that keep the promise, if any does, the first that costs about the least."""
     if not scored:
         return None
-    is_late, least_s, _ = min(scored, key=lambda entry: entry[:2])
+    is_late, least_s, cheapest = min(scored, key=lambda entry: entry[:2])
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
-    alike = (entry for entry in scored if entry[0] == is_late and entry[1] <= enough_s)
-    return next(alike)[2]
+    saved_s = _saved_s(cheapest) - ALIKE_S  # what a cache spares is no matter of estimates
+    return next(
+        choice
+        for late, cost_s, choice in scored
+        if late == is_late and cost_s <= enough_s and _saved_s(choice) >= saved_s
+    )
+
+
+def _saved_s(choice: Choice) -> float:
+    return 0.0 if choice.cost is None else choice.cost.saved_s

@@ -197,11 +197,13 @@ class Dispatcher:
                 self._expect_next_look(endpoint, now)
         if observation.slot_readings:
             learn_look(self.state, endpoint, observation)
-        for model in endpoint.readings.values() if self.state.loads else ():
-            if model.is_loaded and self.state.loads.end(model.name, endpoint.address):
-                self._desk.load_ended(model.name, now)
         self._desk.lose_models(self.state.intake.report(endpoint), now)
         self._desk.offer(endpoint.address, now)
+        for model in self.state.loads.pending_at(endpoint.address):
+            reading = endpoint.readings.get(model)
+            if reading is None or reading.is_loaded:
+                self.state.loads.end(model, endpoint.address)
+                self._desk.load_ended(model, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
         """Envoy could not connect there: it is down until a look that begins now succeeds."""

@@ -98,10 +98,10 @@ class Fairness:
         """It ended: `used` slot-seconds instead of the `charged` ones."""
         flow.running -= 1
         flow.held_s = flow.held_s - charged if flow.running else 0.0
-        if used > charged:
-            flow.virtual_s += (used - charged) / flow.weight
-        else:
-            flow.credit_s += charged - used
+        flow.credit_s += charged - used
+        if flow.credit_s < 0.0:
+            flow.virtual_s -= flow.credit_s / flow.weight
+            flow.credit_s = 0.0
 
     def debt_s(self, flow: Flow) -> float:
         """Slot-seconds (by weight) that it is ahead of its class, as `explain` shows them."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.observation import SlotReading
 
-UNKNOWN_PROMPT_TOKENS = 250
+UNKNOWN_PROMPT_TOKENS = 500
 MAX_TASKS = 1024
 """Slots whose progress is remembered from one look to the next, for each endpoint."""
 

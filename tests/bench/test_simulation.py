@@ -1,0 +1,29 @@
+"""The claims of the simulator, on shorter traces: deterministic, with the real core inside."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.simulation.scenarios import SCENARIOS
+
+SCALES = {
+    "uneven": 0.2,
+    "chats": 1.0,
+    "caches": 0.6,
+    "hot": 0.5,
+    "foresight": 0.5,
+    "overload": 0.4,
+    "tenants": 0.4,
+}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_target_is_met(name: str) -> None:
+    section = SCENARIOS[name](SCALES[name])
+    missed = [f"{row.what}: {row.value} ({row.target})" for row in section.rows if not is_met(row)]
+    assert not missed
+
+
+def is_met(row: object) -> bool:
+    return getattr(row, "is_met", None) is not False

@@ -1,0 +1,177 @@
+"""Claims about what is believed of caches: extproc/core/prefix.py, homing.py, spread.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.prefix import MAX_BLOCKS_EACH, PrefixIndex, Segment
+from extproc.core.spread import Spread
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
+
+
+def test_what_was_read_is_expected_to_be_there() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1, 2, 3), 100)
+    memory = index.memory(A)
+    assert memory is not None
+    assert memory.depth((1, 2, 9)) == 2 and memory.held((1, 2, 3, 4), 3) == 3
+    assert index.holders((1, 2, 7), 4) == [A]
+    assert index.holders((7, 2), 4) == []
+
+
+def test_a_restart_forgets_all() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1, 2), 100)
+    index.learn(B, (1,), 100)
+    index.forget(A)
+    assert index.memory(A) is None and index.holders((1, 2), 4) == [B]
+    index.forget(B)
+    assert len(index) == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), min_size=1, max_size=6))))
+@settings(deadline=None)
+def test_a_remembered_block_has_all_before_it(reads: list[tuple[bool, list[int]]]) -> None:
+    """Whatever is learned and dropped, so that depths can be found by bisection."""
+    index = PrefixIndex()
+    chains = set()
+    for is_a, path in reads:
+        chain = tuple(hash(tuple(path[: end + 1])) for end in range(len(path)))
+        chains.add(chain)
+        index.learn(A if is_a else B, chain, 3)
+    for address in (A, B):
+        memory = index.memory(address)
+        for chain in chains if memory is not None else ():
+            assert memory is not None
+            known = [block in memory.blocks for block in chain]
+            assert known == sorted(known, reverse=True)
+            assert memory.depth(chain) == sum(known)
+            ages = [memory.age(block) for block in chain[: sum(known)]]
+            assert ages == sorted(ages)
+
+
+def test_the_memory_is_bounded() -> None:
+    index = PrefixIndex()
+    random = Random(1)
+    for _ in range(50):
+        index.learn(A, tuple(random.getrandbits(60) for _ in range(200)), 1e9)
+    memory = index.memory(A)
+    assert memory is not None and len(memory.blocks) == len(index) == MAX_BLOCKS_EACH
+
+
+def test_the_believed_capacity_follows_what_was_found() -> None:
+    """Old blocks that were there raise it, young ones that were not lower it."""
+    index = PrefixIndex()
+    index.learn(A, (1,), 100)
+    memory = index.memory(A)
+    assert memory is not None
+    memory.correct((Segment(4, 50), Segment(10, 90)), found_blocks=10)
+    assert memory.capacity == 100
+    for _ in range(40):
+        memory.correct((Segment(4, 50), Segment(10, 400)), found_blocks=10)
+    assert 395 < memory.capacity <= 400
+    for _ in range(40):
+        memory.correct((Segment(4, 50), Segment(10, 200)), found_blocks=4)
+    assert 200 <= memory.capacity < 205
+
+
+CHAIN = tuple(range(1000, 1040))
+
+
+def asked(**more: object) -> dict[str, object]:
+    return {"prompt_blocks": CHAIN, "prompt_tokens": 2600, **more}
+
+
+def test_a_chat_comes_home() -> None:
+    """The endpoint that has read it before is picked again."""
+    fleet = SteeredFleet()
+    for _ in range(5):
+        fleet.add(4, context_tokens=8192)
+    lease = fleet.pick(**asked())
+    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.finish(lease)
+    for _ in range(3):
+        fleet.now += 10
+        again = fleet.pick(**asked())
+        assert again.address == lease.address
+        fleet.finish(again)
+
+
+def test_it_waits_for_a_busy_home_as_long_as_the_cache_would_save() -> None:
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    chain = tuple(range(400))
+    for address in (home, other):  # slots are held for half a second
+        for _ in range(10):
+            lease = fleet.pick(allowed=frozenset({address}))
+            fleet.now += 0.5
+            fleet.finish(lease)
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    assert waiting.home == home
+    fleet.finish(lease)
+    assert fleet.served(waiting).address == home
+    patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    alarm = fleet.dispatcher.next_wakeup()
+    assert alarm is not None
+    fleet.now = alarm
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(patient).address == other
+
+
+def test_a_lost_home_is_waited_for_no_more() -> None:
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    chain = tuple(range(400))
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    fleet.dispatcher.connect_failed(home, fleet.now)
+    assert fleet.served(waiting).address == other
+
+
+def test_embeddings_leave_no_trace() -> None:
+    fleet = SteeredFleet()
+    fleet.add(2)
+    from extproc.core.request import Kind
+
+    lease = fleet.pick(kind=Kind.EMBEDDING, prompt_blocks=CHAIN, prompt_tokens=2600)
+    fleet.dispatcher.answered(lease, fleet.now)
+    assert fleet.dispatcher.state.prefixes.memory(lease.address) is None
+
+
+def test_a_session_is_a_hint() -> None:
+    """Without a prompt that was read, the session's last endpoint is preferred."""
+    fleet = SteeredFleet()
+    for _ in range(5):
+        fleet.add(4)
+    lease = fleet.pick(session_id="s")
+    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.finish(lease)
+    for _ in range(5):
+        fleet.now += 30.0
+        again = fleet.pick(session_id="s")
+        assert again.address == lease.address
+        fleet.finish(again)
+
+
+def test_overuse_is_more_than_chance() -> None:
+    spread = Spread()
+    for _ in range(100):
+        spread.gave(A, 1, 0.0)
+    for _ in range(50):
+        spread.gave(B, 1, 0.0)
+    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
+    assert not spread.is_overused(A, 4, fair, 0.0)
+    for _ in range(100):
+        spread.gave(A, 1, 0.0)
+    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
+    assert spread.is_overused(A, 4, fair, 0.0) and not spread.is_overused(B, 4, fair, 0.0)
+    assert spread.given(A, 60.0) == 100.0

@@ -1,0 +1,120 @@
+"""Claims about speeds and forecasts: extproc/core/timing.py, pulse.py, forecast.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.observation import SlotReading
+from extproc.core.pulse import LineFit, Mean
+from extproc.core.timing import COLD, Timing
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B, C = (Address("10.0.0.1", 8000 + number) for number in range(3))
+
+
+def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
+    mean = Mean(keep=0.9, clip=8.0)
+    assert mean.value(7.0) == 7.0
+    for _ in range(100):
+        mean.add(2.0)
+    mean.add(1e6)
+    assert mean.value(0.0) < 4.0
+    for _ in range(200):
+        mean.add(5.0)
+    assert mean.value(0.0) == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_line_is_found_through_noise_and_outliers() -> None:
+    random = Random(1)
+    fit = LineFit()
+    for number in range(300):
+        tokens = random.uniform(100, 4000)
+        seconds = 0.2 + 0.001 * tokens * random.uniform(0.9, 1.1)
+        fit.add(tokens, 60.0 if number % 40 == 39 else seconds)
+    fixed_s, prefill_s = fit.line((0.1, 0.0005))
+    assert prefill_s == pytest.approx(0.001, rel=0.3)
+    assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
+
+
+def test_the_unknown_are_taken_for_the_median() -> None:
+    timing = Timing()
+    assert timing.speed(C, 0.0) == COLD
+    for address, prefill_s in ((A, 0.001), (B, 0.003)):
+        for tokens in range(100, 5000, 100):
+            timing.watch(address).answered(tokens, 0.1 + prefill_s * tokens)
+            timing.watch(address).ended(2.0)
+    assert timing.speed(A, 10.0).prefill_s == pytest.approx(0.001, rel=0.1)
+    assert timing.speed(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
+
+
+def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
+    timing = Timing()
+    watch = timing.watch(A)
+    for second in range(1, 200):
+        busy = 1 + second % 4
+        watch.decoded([SlotReading(task_id=second, decoded_tokens=10)], busy, float(2 * second))
+        tokens = round(1 / (0.01 + 0.002 * busy))
+        reading = SlotReading(task_id=second, decoded_tokens=10 + tokens)
+        watch.decoded([reading], busy, 2.0 * second + 1.0)
+    speed = timing.speed(A, 1000.0)
+    assert speed.token_s(1) == pytest.approx(0.012, rel=0.1)
+    assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)
+
+
+def test_the_one_that_keeps_the_promise_is_picked() -> None:
+    """A slow server has more free slots; the fast one answers in time."""
+    fleet = SteeredFleet()
+    slow, fast = fleet.add(8), fleet.add(2)
+    for address, seconds in ((slow, 3.0), (fast, 0.2)):
+        for _ in range(20):
+            lease = fleet.pick(allowed=frozenset({address}), prompt_tokens=100)
+            fleet.dispatcher.answered(lease, fleet.now + seconds)
+            fleet.now += seconds
+            fleet.finish(lease)
+    fleet.now += 2.0
+    fleet.pick(allowed=frozenset({fast}))
+    assert fleet.pick(prompt_tokens=100, ttft_s=1.0).address == fast
+
+
+def test_places_and_expected_seconds() -> None:
+    """Two slots of two seconds each free one a second: the third waits three."""
+    fleet = SteeredFleet()
+    fleet.add(2)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 2.0
+        fleet.finish(lease)
+    for _ in range(2):
+        fleet.pick()
+    tickets = [fleet.queue() for _ in range(5)]
+    places = [fleet.dispatcher.place_of(ticket, fleet.now) for ticket in tickets]
+    assert [(place.position, place.of) for place in places] == [(n, 5) for n in range(1, 6)]
+    assert [place.expected_s for place in places] == pytest.approx([1, 2, 3, 4, 5], rel=0.3)
+
+
+def test_a_place_counts_only_who_goes_before() -> None:
+    """Another tenant's thousand do not stand before one's own first."""
+    fleet = SteeredFleet(max_queued=2000)
+    fleet.add(1)
+    fleet.pick()
+    for _ in range(1000):
+        fleet.queue(fairness_id="crowd")
+    place = fleet.dispatcher.place_of(fleet.queue(fairness_id="other"), fleet.now)
+    assert place.position <= 2 and place.of == 1001
+
+
+def test_refusals_tell_when_to_come_back() -> None:
+    fleet = SteeredFleet(max_queued=3)
+    fleet.add(1)
+    for _ in range(20):
+        lease = fleet.pick()
+        fleet.now += 5.0
+        fleet.finish(lease)
+    fleet.pick()
+    for _ in range(3):
+        fleet.queue()
+    outcome = fleet.submit()
+    assert 15.0 < getattr(outcome, "retry_after_s", 0.0) < 25.0

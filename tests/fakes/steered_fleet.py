@@ -1,0 +1,101 @@
+"""A dispatcher whose requests and endpoints can say all they know, for tests of single claims."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.intake import IntakeOptions
+from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.models import ModelMatch
+from extproc.core.objective import Objective, Objectives
+from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.outcome import Outcome, Picked, Queued, Rejected
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+from tests.fakes.small_fleet import RecordingListener
+
+
+class SteeredFleet:
+    """Endpoints at 10.0.0.1:8000 and up. `now` moves when a test moves it."""
+
+    def __init__(
+        self,
+        *objectives: Objective,
+        max_queued: int = 100,
+        match: ModelMatch = ModelMatch.LENIENT,
+        splits: dict[str, dict[str, float]] | None = None,
+    ) -> None:
+        self.now = 100.0
+        self.listener = RecordingListener()
+        by_name = {objective.name: objective for objective in objectives}
+        intake = IntakeOptions(
+            model_match=match, splits=splits or {}, objectives=Objectives(by_name=by_name)
+        )
+        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, intake=intake)
+        self.dispatcher = Dispatcher(self.listener, Random(1), options)
+        self.addresses: list[Address] = []
+
+    def add(self, slots: int, **told: Any) -> Address:
+        """One more endpoint with idle slots."""
+        address = Address("10.0.0.1", 8000 + len(self.addresses))
+        self.addresses.append(address)
+        specs = [EndpointSpec(address=one) for one in self.addresses]
+        self.dispatcher.set_members("test", specs, self.now)
+        self.look(address, slots=slots, busy_slots=0, **told)
+        return address
+
+    def look(self, address: Address, **told: Any) -> None:
+        """A look at it is in; models may be given by their names, adapters too."""
+        told["models"] = tuple(
+            ModelReading(name=model) if isinstance(model, str) else model
+            for model in told.get("models", ())
+        )
+        if "adapters" in told:
+            told["adapters"] = tuple(
+                AdapterReading(id=number, name=name) for number, name in enumerate(told["adapters"])
+            )
+        self.dispatcher.observe(
+            Observation(
+                address=address,
+                began_at=self.now,
+                answered_at=self.now,
+                sight=told.pop("sight", Sight.READY),
+                **told,
+            ),
+            self.now,
+        )
+
+    def submit(self, **asked: Any) -> Outcome:
+        asked = {"id": "r", "timeout_s": 600.0, **asked}
+        return self.dispatcher.submit(Request(**asked), self.now)
+
+    def pick(self, **asked: Any) -> Lease:
+        outcome = self.submit(**asked)
+        assert isinstance(outcome, Picked), outcome
+        return outcome.lease
+
+    def queue(self, **asked: Any) -> Ticket:
+        outcome = self.submit(**asked)
+        assert isinstance(outcome, Queued), outcome
+        return outcome.ticket
+
+    def refusal(self, **asked: Any) -> str:
+        outcome = self.submit(**asked)
+        assert isinstance(outcome, Rejected), outcome
+        return outcome.reason.value
+
+    def finish(self, lease: Lease) -> None:
+        self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
+
+    def served(self, ticket: Ticket) -> Lease:
+        """The lease that a ticket was given."""
+        settlement = self.listener.settlements[ticket.id]
+        assert isinstance(settlement, Picked), settlement
+        return settlement.lease
+
+    def is_waiting(self, ticket: Ticket) -> bool:
+        return ticket.id not in self.listener.settlements

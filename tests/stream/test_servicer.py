@@ -164,6 +164,38 @@ async def test_a_leaving_and_a_settlement_in_one_turn(way: str, is_settled_first
         await asyncio.wait(tasks)
 
 
+async def test_nothing_keeps_reading_for_a_client_that_left() -> None:
+    """The read that had begun ends with its stream."""
+    async with rig() as picker:
+        hand = HandStream()
+        before = asyncio.all_tasks()
+        task = asyncio.ensure_future(picker.processor._process(None, cast("Any", hand)))
+        hand.say(envoy.request_headers())
+        await eventually(lambda: hand.sent)
+        task.cancel()
+        await eventually(lambda: asyncio.all_tasks() == before)
+        assert picker.is_clean()
+
+
+async def test_a_stream_that_dies_under_a_write(caplog: pytest.LogCaptureFixture) -> None:
+    """It ends like any other: no error, nothing left over."""
+
+    class Dead(HandStream):
+        async def write(self, response: pb.ProcessingResponse) -> None:
+            raise grpc.aio.InternalError
+
+    caplog.set_level(SHOWN)
+    for slots in ((), (1,)):
+        async with rig(*slots) as picker:
+            hand = Dead()
+            hand.say(envoy.request_headers())
+            await picker.processor._process(None, cast("Any", hand))
+            assert len(picker.records) == 1
+            picker.fleet.pass_time(10.0)
+            assert picker.is_clean()
+    assert caplog.records == []
+
+
 async def test_deadlines_come_in_their_own_order() -> None:
     """504 to the impatient first, and nothing to the others."""
     async with rig(1) as picker:

@@ -83,12 +83,11 @@ class Fleet:
     def _settle(self, address: Address) -> bool:
         """Bring one endpoint in line with what the sources name; returns whether it changed."""
         spec = next((specs[address] for specs in self._sources.values() if address in specs), None)
+        if spec is None:  # its last source let go of it
+            self._endpoints[address].is_removed = True
+            return True
         endpoint = self._endpoints.get(address)
-        if spec is None:
-            if endpoint is None or endpoint.is_removed:
-                return False
-            endpoint.is_removed = True
-        elif endpoint is None:
+        if endpoint is None:
             self._endpoints[address] = Endpoint(spec)
         elif endpoint.is_removed or endpoint.spec != spec:
             endpoint.is_removed = False

@@ -129,7 +129,8 @@ def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
     books = account(4)
     closed(books, opened(books, 1.0), 5.0)
     opened(books, 6.0)
-    look(books, 5.0, 6.0, busy=2)
+    closed(books, opened(books, 6.0), 6.0)
+    look(books, 5.0, 6.0, busy=3)
     assert books.foreign_slots == 0
 
 

@@ -112,7 +112,11 @@ def test_a_picture_lasts_until_something_changes() -> None:
     fleet.set_intent(A, Intent.ACTIVE)
     assert fleet.membership() is picture
     fleet.set_intent(A, Intent.DRAINING)
-    assert fleet.membership().version > picture.version
+    drained = fleet.membership()
+    fleet.set_members("s", [spec(A), spec(B)])
+    grown = fleet.membership()
+    assert picture.version < drained.version < grown.version
+    assert [member.address for member in grown.members] == [A, B]
 
 
 @given(

@@ -148,3 +148,21 @@ def test_against_a_plain_sort(
     for where in list(plain):
         picker.remove(where)
     assert (picker._ranks, picker._buckets, len(picker)) == ([], {}, 0)
+
+
+def test_equals_leave_in_any_order(picker: Picker) -> None:
+    """Who fills the gap of another is found again where it now stands."""
+    equals = [place(picker, number, 1, 2) for number in range(5)]
+    for gone, left in ((0, 4), (4, 3), (2, 2), (1, 1)):
+        picker.remove(equals[gone])
+        assert len(picker.best(9)) == len(set(picker.best(9))) == left
+        assert equals[gone] not in picker.best(9)
+    assert picker.best(9) == [equals[3]]
+
+
+def test_never_more_than_were_asked_for(picker: Picker) -> None:
+    """One of the best and two of the next, of which there are many."""
+    best = place(picker, 0, 2, 2)
+    for number in range(1, 6):
+        place(picker, number, 1, 2)
+    assert picker.best(3)[0] == best and len(picker.best(3)) == 3

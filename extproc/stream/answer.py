@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
@@ -59,9 +59,10 @@ def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
     return is_cut
 
 
-def added_headers(response: ResponseHead, waited_s: float) -> Iterator[tuple[str, str]]:
+def added_headers(response: ResponseHead, waited_s: float) -> tuple[tuple[str, str], ...]:
     """What the client is told about the way of its request."""
-    if response.served is not None:
-        yield "x-coxswain-endpoint", str(response.served)
-    yield "x-coxswain-queue-ms", str(round(waited_s * 1000))
-    yield "x-coxswain-attempts", str(response.attempts)
+    way = (
+        ("x-coxswain-queue-ms", str(round(waited_s * 1000))),
+        ("x-coxswain-attempts", str(response.attempts)),
+    )
+    return way if response.served is None else (("x-coxswain-endpoint", str(response.served)), *way)

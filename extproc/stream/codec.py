@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from extproc.core.address import Address, AddressError
 from extproc.core.outcome import Reason
@@ -79,8 +78,7 @@ class BadRequestError(ValueError):
     """A request that cannot be understood; `str(error)` is for the client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
     Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
@@ -104,8 +102,7 @@ class RequestHead:
     controls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """What the response headers and Envoy's attributes say.
 
     `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
@@ -146,7 +143,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         and "content-encoding" not in found
         and not get("content-type", "").startswith(_NOT_JSON),
         body_bytes=int(length) if _is_count(length) else None,
-        controls=tuple(key for key in found if key in CONTROL_HEADERS),
+        controls=tuple(filter(CONTROL_HEADERS.__contains__, found)),
     )
 
 
@@ -255,10 +252,12 @@ def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:
     return response
 
 
+@cache
 def ask_for_body() -> pb.ProcessingResponse:
     """Let the headers wait in Envoy and send the first part of the body, as much as it keeps.
 
-    What is not repeated here would be switched off for this exchange.
+    What is not repeated here would be switched off for this exchange. The message is shared:
+    change it nowhere.
     """
     response = pb.ProcessingResponse()
     response.request_headers.SetInParent()
@@ -269,8 +268,9 @@ def ask_for_body() -> pb.ProcessingResponse:
     return response
 
 
-def response_headers(headers: Iterable[tuple[str, str]]) -> pb.ProcessingResponse:
-    """Let the answer through with `headers` added."""
+@lru_cache(maxsize=1024)  # most requests did not wait, and there are few servers
+def response_headers(headers: tuple[tuple[str, str], ...]) -> pb.ProcessingResponse:
+    """Let the answer through with `headers` added. The message is shared: change it nowhere."""
     response = pb.ProcessingResponse()
     response.response_headers.SetInParent()  # also without headers it is an answer
     mutation = response.response_headers.response.header_mutation
@@ -306,8 +306,12 @@ def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.Processi
     return response
 
 
+@lru_cache(maxsize=8)
 def unchanged(kind: str) -> pb.ProcessingResponse:
-    """Let a part of the exchange through as it is; `kind` is the question's field name."""
+    """Let a part of the exchange through as it is; `kind` is the question's field name.
+
+    The message is shared: change it nowhere.
+    """
     response = pb.ProcessingResponse()
     getattr(response, kind).SetInParent()
     return response
@@ -326,7 +330,7 @@ def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, 
     for header in headers.headers:
         key = header.key
         if key in wanted and key not in found:
-            found[key] = header.raw_value.decode(errors="replace") or header.value
+            found[key] = header.raw_value.decode("utf-8", "replace") or header.value
     return found
 
 

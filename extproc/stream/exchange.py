@@ -496,7 +496,7 @@ class Exchange:
 NO_SUBSET_RETRY_S: Final = 1.0
 """When to ask again after a gateway's hint left nobody: its next one may be newer."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})
-_TOLD: Final = frozenset({Stage.LEASED, Stage.PASSING})
+_TOLD: Final = (Stage.LEASED, Stage.PASSING)
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,
     Stage.READING: ExchangeState.PASSING,

@@ -260,7 +260,7 @@ def test_unchanged(kind: str) -> None:
 
 def test_added_response_headers() -> None:
     """They overwrite what a server sent under these names."""
-    answer = codec.response_headers([("x-coxswain-attempts", "1")])
+    answer = codec.response_headers((("x-coxswain-attempts", "1"),))
     mutation = answer.response_headers.response.header_mutation
     assert envoy.set_headers(mutation) == {"x-coxswain-attempts": "1"}
     assert (
@@ -270,4 +270,4 @@ def test_added_response_headers() -> None:
 
 def test_no_added_response_headers() -> None:
     """Still an answer: Envoy would wait for one in vain, and fail."""
-    assert codec.response_headers([]).WhichOneof("response") == "response_headers"
+    assert codec.response_headers(()).WhichOneof("response") == "response_headers"

@@ -38,7 +38,7 @@ class Desk:
         self._chooser = Chooser(state)
         self._forecast = Forecast(state)
         self._pace = Pace()
-        self._now = 0.0
+        self.last_event_at = 0.0
 
     # Giving
 
@@ -92,7 +92,7 @@ class Desk:
 
     def offer(self, address: Address, now: float) -> None:
         """Something changed at an endpoint: rank it anew and let it serve the line."""
-        self._now = now
+        self.last_event_at = now
         state = self._state
         endpoint = state.fleet.get(address)
         if endpoint is None:
@@ -183,12 +183,18 @@ class Desk:
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        learned_s = self._forecast.expected_s(ANY, position, self._now)
+        learned_s = self._forecast.expected_s(ANY, position, self.last_event_at)
         return self._pace.expected_s(position) if learned_s is None else learned_s
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting ticket stands, and when its turn comes."""
-        place = self._forecast.place_of(ticket, now)
+        return self._timed(self._forecast.place_of(ticket, now))
+
+    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+        """Where a request would stand if it entered the line now."""
+        return self._timed(self._forecast.place_of_newcomer(order, request, now))
+
+    def _timed(self, place: Place) -> Place:
         if place.expected_s is not None:
             return place
         return place._replace(expected_s=self._pace.expected_s(place.position))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from extproc.core.forecast import Place
     from extproc.core.listener import Listener
     from extproc.core.observation import Observation
+    from extproc.core.order import Order
     from extproc.core.request import Request
 
 
@@ -260,6 +261,15 @@ class Dispatcher:
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting request stands, and in how many seconds its turn comes."""
         return self._desk.place_of(ticket, now)
+
+    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+        """Where a request would stand if it had to wait now. Changes nothing."""
+        return self._desk.place_of_newcomer(order, request, now)
+
+    @property
+    def last_event_at(self) -> float:
+        """The time of the last change of any endpoint."""
+        return self._desk.last_event_at
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""

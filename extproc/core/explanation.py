@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
+from extproc.core.chooser import is_choosy
 from extproc.core.endpoint import SERVING, Intent
+from extproc.core.objective import Criticality
+from extproc.core.order import PLAIN
 from extproc.core.outcome import Reason
+from extproc.core.views import seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,7 +20,9 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.endpoint import Endpoint
+    from extproc.core.order import Order
     from extproc.core.request import Request
+    from extproc.core.scorer import Cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,33 +68,81 @@ class Explanation:
     understood: Mapping[str, str] = field(default_factory=dict)
 
 
-def explain(dispatcher: Dispatcher, request: Request) -> Explanation:
-    """What `Dispatcher.submit` would answer now. O(n log n); changes nothing."""
-    candidates = _ranked(dispatcher, request.weight_slots)
-    understood = {"weight_slots": str(request.weight_slots), "timeout_s": f"{request.timeout_s:g}"}
-    first = candidates[0] if candidates and candidates[0].rank else None
-    if first is not None and not dispatcher.line:
-        return Explanation(candidates=candidates, chosen=first.address, understood=understood)
-    waiting = len(dispatcher.line)
-    reason = None
-    if waiting >= dispatcher.options.max_queued:
-        reason = Reason.QUEUE_FULL
-    elif request.timeout_s <= 0:
-        reason = Reason.QUEUE_TIMEOUT
-    if reason is not None and not any(endpoint.is_pickable for endpoint in dispatcher.fleet):
-        reason = Reason.NO_ENDPOINT
+def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
+    """What `Dispatcher.submit` would answer now. O(n log n); changes nothing.
+
+    `now` is the time of the dispatcher's last event unless it is told. Where a model's name is
+    split by weights, one of its models is drawn for the example.
+    """
+    now = dispatcher.last_event_at if now is None else now
+    order = dispatcher.state.intake.understand(request, Random(0))
+    if isinstance(order, Reason):
+        return Explanation(candidates=(), reason=order, understood=_asked(request))
+    candidates = _ranked(dispatcher, order, request, now)
+    understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
+    if candidates and candidates[0].rank:
+        chosen = candidates[0].address
+        return Explanation(candidates=candidates, chosen=chosen, understood=understood)
+    reason = _refusal(dispatcher, order, request)
+    if reason is not None:
+        return Explanation(candidates=candidates, reason=reason, understood=understood)
+    place = dispatcher.place_of_newcomer(order, request, now)
     return Explanation(
         candidates=candidates,
-        reason=reason,
-        position=0 if reason is not None else waiting + 1,
-        expected_s=None if reason is not None else dispatcher.expected_s(waiting + 1),
+        position=place.position,
+        expected_s=place.expected_s,
         understood=understood,
     )
 
 
+def _refusal(dispatcher: Dispatcher, order: Order, request: Request) -> Reason | None:
+    criticality = order.objective.criticality
+    reason = None
+    if criticality is Criticality.SHEDDABLE:
+        reason = Reason.SHED
+    elif len(dispatcher.line) >= dispatcher.options.max_queued:
+        is_evicting = dispatcher.line.newest_below(criticality) is not None
+        reason = None if is_evicting else Reason.QUEUE_FULL
+    if reason is None and request.timeout_s <= 0:
+        reason = Reason.QUEUE_TIMEOUT
+    if reason is not None and not any(endpoint.is_pickable for endpoint in dispatcher.fleet):
+        return Reason.NO_ENDPOINT
+    return reason
+
+
+def _asked(request: Request) -> dict[str, str]:
+    """What was read of the request."""
+    told: dict[str, object] = {
+        "weight_slots": request.weight_slots,
+        "timeout_s": f"{request.timeout_s:g}",
+        "model": request.model,
+        "adapter": request.adapter,
+        "prompt_tokens": request.prompt_tokens,
+        "prompt_blocks": len(request.prompt_blocks) or None,
+        "max_tokens": request.max_tokens,
+        "session": request.session_id,
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -> dict[str, str]:
+    """What it stands for in this fleet: its model, its class, how its service fared."""
+    objective, state = order.objective, dispatcher.state
+    meant = {"class": objective.criticality.label}
+    if order.model is not None and order.model != request.model:
+        meant["resolved_model"] = order.model
+    if objective.name:
+        meant["objective"] = objective.name
+    if objective.has_promise:
+        meant["promise_kept"] = f"{state.promises.share(objective.name, now):.1%}"
+    debt_s = state.fairness.debt_s(state.fairness.peek(objective, request.fairness_id))
+    meant["fairness_debt_s"] = f"{debt_s:.1f}"
+    return meant
+
+
 def explain_passing(dispatcher: Dispatcher) -> Explanation:
     """Where a request that takes no slot would go now. O(n log n); changes nothing."""
-    candidates = _ranked(dispatcher, 0)
+    candidates = _ranked(dispatcher, PLAIN, None, dispatcher.last_event_at)
     first = candidates[0] if candidates and candidates[0].rank else None
     return Explanation(
         candidates=candidates,
@@ -96,42 +151,66 @@ def explain_passing(dispatcher: Dispatcher) -> Explanation:
     )
 
 
-def _ranked(dispatcher: Dispatcher, weight_slots: int) -> tuple[Candidate, ...]:
+def _ranked(
+    dispatcher: Dispatcher, order: Order, request: Request | None, now: float
+) -> tuple[Candidate, ...]:
     """Every endpoint, best first; those left out come last."""
     rated = []
+    is_weighed = request is not None and is_choosy(order, request)
     for endpoint in dispatcher.fleet:
         account = dispatcher.ledger.account(endpoint.address)
-        why = tuple(_objections(endpoint, account, weight_slots))
+        weight_slots = 0 if request is None else request.weight_slots
+        why = tuple(_objections(endpoint, account, order, weight_slots))
         share = account.free_slots / account.slots if account.slots else 0.0
-        key = (not why, endpoint.is_first_choice, share)
-        rated.append((key, endpoint, why))
+        cost = None
+        if is_weighed and request is not None:
+            busy = account.slots - account.free_slots
+            cost = dispatcher.state.scorer.cost(request, endpoint.address, busy, now)
+        cost_s = 0.0 if cost is None else cost.total_s
+        key = (not why, endpoint.is_first_choice or is_weighed, -cost_s, share)
+        rated.append((key, endpoint, why, share, cost))
     rated.sort(key=lambda entry: (entry[0], entry[1].address), reverse=True)
     candidates: list[Candidate] = []
     rank, last = 0, None
-    for key, endpoint, why in rated:
+    for key, endpoint, why, share, cost in rated:
         if key != last and key[0]:
             rank, last = len(candidates) + 1, key
-        scores = (
-            Score(name="free_share", value=key[2]),
-            Score(
-                name="first_choice",
-                value=float(key[1]),
-                detail="" if key[1] else "a backup: it sleeps, or its last look is old",
-            ),
-        )
         candidates.append(
             Candidate(
                 address=endpoint.address,
                 name=endpoint.spec.name,
                 filtered=why,
-                scores=scores,
+                scores=tuple(_scores(endpoint, share, cost)),
                 rank=0 if why else rank,
             )
         )
     return tuple(candidates)
 
 
-def _objections(endpoint: Endpoint, account: Account, weight_slots: int) -> Iterator[str]:
+def _scores(endpoint: Endpoint, share: float, cost: Cost | None) -> Iterator[Score]:
+    yield Score(name="free_share", value=share)
+    is_first = endpoint.is_first_choice
+    detail = "" if is_first else "a backup: it sleeps, or its last look is old"
+    yield Score(name="first_choice", value=float(is_first), detail=detail)
+    if cost is not None:
+        cached = f"about {cost.cached_tokens:.0f} tokens in its cache, already taken off"
+        yield Score(name="cost_s", value=cost.total_s, detail="the sum of what follows")
+        yield Score(name="first_token_s", value=cost.first_token_s)
+        yield Score(name="answer_s", value=cost.answer_s)
+        yield Score(name="adapter_s", value=cost.adapter_s)
+        yield Score(name="saved_s", value=cost.saved_s, detail=cached)
+
+
+def _objections(
+    endpoint: Endpoint, account: Account, order: Order, weight_slots: int
+) -> Iterator[str]:
+    demand = order.demand
+    if demand.allowed is not None and endpoint.address not in demand.allowed:
+        yield "it is not among those that the gateway allows"
+    if demand.model is not None and demand.model not in endpoint.readings:
+        yield f"it does not serve {demand.model}"
+    if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
+        yield f"it has no adapter {demand.adapter}"
     if endpoint.is_removed:
         yield "it left the fleet and ends its last requests"
     if endpoint.intent is not Intent.ACTIVE:
@@ -140,8 +219,18 @@ def _objections(endpoint: Endpoint, account: Account, weight_slots: int) -> Iter
         yield f"it is {endpoint.health.value}"
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
-    if account.slots == 0:
+    room, _, is_loaded = seat(endpoint, account, demand.model)
+    if not is_loaded:
+        yield from _unloaded(room)
+    elif room.slots == 0:
         yield "it has not told how many slots it has"
-    elif account.free_slots < min(weight_slots, account.slots):
-        taken = f"{account.leased_slots} leased, {account.foreign_slots} foreign"
-        yield f"{account.free_slots} of its {account.slots} slots are free ({taken})"
+    elif room.free_slots < min(weight_slots, room.slots):
+        taken = f"{room.leased_slots} leased, {room.foreign_slots} foreign"
+        yield f"{room.free_slots} of its {room.slots} slots are free ({taken})"
+    elif weight_slots and room.reserved_for is not None:
+        yield "its free slots are kept for a request that needs several"
+
+
+def _unloaded(room: Account) -> Iterator[str]:
+    if not room.free_slots:
+        yield "it is loading the model"

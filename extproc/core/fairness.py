@@ -69,6 +69,11 @@ class Fairness:
         flow.weight = objective.weight
         return flow
 
+    def peek(self, objective: Objective, fairness_id: str) -> Flow:
+        """The same without a trace: an unknown flow is not remembered."""
+        key = FlowKey(objective.criticality, objective.name, fairness_id)
+        return self._flows.get(key) or Flow(key, objective.weight)
+
     def contention_began(self) -> None:
         """The line was empty and somebody enters it: from here on use is counted anew."""
         self._epoch += 1

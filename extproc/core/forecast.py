@@ -11,18 +11,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY
+from extproc.core.queue import Ticket
 from extproc.core.views import MAX_VIEWS
 
 if TYPE_CHECKING:
     from extproc.core.demand import Demand
     from extproc.core.lane import FlowQueue, Lane
+    from extproc.core.order import Order
     from extproc.core.picker import Picker
-    from extproc.core.queue import Ticket
+    from extproc.core.request import Request
     from extproc.core.state import State
 
 MAX_COUNTED = 4096
 """Who stands further back in one flow is told to stand there: nobody counts on."""
 REFRESH_S = 1.0
+NEWEST = 2**62
+"""The number of a ticket that was not drawn."""
 
 
 class Place(NamedTuple):
@@ -43,10 +47,18 @@ class Forecast:
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting ticket stands now."""
+        return self._place(ticket, now, is_apart=ticket.lane is None, newcomers=0)
+
+    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+        """Where a request would stand if it entered the line now."""
+        flow = self._state.fairness.peek(order.objective, request.fairness_id)
+        ticket = Ticket(NEWEST, request, now, order, flow)
+        return self._place(ticket, now, is_apart=False, newcomers=1)
+
+    def _place(self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int) -> Place:
         lanes = self._rivals(ticket)
-        of = max(1, sum(len(lane) for lane in lanes))
-        lane = ticket.lane
-        ahead = 0 if lane is None else sum(self._ahead(ticket, one, now) for one in lanes)
+        of = max(1, sum(len(lane) for lane in lanes) + newcomers)
+        ahead = 0 if is_apart else sum(self._ahead(ticket, lane, now) for lane in lanes)
         position = min(of, ahead + 1)
         return Place(position, of, self.expected_s(ticket.order.demand, position, now))
 

@@ -54,8 +54,9 @@ class Intake:
         """Which service it belongs to."""
         return self._options.objectives.of(request)
 
-    def understand(self, request: Request) -> Order | Reason:
-        """What it asks for, or why nobody can ever serve it."""
+    def understand(self, request: Request, random: Random | None = None) -> Order | Reason:
+        """What it asks for, or why nobody can ever serve it. `random` draws splits instead of
+        the intake's own, for those who only ask."""
         objective = self.objective_of(request)
         if request.model is None and request.adapter is None and request.allowed is None:
             return Order(ANY, objective, None)
@@ -66,7 +67,7 @@ class Intake:
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         if is_strange and not self.models.is_empty:
             return Reason.MODEL_NOT_FOUND
-        model = resolve_model(request.model, self._options.splits, self._random)
+        model = resolve_model(request.model, self._options.splits, random or self._random)
         wanted = model
         if model is not None and not self.models.is_known(model):
             if self._options.model_match is ModelMatch.LENIENT:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import exchanges, held, picks, scraping, telemetry, watching
+from bench import exchanges, held, picks, scoring, scraping, simulation, telemetry, watching
 from bench.result import Section
 from extproc.demo.process import ChildError
 
@@ -22,9 +22,11 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "exchanges": exchanges.measure,
     "held": held.measure,
     "picks": picks.measure,
+    "scoring": scoring.measure,
     "scraping": scraping.measure,
     "telemetry": telemetry.measure,
     "watching": watching.measure,
+    **simulation.BENCHMARKS,
 }
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 

@@ -1,1 +1,22 @@
 """A discrete-event simulation of fleets, in which the real core decides beside simple balancers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from bench.result import Section
+from bench.simulation.scenarios import SCENARIOS
+
+__all__ = ["BENCHMARKS"]
+
+
+async def _play(name: str, say: Callable[[str], None]) -> Section:
+    say(f"simulation: {name}")
+    return SCENARIOS[name](1.0)
+
+
+BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
+    f"simulated-{name}": partial(_play, name) for name in SCENARIOS
+}
+"""Each scenario at full length, as a benchmark among the others."""

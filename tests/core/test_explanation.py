@@ -1,0 +1,75 @@
+"""Claims about extproc/core/explanation.py."""
+
+from __future__ import annotations
+
+from extproc.core.explanation import Explanation, explain
+from extproc.core.objective import Criticality, Objective
+from extproc.core.outcome import Picked, Reason
+from extproc.core.request import Request
+from tests.fakes.steered_fleet import SteeredFleet
+
+CHAIN = tuple(range(40))
+
+
+def ask(fleet: SteeredFleet, **asked: object) -> Explanation:
+    request = Request(**{"id": "r", "timeout_s": 60.0, **asked})  # type: ignore[arg-type]
+    return explain(fleet.dispatcher, request, fleet.now)
+
+
+def test_it_names_who_would_be_picked_and_what_all_would_cost() -> None:
+    fleet = SteeredFleet()
+    for _ in range(3):
+        fleet.add(4, models=["m"], context_tokens=8192)
+    lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600)
+    fleet.dispatcher.answered(lease, fleet.now + 1.5)
+    fleet.finish(lease)
+    explanation = ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600)
+    outcome = fleet.submit(prompt_blocks=CHAIN, prompt_tokens=2600)
+    assert isinstance(outcome, Picked)
+    assert explanation.chosen == outcome.lease.address == lease.address
+    scores = {score.name: score.value for score in explanation.candidates[0].scores}
+    assert scores["saved_s"] > 0.5
+    total_s = scores["first_token_s"] + scores["answer_s"] + scores["adapter_s"]
+    assert abs(scores["cost_s"] - total_s) < 1e-9
+
+
+def test_it_says_why_one_is_left_out() -> None:
+    fleet = SteeredFleet()
+    first = fleet.add(1, models=["a"], adapters=["bard"])
+    second = fleet.add(1, models=["b"], adapters=["pirate"])
+    left_out = {c.address: c.filtered for c in ask(fleet, model="a", adapter="pirate").candidates}
+    assert left_out[first] == ("it has no adapter pirate",)
+    assert left_out[second] == ("it does not serve a",)
+
+
+def test_it_tells_class_place_and_refusal() -> None:
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
+    cheap = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
+    fleet = SteeredFleet(gold, cheap, max_queued=2)
+    fleet.add(1)
+    fleet.pick()
+    for _ in range(2):
+        fleet.queue(fairness_id="crowd")
+    waiting = ask(fleet, objective="gold")
+    assert (waiting.position, waiting.reason) == (1, None)
+    assert waiting.understood["class"] == "critical"
+    assert waiting.understood["promise_kept"] == "100.0%"
+    assert ask(fleet).reason is Reason.QUEUE_FULL
+    assert ask(fleet, objective="cheap").reason is Reason.SHED
+
+
+def test_asking_changes_nothing() -> None:
+    """The same decisions follow, with and without a thousand questions between."""
+    chosen = []
+    for questions in (0, 50):
+        fleet = SteeredFleet(splits={"chat": {"a": 1.0, "b": 1.0}})
+        for _ in range(4):
+            fleet.add(3, models=["a", "b"])
+        picked = []
+        for _ in range(12):
+            for _ in range(questions):
+                ask(fleet, model="chat", fairness_id="someone", prompt_tokens=100)
+            picked.append(fleet.pick(model="chat").address)
+        assert len(fleet.dispatcher.state.fairness) == 1
+        chosen.append(picked)
+    assert chosen[0] == chosen[1]

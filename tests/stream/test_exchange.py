@@ -307,6 +307,16 @@ def test_a_server_that_nobody_picked() -> None:
     assert desk.end(exchange).endpoint == desk.fleet.addresses[0]
 
 
+def test_a_try_that_left_the_list_blames_only_those_before_it() -> None:
+    """The first of the list failed, and the policy below sent the second try elsewhere."""
+    desk = Desk(1, 1)
+    exchange = desk.exchange()
+    first, _ = envoy.destination(desk.ask(exchange, envoy.request_headers()))
+    desk.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=2))
+    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    assert [str(address) for address in down] == [first]
+
+
 def test_a_fallback_of_a_passing_request_tells_too() -> None:
     """What could not be reached is down, whoever found out."""
     desk = Desk(1, 1)

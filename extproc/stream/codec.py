@@ -12,7 +12,7 @@ from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from extproc.pb import base_pb2, http_status_pb2
 
@@ -196,30 +196,38 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
 
 
 def destination(
-    addresses: Sequence[Address],
+    addresses: tuple[Address, ...],
     exchange_id: str,
     *,
     kind: str = "request_headers",
-    removed: Iterable[str] = (),
+    removed: tuple[str, ...] = (),
 ) -> pb.ProcessingResponse:
     """Send the request to the first of `addresses`, the others being fallbacks in order.
 
     `kind` is the question that this answers: the request's headers, or its body. `removed` are
     the headers that no server should see.
     """
+    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
+    if addresses:
+        fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+        fields[EXCHANGE].string_value = exchange_id
+    return response
+
+
+@lru_cache(maxsize=4096)
+def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...]) -> bytes:
+    """The same for whatever exchange, as bytes: to read them is faster than to build it anew."""
     response = pb.ProcessingResponse()
     answer = getattr(response, kind)
     answer.SetInParent()  # also without any address it is an answer
     mutation = answer.response.header_mutation
-    if removed:
-        mutation.remove_headers.extend(removed)
+    mutation.remove_headers.extend(removed)
     if addresses:
         value = ",".join(map(str, addresses))
         _set(mutation, DESTINATION, value)
         fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
         fields[DESTINATION].string_value = value
-        fields[EXCHANGE].string_value = exchange_id
-    return response
+    return response.SerializeToString()
 
 
 def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:

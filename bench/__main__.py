@@ -14,12 +14,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import exchanges, held, picks, scoring, scraping, simulation, telemetry, watching
+from bench import bodies, exchanges, held, picks, scoring, scraping, simulation, telemetry, watching
 from bench.result import Section
 from extproc.demo.process import ChildError
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "exchanges": exchanges.measure,
+    "bodies": bodies.measure,
     "held": held.measure,
     "picks": picks.measure,
     "scoring": scoring.measure,

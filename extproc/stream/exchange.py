@@ -19,7 +19,6 @@ answer tells, `answer`'s. The shell feeds it and calls `end` in its `finally`; n
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -29,21 +28,17 @@ from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeSight, ExchangeState
 from extproc.stream import answer, codec
-from extproc.stream.adapters import is_object, split_name, with_last_word
-from extproc.stream.models import model_list
-from extproc.stream.paths import asks_for_models, slot_kind
-from extproc.stream.question import Question
+from extproc.stream.options import ExchangeOptions
+from extproc.stream.reception import Denied, PassOn, Reception, Told, Understood, Wish
 from extproc.stream.relay import Relay
-from extproc.stream.request import NOT_READ, ReadingOptions, request_of
-from extproc.stream.subset import allowed_by, read_subset
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.queue import Ticket
-    from extproc.core.request import Kind, Request
     from extproc.pb import external_processor_pb2 as pb
-    from extproc.stream.body import RequestBody
+
+__all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
 
 
 class Stage(Enum):
@@ -55,17 +50,6 @@ class Stage(Enum):
     LEASED = "leased"
     REFUSED = "refused"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeOptions:
-    """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
-    Unix time that is shown for models."""
-
-    queue_timeout_s: float = 60.0
-    adds_response_headers: bool = True
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    started_at: int = 0
 
 
 class ProtocolError(ValueError):
@@ -87,19 +71,15 @@ class Exchange:
         "_dispatcher",
         "_download",
         "_first_token_at",
-        "_head",
         "_is_broken",
         "_is_cancelled",
-        "_kind",
         "_lease",
         "_options",
         "_pick_s",
-        "_question",
         "_reason",
+        "_reception",
         "_replies",
-        "_request",
         "_response",
-        "_subset",
         "_trace_parent",
         "_waited_s",
         "id",
@@ -120,11 +100,7 @@ class Exchange:
         self._dispatcher = dispatcher
         self._options = options
         self._began_at = now
-        self._head: codec.RequestHead | None = None
-        self._kind: Kind | None = None
-        self._subset: tuple[str, ...] | None = None
-        self._request: Request | None = None
-        self._question: Question | None = None
+        self._reception = Reception(dispatcher, options)
         self._download: Relay | None = None
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
@@ -186,7 +162,7 @@ class Exchange:
                 self._lease = lease
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
-                self._send_to(*self._delivery(settlement))
+                self._send_to(*self._reception.delivery(settlement))
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
                 self._refuse(reason, retry_after_s)
@@ -212,11 +188,12 @@ class Exchange:
     def sight(self, now: float) -> ExchangeSight:
         """What can be told of it at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
-        lease, request = self._lease, self._request
+        lease = self._lease
+        head, request = self._reception.head, self._reception.request
         weight_slots = lease.weight_slots if lease is not None else 0
         return ExchangeSight(
             exchange_id=self.id,
-            request_id=self._head.id if self._head is not None else "",
+            request_id=head.id if head is not None else "",
             state=self._state(),
             endpoint=self._endpoint(),
             age_s=now - self._began_at,
@@ -248,7 +225,7 @@ class Exchange:
         if lease is not None:
             self._dispatcher.release(lease, lease_end, now)
         first_token_at = self._first_token_at
-        head, request = self._head, self._request
+        head, request = self._reception.head, self._reception.request
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
@@ -273,155 +250,56 @@ class Exchange:
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers for the second time")
-        question = self._question = Question(request)
         if request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
             self._download = Relay("response_body", is_open=True)
-        try:
-            head = self._head = codec.read_request_head(request.request_headers)
-        except codec.BadRequestError as error:
-            self._refuse(Reason.BAD_REQUEST, 0.0, str(error))
-            return
-        self._subset = read_subset(request)
-        self._kind = slot_kind(head.method, head.path)
-        if self._kind is None:
-            if not (asks_for_models(head.method, head.path) and self._answer_models()):
-                self._pass()
-        elif question.can_bring_body and self._options.reading.wants_body(head):
+        understood = self._reception.begin(request)
+        if understood is None:
             self.stage = Stage.READING
-            self._replies += question.bring_body()
+            self._replies += self._reception.question.bring_body()
         else:
-            self._decide(NOT_READ, now)
+            self._act_on(understood, now)
 
     def _take_body(self, part: pb.HttpBody, now: float) -> None:
-        question = self._asked()
-        if self.stage is not Stage.READING:
-            if self.stage in _TOLD:
-                self._replies += question.pass_on(part)
-        elif question.take(part, enough_bytes=self._options.reading.limit_bytes):
-            self._read(now)
+        if self.stage is Stage.READING:
+            understood = self._reception.take(part)
+            if understood is not None:
+                self._act_on(understood, now)
+        elif self.stage not in _SPOKEN:
+            self._replies += self._reception.question.pass_on(part)
 
     def _take_trailers(self, now: float) -> None:
-        question = self._asked()
-        if self.stage is not Stage.READING:
-            self._replies += question.pass_on_trailers()
-        elif question.take_trailers():
-            self._read(now)
+        understood = self._reception.take_trailers() if self.stage is Stage.READING else None
+        if understood is not None:
+            self._act_on(understood, now)
         else:
-            self._replies += question.pass_on_trailers()
+            self._replies += self._reception.question.pass_on_trailers()
 
-    def _asked(self) -> Question:
-        if self._question is None:
-            raise ProtocolError("a body before its headers")
-        return self._question
-
-    def _read(self, now: float) -> None:
-        question, reading = self._asked(), self._options.reading
-        assert self._kind is not None
-        body = reading.read(self._kind, question.body, is_whole=question.is_whole)
-        if reading.is_strict and body.problem is not None:
-            self._refuse(Reason.BAD_REQUEST, 0.0, f"The body {body.problem}.")
-        else:
-            self._decide(body, now)
-
-    # The decision
-
-    def _decide(self, body: RequestBody, now: float) -> None:
-        head, kind = self._head, self._kind
-        assert head is not None and kind is not None
-        allowed = self._allowed()
-        if allowed is not None and not allowed:
-            self._refuse(Reason.NO_ENDPOINT, NO_SUBSET_RETRY_S)
-            return
-        intake = self._dispatcher.state.intake
-        model, adapter = split_name(body.model, intake.models, intake.adapters)
-        longest_s = self._options.queue_timeout_s
-        asked_s = head.queue_timeout_s
-        request = self._request = request_of(
-            head,
-            body,
-            kind=kind,
-            model=model,
-            adapter=head.adapter or adapter,
-            timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
-            allowed=allowed,
-        )
-        if request.adapter is not None and (problem := self._why_not_rewritable(body)):
-            self._refuse(Reason.BAD_REQUEST, 0.0, problem)
-            return
-        outcome = self._dispatcher.submit(request, now)
-        if isinstance(outcome, Queued):
-            self.ticket = outcome.ticket
-            self.stage = Stage.WAITING
-        else:
-            self.settle(outcome)
-
-    def _why_not_rewritable(self, body: RequestBody) -> str | None:
-        """Why an adapter cannot be named in this request, None when it can."""
-        question = self._asked()
-        if body.numbers_adapters:
-            return "Name an adapter or give the server's numbers in lora, not both."
-        if not question.is_whole:
-            return "An adapter can be named only where the whole body is read; this one is not."
-        if not is_object(question.body):
-            return "An adapter can be named only in a body that is a JSON object."
-        return None
-
-    def _delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
-        """Where the request goes, and its body if that must say something else there."""
-        request, question = self._request, self._asked()
-        assert request is not None
-        addresses = (picked.lease.address, *picked.fallbacks)
-        if request.adapter is not None:
-            # Another server numbers its adapters otherwise: there is no fallback.
-            return addresses[:1], with_last_word(
-                question.body, model=picked.model, adapter_id=picked.adapter_id
-            )
-        is_renamed = picked.model is not None and picked.model != request.model
-        if is_renamed and question.is_whole and is_object(question.body):
-            return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
-        return addresses, None
-
-    def _pass(self) -> None:
-        """It takes no slot: let it go to whoever serves."""
-        allowed = self._allowed()
-        addresses = tuple(self._dispatcher.passing())
-        if allowed is not None:
-            fleet = self._dispatcher.fleet
-            usable = (e.address for e in fleet if e.is_pickable and e.address in allowed)
-            addresses = tuple(usable)[: max(1, len(addresses))]
-            if not addresses:
-                self._refuse(Reason.NO_ENDPOINT, NO_SUBSET_RETRY_S)
-                return
-        self.stage = Stage.PASSING
-        self._send_to(addresses)
-
-    def _answer_models(self) -> bool:
-        """Tell which models there are; returns whether any is known."""
-        dispatcher, allowed = self._dispatcher, self._allowed()
-        endpoints = (
-            endpoint
-            for endpoint in dispatcher.fleet
-            if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
-        )
-        names = dispatcher.options.intake.splits
-        found = model_list(endpoints, names, self._options.started_at)
-        if found is None:
-            return False
-        self.stage = Stage.ANSWERED
-        self._replies.append(codec.ready_answer(found))
-        return True
-
-    def _allowed(self) -> frozenset[Address] | None:
-        if self._subset is None:
-            return None
-        fleet = self._dispatcher.fleet
-        return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))
+    def _act_on(self, understood: Understood, now: float) -> None:
+        match understood:
+            case Wish(request):
+                outcome = self._dispatcher.submit(request, now)
+                if isinstance(outcome, Queued):
+                    self.ticket = outcome.ticket
+                    self.stage = Stage.WAITING
+                else:
+                    self.settle(outcome)
+            case PassOn(addresses):
+                self.stage = Stage.PASSING
+                self._send_to(addresses)
+            case Told(body):
+                self.stage = Stage.ANSWERED
+                self._replies.append(codec.ready_answer(body))
+            case Denied(reason, text, retry_after_s):
+                self._refuse(reason, retry_after_s, text)
+            case _:
+                assert_never(understood)
 
     def _send_to(self, addresses: tuple[Address, ...], new_body: bytes | None = None) -> None:
-        assert self._head is not None
+        head = self._reception.head
+        assert head is not None
         self.ticket = None
         self._addresses = addresses
-        replies = self._asked().answer(addresses, self.id, self._head.controls, new_body)
+        replies = self._reception.question.answer(addresses, self.id, head.controls, new_body)
         self._destination = replies[0]
         self._replies += replies
 
@@ -447,9 +325,10 @@ class Exchange:
     # What it is now
 
     def _class(self) -> str:
-        if self._request is None:
+        request = self._reception.request
+        if request is None:
             return NO_OBJECTIVE.criticality.label
-        return self._dispatcher.state.intake.objective_of(self._request).criticality.label
+        return self._dispatcher.state.intake.objective_of(request).criticality.label
 
     def _endpoint(self) -> Address | None:
         if self._lease is not None:
@@ -493,9 +372,9 @@ class Exchange:
         )
 
 
-NO_SUBSET_RETRY_S: Final = 1.0
-"""When to ask again after a gateway's hint left nobody: its next one may be newer."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})
+_SPOKEN: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
+"""Answered by us: Envoy sends nothing on."""
 _TOLD: Final = (Stage.LEASED, Stage.PASSING)
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,

@@ -25,16 +25,22 @@ class Question:
 
     __slots__ = ("_can_ask", "_kind", "_owes_trailers", "_upload", "body", "is_whole")
 
-    def __init__(self, request: pb.ProcessingRequest) -> None:
-        """`request` is the first message of a stream, with the headers."""
-        mode = request.protocol_config.request_body_mode
-        has_body = not request.request_headers.end_of_stream
+    def __init__(self) -> None:
         self._kind = "request_headers"
-        self._can_ask = has_body and mode in codec.READABLE_MODES
-        self._upload = Relay("request_body") if has_body and mode == codec.FULL_DUPLEX else None
+        self._can_ask = False
+        self._upload: Relay | None = None
         self._owes_trailers = False
         self.body = b""
         self.is_whole = False
+
+    def begin(self, message: pb.ProcessingRequest) -> None:
+        """Learn from the first message of a stream how the body will come."""
+        if message.request_headers.end_of_stream:
+            return
+        mode = message.protocol_config.request_body_mode
+        self._can_ask = mode in codec.READABLE_MODES
+        if mode == codec.FULL_DUPLEX:
+            self._upload = Relay("request_body")
 
     @property
     def can_bring_body(self) -> bool:

@@ -1,0 +1,18 @@
+"""What can be set about exchanges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from extproc.stream.request import ReadingOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeOptions:
+    """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
+    Unix time that is shown for models."""
+
+    queue_timeout_s: float = 60.0
+    adds_response_headers: bool = True
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    started_at: int = 0

@@ -1,0 +1,195 @@
+"""One request as it comes in, until it is clear what it wants.
+
+    headers --takes no slot----------------> PassOn, or Told by us (the models of the fleet)
+            --takes one, body wanted-------> more is wanted (None) --enough came--> Wish
+            --takes one--------------------> Wish
+    any     --cannot be understood, or a gateway's hint leaves nobody--> Denied
+
+A `Wish` goes to the core; `delivery` says how what the core picked reaches the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.outcome import Reason
+from extproc.stream import codec
+from extproc.stream.adapters import is_object, split_name, with_last_word
+from extproc.stream.models import model_list
+from extproc.stream.paths import asks_for_models, slot_kind
+from extproc.stream.question import Question
+from extproc.stream.request import NOT_READ, request_of
+from extproc.stream.subset import allowed_by, read_subset
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.outcome import Picked
+    from extproc.core.request import Kind, Request
+    from extproc.pb import external_processor_pb2 as pb
+    from extproc.stream.body import RequestBody
+    from extproc.stream.options import ExchangeOptions
+
+RETRY_S: Final = 1.0
+"""When to ask again after a gateway's hint left nobody: its next one may be newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """It takes slots: the core decides."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """It takes none: any of these may answer it."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """We answer it ourselves."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """It cannot be served as it is; an empty text is the reason's own."""
+
+    reason: Reason
+    text: str = ""
+    retry_after_s: float = 0.0
+
+
+Understood = Wish | PassOn | Told | Denied
+
+NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
+
+
+class Reception:
+    """Fed with the messages about one request. Synchronous; changes nothing but itself."""
+
+    __slots__ = ("_dispatcher", "_kind", "_options", "_subset", "head", "question", "request")
+
+    def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions) -> None:
+        self._dispatcher = dispatcher
+        self._options = options
+        self._kind: Kind | None = None
+        self._subset: tuple[str, ...] | None = None
+        self.head: codec.RequestHead | None = None
+        self.question = Question()
+        self.request: Request | None = None
+
+    def begin(self, message: pb.ProcessingRequest) -> Understood | None:
+        """Read the headers, the first message of a stream; None when the body is wanted too."""
+        self.question.begin(message)
+        try:
+            head = self.head = codec.read_request_head(message.request_headers)
+        except codec.BadRequestError as error:
+            return Denied(Reason.BAD_REQUEST, str(error))
+        self._subset = read_subset(message)
+        self._kind = slot_kind(head.method, head.path)
+        if self._kind is None:
+            told = self._models() if asks_for_models(head.method, head.path) else None
+            return told or self._pass_on()
+        if self.question.can_bring_body and self._options.reading.wants_body(head):
+            return None
+        return self._wish(NOT_READ)
+
+    def take(self, part: pb.HttpBody) -> Understood | None:
+        """Read what came of the body; None when that is not enough yet."""
+        is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)
+        return self._read() if is_enough else None
+
+    def take_trailers(self) -> Understood | None:
+        """The body ended with trailers; None when it is not here."""
+        return self._read() if self.question.take_trailers() else None
+
+    def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
+        """Where the request goes, and its body if that must say something else there."""
+        request, question = self.request, self.question
+        assert request is not None
+        addresses = (picked.lease.address, *picked.fallbacks)
+        if request.adapter is not None:
+            # Another server numbers its adapters otherwise: there is no fallback.
+            return addresses[:1], with_last_word(
+                question.body, model=picked.model, adapter_id=picked.adapter_id
+            )
+        is_renamed = picked.model is not None and picked.model != request.model
+        if is_renamed and question.is_whole and is_object(question.body):
+            return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
+        return addresses, None
+
+    def _read(self) -> Understood:
+        question, reading = self.question, self._options.reading
+        assert self._kind is not None
+        body = reading.read(self._kind, question.body, is_whole=question.is_whole)
+        if reading.is_strict and body.problem is not None:
+            return Denied(Reason.BAD_REQUEST, f"The body {body.problem}.")
+        return self._wish(body)
+
+    def _wish(self, body: RequestBody) -> Wish | Denied:
+        head, kind = self.head, self._kind
+        assert head is not None and kind is not None
+        allowed = self._allowed()
+        if allowed is not None and not allowed:
+            return NOBODY
+        intake = self._dispatcher.state.intake
+        model, adapter = split_name(body.model, intake.models, intake.adapters)
+        adapter = head.adapter or adapter
+        if adapter is not None and (problem := self._why_not_rewritable(body)):
+            return Denied(Reason.BAD_REQUEST, problem)
+        longest_s = self._options.queue_timeout_s
+        asked_s = head.queue_timeout_s
+        self.request = request_of(
+            head,
+            body,
+            kind=kind,
+            model=model,
+            adapter=adapter,
+            timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
+            allowed=allowed,
+        )
+        return Wish(self.request)
+
+    def _why_not_rewritable(self, body: RequestBody) -> str | None:
+        """Why an adapter cannot be named in this request, None when it can."""
+        if body.numbers_adapters:
+            return "Name an adapter or give the server's numbers in lora, not both."
+        if not self.question.is_whole:
+            return "An adapter can be named only where the whole body is read; this one is not."
+        if not is_object(self.question.body):
+            return "An adapter can be named only in a body that is a JSON object."
+        return None
+
+    def _pass_on(self) -> PassOn | Denied:
+        allowed = self._allowed()
+        addresses = tuple(self._dispatcher.passing())
+        if allowed is not None:
+            fleet = self._dispatcher.fleet
+            usable = (e.address for e in fleet if e.is_pickable and e.address in allowed)
+            addresses = tuple(usable)[: max(1, len(addresses))]
+            if not addresses:
+                return NOBODY
+        return PassOn(addresses)
+
+    def _models(self) -> Told | None:
+        allowed = self._allowed()
+        endpoints = (
+            endpoint
+            for endpoint in self._dispatcher.fleet
+            if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
+        )
+        names = self._dispatcher.options.intake.splits
+        found = model_list(endpoints, names, self._options.started_at)
+        return None if found is None else Told(found)
+
+    def _allowed(self) -> frozenset[Address] | None:
+        if self._subset is None:
+            return None
+        fleet = self._dispatcher.fleet
+        return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))

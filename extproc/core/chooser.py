@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.account import fits
+from extproc.core.timing import refresh_s
 from extproc.core.views import MAX_VIEWS, seat
 
 if TYPE_CHECKING:
@@ -82,9 +83,10 @@ class Chooser:
         for address in candidates:
             if address not in picker:
                 continue
-            cost = self._cost_if_free(address, order, request, picker, now)
-            if cost is None:
+            room = self._room(address, order)
+            if not fits(request.weight_slots, room.open_slots, room.slots):
                 continue
+            cost = self._cost(address, room, request, picker, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             scored.append((is_late, cost.total_s, Choice(address, cost)))
         return _least_loaded_of_the_cheapest(scored) or Choice(best)
@@ -105,8 +107,9 @@ class Chooser:
             if room.open_slots or not room.slots:
                 continue
             if here is None:
-                here = self._raw_cost(offered, order, request, now)
-            there = self._cost(address, order, request, picker, now)
+                used = self._room(offered, order)
+                here = state.scorer.cost(request, offered, used.slots - used.free_slots, now)
+            there = self._cost(address, room, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
             patience_s = here.total_s - there.total_s + (READING_WEIGHT - 1.0) * spared_s
             if patience_s < MIN_PATIENCE_S:
@@ -132,30 +135,17 @@ class Chooser:
                 self._known.append(home)
         return self._known
 
-    def _cost_if_free(
-        self, address: Address, order: Order, request: Request, picker: Picker, now: float
-    ) -> Cost | None:
-        room = self._room(address, order)
-        if not fits(request.weight_slots, room.open_slots, room.slots):
-            return None
-        return self._cost(address, order, request, picker, now)
-
     def _cost(
-        self, address: Address, order: Order, request: Request, picker: Picker, now: float
+        self, address: Address, room: Account, request: Request, picker: Picker, now: float
     ) -> Cost:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
         state = self._state
-        room = self._room(address, order)
-        cost = self._raw_cost(address, order, request, now)
+        cost = state.scorer.cost(request, address, room.slots - room.free_slots, now)
         if cost.saved_s and state.spread.is_overused(
             address, room.slots, self._fair(picker, now), now
         ):
             return cost._replace(first_token_s=cost.first_token_s + cost.saved_s, saved_s=0.0)
         return cost
-
-    def _raw_cost(self, address: Address, order: Order, request: Request, now: float) -> Cost:
-        room = self._room(address, order)
-        return self._state.scorer.cost(request, address, room.slots - room.free_slots, now)
 
     def _room(self, address: Address, order: Order) -> Account:
         endpoint = self._state.fleet.get(address)
@@ -163,12 +153,15 @@ class Chooser:
         return seat(endpoint, self._state.ledger.account(address), order.demand.model).room
 
     def _fair(self, picker: Picker, now: float) -> float:
-        """What a slot of this ranking was given on average, worked out once a second."""
+        """What a slot of this ranking was given on average, worked out once in a while."""
         known = self._fair_share.get(picker)
         if known is None or now >= known[0]:
             if len(self._fair_share) > MAX_VIEWS:
                 self._fair_share.clear()
-            known = (now + 1.0, self._state.spread.fair_share(picker.members(), now))
+            known = (
+                now + refresh_s(len(picker)),
+                self._state.spread.fair_share(picker.members(), now),
+            )
             self._fair_share[picker] = known
         return known[1]
 

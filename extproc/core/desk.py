@@ -98,11 +98,12 @@ class Desk:
         if endpoint is None:
             return
         account = state.ledger.account(address)
-        state.views.changed(endpoint)
-        if not endpoint.is_pickable:
-            self._withdraw_from_service(endpoint, account, now)
-        elif state.line:
+        if endpoint.is_pickable and state.line:
             self._hand_out(endpoint, account, now)
+        else:
+            state.views.changed(endpoint)
+            if not endpoint.is_pickable:
+                self._withdraw_from_service(endpoint, account, now)
         is_member = state.fleet.get(address) is endpoint  # serving others may have ended it
         if is_member and endpoint.is_removed and not account.leases:
             self._forget(address, now)
@@ -116,7 +117,8 @@ class Desk:
             self.offer(endpoint.address, now)
 
     def _hand_out(self, endpoint: Endpoint, account: Account, now: float) -> None:
-        """Give the endpoint's free slots to the line, as long as somebody can use them."""
+        """Give the endpoint's free slots to the line, as long as somebody can use them, and
+        rank it by what is left."""
         line = self._state.line
         while endpoint.is_pickable and line:
             ticket = self._turns.next_for(endpoint, account, now)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY
 from extproc.core.queue import Ticket
+from extproc.core.timing import refresh_s
 from extproc.core.views import MAX_VIEWS
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_COUNTED = 4096
 """Who stands further back in one flow is told to stand there: nobody counts on."""
-REFRESH_S = 1.0
 NEWEST = 2**62
 """The number of a ticket that was not drawn."""
 
@@ -106,7 +106,7 @@ class Forecast:
         return ahead
 
     def _rate(self, demand: Demand, now: float) -> float:
-        """Slots that the suiting endpoints free a second, worked out once a second."""
+        """Slots that the suiting endpoints free a second, worked out once in a while."""
         picker = self._state.views.at(demand)
         known = self._rates.get(picker)
         if known is None or now >= known[0]:
@@ -118,6 +118,6 @@ class Forecast:
                 for address, slots in picker.members():
                     foreign = self._state.ledger.account(address).foreign_slots
                     rate += max(0, slots - foreign) / max(1e-3, timing.speed(address, now).slot_s)
-            known = (now + REFRESH_S, rate)
+            known = (now + refresh_s(len(picker)), rate)
             self._rates[picker] = known
         return known[1]

@@ -119,7 +119,7 @@ class Running:
     def has_other_adapter(self, address: Address, adapter: str | None) -> bool:
         """Whether requests with another adapter than this one run there."""
         running = self._adapters.get(address)
-        return running is not None and any(other != adapter for other in running)
+        return running is not None and (len(running) > 1 or adapter not in running)
 
     def _count_adapter(self, address: Address, adapter: str | None, by: int) -> None:
         running = self._adapters.get(address)

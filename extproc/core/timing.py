@@ -26,6 +26,12 @@ MAX_TASKS = 1024
 """Slots whose progress is remembered from one look to the next, for each endpoint."""
 
 
+def refresh_s(endpoints: int) -> float:
+    """How long a number that costs a look at so many endpoints is good for: they change slowly,
+    and working it out must stay a small part of each second."""
+    return max(1.0, endpoints / 500)
+
+
 class Speed(NamedTuple):
     """One endpoint's numbers, all in seconds."""
 
@@ -105,10 +111,8 @@ class Stopwatch:
 
 
 class Timing:
-    """The stopwatches of the fleet. `speed` is cached and O(1) but for the first call a second,
-    which is O(endpoints)."""
-
-    REFRESH_S = 1.0
+    """The stopwatches of the fleet. `speed` is cached and O(1), but for the first call in each
+    `refresh_s`, which is O(endpoints)."""
 
     def __init__(self) -> None:
         self._answer = Mean(keep=0.995, clip=8.0)
@@ -139,9 +143,9 @@ class Timing:
         self._speeds.pop(address, None)
 
     def speed(self, address: Address, now: float) -> Speed:
-        """What is believed of an endpoint now; at most `REFRESH_S` old."""
+        """What is believed of an endpoint now, or a moment ago."""
         if now >= self._fresh_until:
-            self._fresh_until = now + self.REFRESH_S
+            self._fresh_until = now + refresh_s(len(self._watches))
             self._speeds.clear()
             self._typical = _median_of(
                 [watch.speed(COLD) for watch in self._watches.values() if watch.weight >= 3.0]

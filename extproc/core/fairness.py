@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.objective import Criticality
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from extproc.core.objective import Objective
 
 MAX_FLOWS = 10_000
@@ -57,6 +59,10 @@ class Fairness:
 
     def __len__(self) -> int:
         return len(self._flows)
+
+    def flows(self) -> Iterable[Flow]:
+        """Everybody whose use is counted now."""
+        return self._flows.values()
 
     def flow(self, objective: Objective, fairness_id: str) -> Flow:
         """The flow that a request of this objective and tenant belongs to."""

@@ -1,0 +1,105 @@
+"""The ledger's promises hold as well when requests want things: endpoints of their own, classes,
+tenants, homes in a cache. Only the order of arrival is no claim here."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.core.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.intake import IntakeOptions
+from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.outcome import Picked, Queued
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+from tests.core.model_fleet import CAPS, ModelFleet, World
+
+OBJECTIVES = (
+    Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=0.2),
+    Objective(name="chat", ttft_s=0.5),
+    Objective(name="batch", weight=0.2),
+    Objective(name="cheap", criticality=Criticality.SHEDDABLE),
+)
+
+
+class ChoosyFleet(ModelFleet):
+    """The same servers and accidents; requests that are not equal."""
+
+    def __init__(self, random: Random, world: World) -> None:
+        super().__init__(random, world)
+        intake = IntakeOptions(objectives=Objectives(by_name={one.name: one for one in OBJECTIVES}))
+        self.dispatcher = Dispatcher(
+            self,
+            random,
+            DispatcherOptions(max_queued=30, draining_caps=CAPS, stale_after_s=2.0, intake=intake),
+        )
+        self._events.append(self.answer)
+        self._weights.append(20)
+
+    def submit(self) -> None:
+        self.requests += 1
+        random = self.random
+        members = [endpoint.address for endpoint in self.dispatcher.fleet]
+        some = frozenset(random.sample(members, min(2, len(members))))
+        chat = random.randrange(12)
+        blocks = tuple(hash((chat, depth)) for depth in range(random.choice([0, 0, 5, 40])))
+        request = Request(
+            id=str(self.requests),
+            timeout_s=random.choice([0.0, 0.5, 3.0]),
+            weight_slots=random.choices([1, 2, 5], [90, 8, 2])[0],
+            allowed=some if some and random.random() < 0.2 else None,
+            objective=random.choice([None, "gold", "chat", "batch", "cheap"]),
+            fairness_id=random.choice(["", "a", "b"]),
+            session_id=random.choice([None, str(chat)]),
+            prompt_blocks=blocks,
+            prompt_tokens=64 * len(blocks) + 30 if blocks else None,
+        )
+        outcome = self.dispatcher.submit(request, self.now)
+        if isinstance(outcome, Queued):
+            self.waiting[outcome.ticket.id] = outcome.ticket
+            return
+        self._take(request, outcome)
+        if isinstance(outcome, Picked) and request.allowed is not None:
+            assert outcome.lease.address in request.allowed
+
+    def _check_passed(self, passed: list[Ticket]) -> None:
+        """Classes, promises and shares decide here, not arrival."""
+
+    def answer(self) -> None:
+        """An answer begins."""
+        if self.running:
+            lease = self.random.choice(list(self.running.values()))
+            self.dispatcher.answered(lease, self.now)
+
+    def check(self) -> None:
+        super().check()
+        state = self.dispatcher.state
+        flows = list(state.fairness.flows())
+        assert sum(flow.waiting for flow in flows) == len(state.line)
+        assert sum(flow.running for flow in flows) == len(state.running)
+        for ticket in self.waiting.values():
+            place = self.dispatcher.place_of(ticket, self.now)
+            assert 1 <= place.position <= place.of <= len(state.line)
+
+
+@given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
+@settings(max_examples=40, deadline=None)
+def test_every_claim_holds_for_choosy_requests(seed: int, world: World) -> None:
+    fleet = ChoosyFleet(Random(seed), world)
+    fleet.change_fleet()
+    for _ in range(300):
+        fleet.step()
+    fleet.finish_all()
+
+
+@pytest.mark.parametrize("world", World)
+def test_a_long_run_of_choosy_requests(world: World) -> None:
+    fleet = ChoosyFleet(Random(20_26), world)
+    fleet.change_fleet()
+    for _ in range(15_000):
+        fleet.step()
+    fleet.finish_all()
+    assert len(fleet.settled_ids) > 1_500

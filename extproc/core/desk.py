@@ -242,9 +242,9 @@ class Desk:
             if ticket is not None:
                 state.line.put_back(ticket)
                 self.keep_slots_for(ticket, now)
-        for ticket in state.homing.pinned_to(endpoint.address):
-            state.homing.unpin(ticket)
-            self.keep_slots_for(ticket, now)
+        while pinned := state.homing.pinned_to(endpoint.address):  # serving one may end others
+            state.homing.unpin(pinned[0])
+            self.keep_slots_for(pinned[0], now)
 
     def _forget(self, address: Address, now: float) -> None:
         state = self._state

@@ -12,6 +12,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
+from aiohttp.http_exceptions import HttpProcessingError
+from google.protobuf.message import DecodeError
+
 from extproc.telemetry.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
@@ -26,11 +29,26 @@ def set_up_logging(settings: LogSettings) -> None:
     """Write our events at the level that the settings ask for; of libraries, only warnings."""
     formatter = JsonLines() if settings.format == "json" else HumanLines()
     handler = QueuedLines(sys.stderr, formatter)
+    handler.addFilter(without_foreign_bytes)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("coxswain").setLevel(settings.level.upper())
     # Each event costs half as much without what no line of ours shows.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - the documented way
+
+
+def without_foreign_bytes(record: logging.LogRecord) -> bool:
+    """Tell of a peer that sends what is no message in one line, with none of its bytes.
+
+    The libraries that read HTTP and gRPC for us take it for an error of ours, and write a
+    traceback that shows what was sent: keys and prompts too, where a client took the wrong port.
+    """
+    if record.exc_info and isinstance(record.exc_info[1], (DecodeError, HttpProcessingError)):
+        record.msg = f"{record.getMessage()}: what was sent there is no message"
+        record.args = None
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def dropped_lines() -> int:

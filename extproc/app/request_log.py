@@ -32,7 +32,7 @@ class RequestLine:
         reason = f" reason={record.reason.value}" if record.reason is not None else ""
         trace = f" trace={self._trace_id}" if self._trace_id else ""
         return (
-            f"{record.verdict.value} request={record.request_id or record.exchange_id} "
+            f"{record.verdict.value} request={_shown(record.request_id) or record.exchange_id} "
             f"endpoint={record.endpoint or '-'} status={record.status} "
             f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
             f"{reason}{trace}"
@@ -58,3 +58,8 @@ class RequestLine:
         if self._trace_id:
             fields["trace_id"] = self._trace_id
         return fields
+
+
+def _shown(text: str) -> str:
+    """As it is, unless a terminal would obey it."""
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -9,9 +9,11 @@ then a look at the server has to tell.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
 from extproc.pb import access_log_service_pb2 as pb
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 
     from extproc.core.registry import Registry
 
+    Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
+
 SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
+NO_MESSAGE: Final = "bytes that are no StreamAccessLogsMessage"
+
+log = logging.getLogger("coxswain.stream")
 
 
 class EndReports:
@@ -64,8 +71,14 @@ class EndReports:
             return
 
     async def _receive(
-        self, messages: AsyncIterator[pb.StreamAccessLogsMessage], _: object
+        self,
+        messages: AsyncIterator[pb.StreamAccessLogsMessage],
+        context: Context,
     ) -> pb.StreamAccessLogsResponse:
-        async for message in messages:
-            self.take_in(message)
+        try:
+            async for message in messages:
+                self.take_in(message)
+        except DecodeError:
+            log.warning("end reports: %s", NO_MESSAGE)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
         return pb.StreamAccessLogsResponse()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
 from extproc.core.fleet import Membership
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 CONTROL_PLANE = ControlPlane(identifier="coxswain")
 MAX_NODE_ID_CHARS = 100
 MAX_ERROR_CHARS = 500
+NO_MESSAGE = "bytes that are no DiscoveryRequest"
 
 StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
 
@@ -165,6 +167,9 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+        except DecodeError:
+            log.warning("endpoint discovery refused Envoy %r: %s", stream.node_id, NO_MESSAGE)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
         except SubscriptionError as error:
             log.warning("endpoint discovery refused Envoy %r: %s", stream.node_id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
+from google.protobuf.message import DecodeError
 
-from extproc.app.logs import HumanLines, JsonLines, QueuedLines
+from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign_bytes
 from extproc.app.request_log import log_request
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
@@ -113,3 +115,33 @@ def test_an_exception_keeps_its_traceback(logger: logging.Logger) -> None:
 
     (line,) = written(logger, JsonLines(), fail)
     assert "broken oar" in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize("fault", [DecodeError("corrupt"), BadHttpMessage("b'sk-secret'")])
+def test_what_strangers_send_is_one_line_without_a_byte_of_it(
+    logger: logging.Logger, fault: Exception
+) -> None:
+    """A library's traceback over a message that is none shows the message, keys and all."""
+
+    def fail() -> None:
+        try:
+            raise fault
+        except type(fault):
+            logger.exception("Error handling request from %s", "10.0.0.1")
+
+    stream = io.StringIO()
+    handler = QueuedLines(stream, HumanLines())
+    handler.addFilter(without_foreign_bytes)
+    logger.addHandler(handler)
+    fail()
+    handler.close()
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("Error handling request from 10.0.0.1: what was sent there is no message")
+    assert " warning " in line
+
+
+def test_a_request_id_cannot_write_on_the_terminal(logger: logging.Logger) -> None:
+    """Clients name their requests, and Envoy lets escape sequences through."""
+    hostile = record(request_id="a\x1b[2J\nb\x9b31m")
+    (line,) = written(logger, HumanLines(), lambda: log_request(hostile, ""))
+    assert r"request=a\x1b[2J\nb\x9b31m " in line

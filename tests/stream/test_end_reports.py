@@ -111,3 +111,23 @@ async def test_over_a_real_stream() -> None:
         await call
     assert [address.port for address in desk.late] == [8000, 8001]
     await server.stop(0)
+
+
+async def test_bytes_that_are_no_report_are_refused_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not by a traceback."""
+    server = grpc.aio.server()
+    Desk().reports.add_to(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(
+            f"/{SERVICE}/StreamAccessLogs"
+        )
+        call = method()
+        await call.write(b"\xff\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (record,) = caplog.records
+    assert record.getMessage() == "end reports: bytes that are no StreamAccessLogsMessage"
+    await server.stop(0)

@@ -17,6 +17,9 @@ from tests.fakes.discovery_client import DiscoveryClient, assignments
 A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
 
 
+SERVICE = "envoy.service.endpoint.v3.EndpointDiscoveryService"
+
+
 class FakeFleet:
     """A membership that the test sets, and what it was told to be routable."""
 
@@ -192,6 +195,22 @@ async def test_a_wrong_type_is_a_clear_error(served: Served) -> None:
     async with DiscoveryClient(served.port) as envoy:
         envoy.ask("llama", type_url="")
         assert assignments(await envoy.read()) == {"llama": {}}
+
+
+async def test_bytes_that_are_no_question_are_refused_in_one_line(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not by a traceback; and nobody waits for the acknowledgement of who sent them."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.port}") as channel:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            f"/{SERVICE}/StreamEndpoints"
+        )
+        call = method()
+        await call.write(b"\xff\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (record,) = caplog.records
+    assert record.getMessage().endswith("bytes that are no DiscoveryRequest")
+    await served.has_envoys(0)
 
 
 async def test_stale_and_repeated_nonces_change_nothing(served: Served) -> None:

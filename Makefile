@@ -41,7 +41,7 @@ fast-tests: venv
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
 	@$(RUN) pytest -ra $(TESTS)
 
-llama: venv
+llama: venv ## Build llama-server into your cache (6 to 9 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
 
 bench: venv ## Measure speed and memory
@@ -53,8 +53,9 @@ format: venv ## Format the code and mend what ruff can mend
 proto: venv ## Compile proto/ into extproc/pb/
 	@$(RUN) $(PY) tools/compile_proto.py
 
-docs: venv ## Write docs/settings.md and Envoy's files in envoy/ and deploy/ anew
+docs: venv ## Write docs/settings.md, docs/commands.md and Envoy's files in envoy/ and deploy/ anew
 	@$(RUN) coxswain config reference > docs/settings.md
+	@$(RUN) $(PY) tools/commands_page.py > docs/commands.md
 	@$(RUN) coxswain config envoy > envoy/envoy.yaml
 	@$(RUN) coxswain config envoy --snippet > envoy/ext_proc_filter.yaml
 	@$(RUN) coxswain config envoy --mode gateway > envoy/gateway.yaml

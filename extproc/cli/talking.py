@@ -102,6 +102,9 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     ),
 }
 
+CONNECTION_OPTIONS: Final = frozenset(_OPTIONS)
+"""The names of the options that each command which talks to a picker takes besides its own."""
+
 
 def talks(
     command: Callable[Concatenate[Picker, Rest], Coroutine[Any, Any, None]],

@@ -74,7 +74,7 @@ def _why_simulated(wish: FleetWish) -> str | None:
     if wish.wants_simulator:
         return "as asked for"
     if find_llama_server() is None:
-        return "no llama-server was found; `python -m extproc.demo.llama_build` builds one"
+        return "no llama-server was found; `make llama` builds one"
     if find_spec("gguf") is None:
         return "the package gguf is missing, which writes the model; `pip install gguf`"
     return None

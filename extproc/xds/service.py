@@ -37,7 +37,7 @@ from extproc.xds.subscription import (
     SubscriptionError,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("coxswain.xds")
 
 CONTROL_PLANE = ControlPlane(identifier="coxswain")
 MAX_NODE_ID_CHARS = 100

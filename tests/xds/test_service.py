@@ -171,7 +171,7 @@ async def test_a_refusal_is_one_log_line_and_no_loop(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It names Envoy, version and reason in one line; the next version is sent as ever."""
-    caplog.set_level(logging.ERROR, logger="extproc.xds.service")
+    caplog.set_level(logging.ERROR, logger="coxswain.xds")
     async with DiscoveryClient(served.port, "edge-7") as envoy:
         envoy.ask("llama")
         answer = await envoy.read()

@@ -1,0 +1,58 @@
+"""What people copy from the pages works as far as it can be tried: it parses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from extproc.settings import Settings, load_settings
+from tests.docs.pages import ROOT, Block, pages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _blocks(*languages: str) -> list[Any]:
+    return [
+        pytest.param(block, id=f"{page.path.relative_to(ROOT)}-{number}")
+        for page in pages()
+        for number, block in enumerate(page.blocks())
+        if block.language in languages
+    ]
+
+
+@pytest.mark.parametrize("block", _blocks("yaml"))
+def test_settings_load(block: Block, tmp_path: Path) -> None:
+    """YAML is YAML, and where it is a settings file it loads as one."""
+    content = yaml.safe_load(block.text)
+    if set(content) & set(Settings.model_fields):
+        file = tmp_path / "coxswain.yaml"
+        file.write_text(block.text)
+        load_settings(file)
+
+
+@pytest.mark.parametrize("block", _blocks("sh", "console"))
+def test_commands_are_shell(block: Block) -> None:
+    """A shell can read what is to be typed; of a console, the lines after the prompt."""
+    script = block.text
+    if block.language == "console":
+        script = "\n".join(line[2:] for line in script.splitlines() if line.startswith("$ "))
+    script = script.replace("<this repository>", "repository")
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("block", _blocks("json"))
+def test_json_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+def test_blocks_say_what_they_are() -> None:
+    """Only pictures have no language; what could be tried is tried."""
+    known = {"", "sh", "console", "yaml", "json"}
+    for page in pages():
+        assert {block.language for block in page.blocks()} <= known, page.path.name

@@ -82,9 +82,9 @@ class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
     Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
-    made from its API key by a hash that only this process knows. `has_json` tells that a body
-    follows that may be JSON, `body_bytes` how long it will be, as far as that was told.
-    `controls` are the headers that are for us alone.
+    made from its API key by a hash that only this process knows. `has_body` tells that a body
+    follows, `has_json` that it may be JSON, `body_bytes` how long it will be, as far as that was
+    told. `controls` are the headers that are for us alone.
     """
 
     method: str
@@ -97,6 +97,7 @@ class RequestHead(NamedTuple):
     session_id: str | None = None
     adapter: str | None = None
     trace_parent: str = ""
+    has_body: bool = False
     has_json: bool = False
     body_bytes: int | None = None
     controls: tuple[str, ...] = ()
@@ -139,6 +140,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         session_id=_name(get(SESSION)),
         adapter=_name(get(ADAPTER)),
         trace_parent=get(TRACE_PARENT, ""),
+        has_body=not message.end_of_stream,
         has_json=not message.end_of_stream
         and "content-encoding" not in found
         and not get("content-type", "").startswith(_NOT_JSON),

@@ -75,6 +75,10 @@ class Question:
         self.body, self.is_whole = self._upload.held(), self._upload.has_end
         return True
 
+    def forget_body(self) -> None:
+        """It was read and stays as it is: a thousand that wait would keep gigabytes here."""
+        self.body = b""
+
     def pass_on(self, part: pb.HttpBody) -> list[pb.ProcessingResponse]:
         """What came of the body after the decision goes its way."""
         if self._upload is None:

@@ -125,8 +125,10 @@ class Reception:
         return addresses, None
 
     def _read(self) -> Understood:
-        question, reading = self.question, self._options.reading
-        assert self._kind is not None
+        head, question, reading = self.head, self.question, self._options.reading
+        assert head is not None and self._kind is not None
+        if not head.has_json:
+            return self._wish(NOT_READ)
         body = reading.read(self._kind, question.body, is_whole=question.is_whole)
         if reading.is_strict and body.problem is not None:
             return Denied(Reason.BAD_REQUEST, f"The body {body.problem}.")
@@ -154,7 +156,14 @@ class Reception:
             timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
             allowed=allowed,
         )
+        if not self._may_be_reworded(self.request):
+            self.question.forget_body()
         return Wish(self.request)
+
+    def _may_be_reworded(self, request: Request) -> bool:
+        """Whether the server that is picked may have to be told something else."""
+        splits = self._dispatcher.options.intake.splits
+        return request.adapter is not None or request.model in splits
 
     def _why_not_rewritable(self, body: RequestBody) -> str | None:
         """Why an adapter cannot be named in this request, None when it can."""

@@ -31,8 +31,11 @@ class ReadingOptions:
             raise ValueError(f"reading {self.limit_bytes} bytes of a body reads nothing")
 
     def wants_body(self, head: RequestHead) -> bool:
-        """Whether the body of a request that takes a slot is to be asked for."""
-        return self.reads_bodies and head.has_json
+        """Whether the body of a request that takes a slot is to be asked for.
+
+        Also one that tells nothing: a client that never sends it must not occupy a slot.
+        """
+        return self.reads_bodies and head.has_body
 
     def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
         """Read as much of a body as the limit allows."""
@@ -43,7 +46,7 @@ class ReadingOptions:
 
 
 NOT_READ: Final = RequestBody()
-"""What is known of a body that was not asked for."""
+"""What is known of a body that was not asked for, or is not JSON."""
 
 
 def request_of(

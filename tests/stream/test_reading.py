@@ -121,15 +121,37 @@ def test_a_body_is_asked_for_and_the_destination_answers_it() -> None:
     "message",
     [
         envoy.request_headers(),
-        envoy.with_body(envoy.request_headers(content_type="multipart/form-data; boundary=x")),
-        envoy.with_body(envoy.request_headers(content_encoding="gzip")),
         envoy.with_body(envoy.request_headers("/tokenize")),
     ],
 )
 def test_no_body_is_asked_for_that_would_tell_nothing(message: pb.ProcessingRequest) -> None:
-    """There is none, it is no JSON, or it takes no slot: decided by the headers at once."""
+    """There is none, or it takes no slot: decided by the headers at once."""
     desk = Desk(4)
     assert len(envoy.destination(desk.feed(desk.exchange(), message)[0])) == 1
+
+
+@pytest.mark.parametrize(
+    "header", [{"content_type": "multipart/form-data; boundary=x"}, {"content_encoding": "gzip"}]
+)
+def test_a_body_that_tells_nothing_is_waited_for_too(header: dict[str, str]) -> None:
+    """Who only announces a body occupies no slot; when it came it is not read, nor judged."""
+    desk = Desk(4, is_strict=True)
+    exchange = desk.exchange()
+    desk.feed(exchange, envoy.with_body(envoy.request_headers(**header)))
+    assert exchange.stage is Stage.READING and desk.asked == []
+    (answer,) = desk.feed(exchange, envoy.body(b"--x\r\n{"))
+    assert codec.DESTINATION in envoy.set_headers(answer.request_body.response.header_mutation)
+    assert (desk.asked[0].model, desk.asked[0].weight_slots) == (None, 1)
+
+
+def test_who_waits_keeps_no_body_that_stays_as_it_is() -> None:
+    """A thousand may wait, with megabytes each."""
+    desk = Desk(1)
+    desk.feed(desk.exchange(), ask(), envoy.body(BODY))
+    waiting = desk.exchange()
+    desk.feed(waiting, ask(), envoy.body(BODY + b" " * 1_000_000))
+    assert waiting.stage is Stage.WAITING
+    assert waiting._reception.question.body == b"", "nobody else can tell"
 
 
 def test_reading_can_be_switched_off() -> None:

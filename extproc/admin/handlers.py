@@ -6,7 +6,7 @@ traceback in the log. Here it reaches the call as None, which `courteous` refuse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+MAKERS: Final = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
 
 def handlers_of(service: ServiceDescriptor, servicer: object) -> grpc.GenericRpcHandler:
     """The calls of `service`, each answered by the method of `servicer` that has its name."""
@@ -25,9 +32,7 @@ def handlers_of(service: ServiceDescriptor, servicer: object) -> grpc.GenericRpc
 
 
 def _handler(method: MethodDescriptor, servicer: object) -> grpc.RpcMethodHandler[Any, Any]:
-    make = grpc.unary_unary_rpc_method_handler
-    if method.server_streaming:
-        make = grpc.unary_stream_rpc_method_handler
+    make = MAKERS[method.client_streaming, method.server_streaming]
     return make(
         getattr(servicer, method.name),
         request_deserializer=_reader(method),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
+from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app import safety
@@ -18,6 +19,7 @@ from extproc.stream.what_if import what_if
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from extproc.admin.agents import AgentsService
     from extproc.admin.guard import Guard
     from extproc.admin.surroundings import SettingsDesk
     from extproc.core.dispatcher import Dispatcher
@@ -46,7 +48,9 @@ class AdminPort:
         discovery: EndpointDiscovery,
         health: Health,
         not_ready_reason: Callable[[], str],
+        agents: AgentsService,
     ) -> None:
+        self._agents = agents
         self._health = health
         self._server: grpc.aio.Server | None = None
         self._service = AdminService(
@@ -72,8 +76,9 @@ class AdminPort:
         """Serve where the settings say; returns the port. Raises `ListenError` if it cannot."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
         self._service.add_to(self._server)
+        self._agents.add_to(self._server)
         self._health.add_to(self._server)
-        add_reflection(self._server, (ADMIN_SERVICE, HEALTH_SERVICE))
+        add_reflection(self._server, (ADMIN_SERVICE, AGENTS_SERVICE, HEALTH_SERVICE))
         port = bind(
             self._server,
             settings.listen.admin,
@@ -84,5 +89,6 @@ class AdminPort:
         return port
 
     async def stop(self) -> None:
+        self._agents.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)

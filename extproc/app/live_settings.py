@@ -22,6 +22,8 @@ HOT: Final = frozenset(
         "discovery.dns_min_s",
         "discovery.dns_max_s",
         "discovery.nameservers",
+        "agents.ttl_s",
+        "agents.forget_s",
         "queue.max_requests",
         "queue.timeout_s",
         "picker.fallbacks",

@@ -39,7 +39,8 @@ class Members:
     `set_members` is told what each source names now. `on_known` is called once: when every
     source has spoken, or `discovery.grace_s` after `start`; Envoy must not be told a part of
     the fleet after a restart, for it drops what it is not told. Agents are waited for where
-    `agents.expected` says so, or where nothing else could name an endpoint.
+    `agents.expected` says so, or where nothing else could name an endpoint. `is_reported` says
+    whether an agent tells what happens at an address: then nobody else looks there.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Members:
         settings: Settings,
         set_members: Callable[[str, list[EndpointSpec]], None],
         on_known: Callable[[], None],
+        is_reported: Callable[[Address], bool] = lambda _: False,
     ) -> None:
         """Raises `SettingsError` where an API key is not where the settings say."""
         self._set_members = set_members
         self._on_known = on_known
+        self._is_reported = is_reported
         self._plan = _Plan(settings)
         self._named: dict[str, dict[Address, Nomination]] = {}
         self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
@@ -119,6 +122,8 @@ class Members:
 
     def target(self, spec: EndpointSpec) -> EndpointTarget | None:
         """How the scraper looks at a member; None where an agent does it, or is all that can."""
+        if self._is_reported(spec.address):
+            return None
         nominations = [
             named[spec.address] for named in self._named.values() if spec.address in named
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
 from extproc.core.dispatcher import DispatcherOptions
 from extproc.core.intake import IntakeOptions
@@ -70,6 +71,10 @@ def exchange_options(settings: Settings) -> ExchangeOptions:
             is_strict=routing.body_errors == "strict",
         ),
     )
+
+
+def agents_options(settings: Settings) -> AgentsOptions:
+    return AgentsOptions(ttl_s=settings.agents.ttl_s, forget_s=settings.agents.forget_s)
 
 
 def scraper_options(settings: Settings) -> ScraperOptions:

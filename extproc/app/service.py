@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from extproc.admin import Health
+from extproc.admin.agents import AgentsService, AgentsSurroundings
 from extproc.app import options, safety
 from extproc.app.admin_port import AdminPort
 from extproc.app.alarm import Alarm
 from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
-from extproc.app.members import Members
+from extproc.app.members import AGENTS, Members
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
@@ -31,6 +32,7 @@ from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
+from scraper.discovery.nomination import Nomination
 from scraper.loop import Scraper
 from scraper.schedule import Attention
 
@@ -77,13 +79,26 @@ class Service:
             options=options.scraper_options(settings),
         )
         self._registry = Registry()
-        self._end_reports = EndReports(self._registry, self._scraper.poke)
+        self._end_reports = EndReports(self._registry, self._poke)
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,
             EndpointDiscoveryOptions(opens_by_itself=False),
         )
-        self._members = Members(settings, self._set_members, self._discovery.open)
+        self._agents = AgentsService(
+            AgentsSurroundings(
+                dispatcher=self.dispatcher,
+                clock=time.monotonic,
+                publish=self._set_reported,
+                observe=self._observe,
+                reporting_changed=self._watch_members,
+                is_looked_at=self._is_looked_at,
+            ),
+            options.agents_options(settings),
+        )
+        self._members = Members(
+            settings, self._set_members, self._discovery.open, self._agents.roster.is_reporting
+        )
         self._processor = ExternalProcessor(
             self.dispatcher,
             self._waiting_room,
@@ -117,6 +132,7 @@ class Service:
             discovery=self._discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
+            agents=self._agents,
         )
         self._server: grpc.aio.Server | None = None
         self.grpc_port = 0
@@ -135,7 +151,7 @@ class Service:
             self._discovery.membership_changed,
             self._watch_members,
         ]
-        switchboard.on_unsure_of.append(self._scraper.poke)
+        switchboard.on_unsure_of.append(self._poke)
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for part in (self._processor, self._end_reports, self._discovery):
             part.add_to(self._server)
@@ -175,6 +191,7 @@ class Service:
         await self._members.renew(settings)
         self.dispatcher.options = options.dispatcher_options(settings)
         self._processor.options = options.exchange_options(settings)
+        self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
 
     # The world's news, brought to the core
@@ -182,6 +199,20 @@ class Service:
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
         self._watch_members()  # a key may have changed where no address did
+
+    def _poke(self, address: Address) -> None:
+        """Let whoever looks there look now: our scraper or an agent."""
+        self._scraper.poke(address)
+        self._agents.poke(address)
+
+    def _set_reported(self, specs: list[EndpointSpec]) -> None:
+        is_complete = len(specs) >= self.settings.present.agents.expected
+        nominations = [Nomination(spec=spec, target=None) for spec in specs]
+        self._members.publish(AGENTS, nominations, is_complete)
+
+    def _is_looked_at(self, address: Address) -> bool:
+        endpoint = self.dispatcher.fleet.get(address)
+        return endpoint is not None and self._members.target(endpoint.spec) is not None
 
     def _observe(self, observation: Observation) -> None:
         self._telemetry.scraped(observation)

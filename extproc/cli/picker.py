@@ -60,8 +60,17 @@ class Picker:
             await self._channel.close()
 
     @property
+    def connection(self) -> Connection:
+        """Where the picker is and how it is reached."""
+        return self._connection
+
+    @property
     def address(self) -> str:
         return self._connection.address
+
+    def new_channel(self, options: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
+        """A further channel to the same picker, which the caller closes."""
+        return _open(self._connection, options)
 
     @property
     def admin(self) -> AdminStub:
@@ -146,10 +155,13 @@ class Picker:
         )
 
 
-def _open(connection: Connection) -> grpc.aio.Channel:
+def _open(connection: Connection, further: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
     import grpc
 
-    options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        *further,
+    ]
     if not connection.is_tls:
         return grpc.aio.insecure_channel(connection.address, options=options)
     if connection.server_name:

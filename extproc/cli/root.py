@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli import (
+    agent,
     config,
     endpoints,
     envoy,
@@ -21,7 +22,7 @@ from extproc.cli import (
     up,
 )
 
-COMMANDS = (up, serve, endpoints, queue, requests, explain, config, envoy, reload)
+COMMANDS = (up, serve, agent, endpoints, queue, requests, explain, config, envoy, reload)
 
 root = typer.Typer(
     name="coxswain",

@@ -1,0 +1,132 @@
+"""An agent's messages as the core's own values, checked: bounds on everything that is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.admin.names import MAX_NAME_CHARS, NAME
+from extproc.core.address import Address, AddressError
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.observation import (
+    MAX_SLOTS,
+    AdapterReading,
+    Issue,
+    ModelReading,
+    Observation,
+    ObservationError,
+    Sight,
+    SlotReading,
+)
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
+    from google.protobuf.message import Message
+
+MAX_ENTRIES: Final = 1000
+MAX_TEXT_CHARS: Final = 500
+MAX_ID_CHARS: Final = 128
+
+SIGHTS: Final = {
+    pb.Look.SIGHT_READY: Sight.READY,
+    pb.Look.SIGHT_LOADING: Sight.LOADING,
+    pb.Look.SIGHT_ASLEEP: Sight.ASLEEP,
+    pb.Look.SIGHT_UNREACHABLE: Sight.UNREACHABLE,
+    pb.Look.SIGHT_FAILED: Sight.FAILED,
+}
+
+
+class MessageError(ValueError):
+    """A message that no agent of ours sends; `str(error)` says what is wrong with it."""
+
+
+def read_hello(hello: pb.Hello) -> EndpointSpec:
+    """The endpoint that an agent reports; raises `MessageError`."""
+    try:
+        address = Address.parse(hello.address[:MAX_NAME_CHARS])
+    except AddressError as error:
+        raise MessageError(f"hello.address: {error}") from None
+    if hello.name and (len(hello.name) > MAX_NAME_CHARS or NAME.fullmatch(hello.name) is None):
+        raise MessageError("hello.name: letters, digits, '.', '-' and '_', not too many")
+    if hello.slots > MAX_SLOTS:
+        raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
+    if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
+        raise MessageError(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
+    return EndpointSpec(address=address, name=hello.name, slots=hello.slots or None)
+
+
+def read_look(look: pb.Look, address: Address, began_at: float, answered_at: float) -> Observation:
+    """What the agent of `address` saw; raises `MessageError`."""
+    sight = SIGHTS.get(look.sight)
+    if sight is None:
+        raise MessageError("look.sight: this kind of sight is unknown")
+    _check_count(look.models, "models")
+    _check_count(look.busy, "busy")
+    _check_count(look.adapters.adapters, "adapters")
+    try:
+        return Observation(
+            address=address,
+            began_at=began_at,
+            answered_at=answered_at,
+            sight=sight,
+            slots=_optional(look, "slots"),
+            busy_slots=_optional(look, "busy_slots"),
+            models=tuple(_model(model) for model in look.models),
+            issues=tuple(_issue(issue) for issue in look.issues[:20]),
+            instance=look.instance[:MAX_ID_CHARS] if look.HasField("instance") else None,
+            slot_readings=tuple(_slot(slot) for slot in look.busy),
+            context_tokens=_optional(look, "context_tokens"),
+            adapters=tuple(_adapter(adapter) for adapter in look.adapters.adapters)
+            if look.HasField("adapters")
+            else None,
+        )
+    except ObservationError as error:
+        raise MessageError(f"look: {error}") from None
+
+
+def _model(model: pb.Look.Model) -> ModelReading:
+    _check_count(model.aliases, "aliases")
+    return ModelReading(
+        name=_text(model.name),
+        aliases=tuple(map(_text, model.aliases)),
+        is_loaded=model.is_loaded,
+        slots=_optional(model, "slots"),
+        busy_slots=_optional(model, "busy_slots"),
+    )
+
+
+def _issue(issue: pb.Look.Issue) -> Issue:
+    return Issue(code=_text(issue.code), message=_text(issue.message), remedy=_text(issue.remedy))
+
+
+def _slot(slot: pb.Look.Slot) -> SlotReading:
+    _check_count(slot.adapter_ids, "adapter_ids")
+    return SlotReading(
+        task_id=slot.task_id,
+        prompt_tokens=_optional(slot, "prompt_tokens"),
+        cached_tokens=_optional(slot, "cached_tokens"),
+        decoded_tokens=_optional(slot, "decoded_tokens"),
+        remaining_tokens=_optional(slot, "remaining_tokens"),
+        adapter_ids=tuple(slot.adapter_ids),
+        model=_text(slot.model),
+    )
+
+
+def _adapter(adapter: pb.Look.Adapter) -> AdapterReading:
+    return AdapterReading(id=adapter.id, name=_text(adapter.name), scale=adapter.scale)
+
+
+def _optional(message: Message, field: str) -> int | None:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _text(text: str) -> str:
+    """In one line and of bounded length: it is logged and shown."""
+    cut = text[:MAX_TEXT_CHARS]
+    return cut if cut.isprintable() else " ".join(cut.split())
+
+
+def _check_count(entries: Sized, field: str) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise MessageError(f"look.{field}: at most {MAX_ENTRIES}")

@@ -1,0 +1,153 @@
+"""Which agent reports which address, and since when it is silent. Pure: `now` is an argument.
+
+    attach --> reporting --nothing heard for ttl_s--> silent --forget_s--> forgotten
+                  ^  \\--leaving--> leaving --detach--> forgotten |
+                  +-------------- heard, or attached anew -------+
+
+One address has one agent. Its own return (the same id) takes its place at once. So does
+another agent: mostly it is the same one after a restart, and where two are set up for one
+address the newer one is meant. The one that had to go may come back only when the other has
+fallen silent, or the two would push each other out for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from extproc.core.address import Address
+    from extproc.core.endpoint import EndpointSpec
+
+MAX_AGENTS: Final = 10_000
+MAX_OUSTED: Final = 16
+
+
+class AttachError(RuntimeError):
+    """The agent cannot report this address now; `str(error)` says why."""
+
+
+class TakenError(AttachError):
+    """Another agent does."""
+
+
+class CrowdedError(AttachError):
+    """There are too many agents."""
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """The agent of one address. `stream` is the number of its stream, None between two."""
+
+    spec: EndpointSpec
+    agent_id: str
+    heard_at: float
+    stream: int | None = None
+    is_silent: bool = False
+    is_leaving: bool = False
+    ousted: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def address(self) -> Address:
+        return self.spec.address
+
+
+class Roster:
+    """All agents by address. Synchronous."""
+
+    def __init__(self, ttl_s: float, forget_s: float) -> None:
+        self.ttl_s = ttl_s
+        self.forget_s = forget_s
+        self._agents: dict[Address, Agent] = {}
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._agents.values())
+
+    def get(self, address: Address) -> Agent | None:
+        return self._agents.get(address)
+
+    def is_reporting(self, address: Address) -> bool:
+        """Whether an agent tells what happens there, now."""
+        agent = self._agents.get(address)
+        return agent is not None and not agent.is_silent
+
+    def specs(self) -> list[EndpointSpec]:
+        """The endpoints that agents name."""
+        return [agent.spec for agent in self._agents.values() if not agent.is_leaving]
+
+    def attach(
+        self, spec: EndpointSpec, agent_id: str, stream: int, now: float
+    ) -> tuple[Agent, bool]:
+        """An agent says hello on `stream`; whatever stream its address had is over.
+
+        Returns it, and whether it pushed out another one that was alive. Raises `TakenError`
+        and `CrowdedError`.
+        """
+        known = self._agents.get(spec.address)
+        if known is None:
+            if len(self._agents) >= MAX_AGENTS:
+                raise CrowdedError(f"{MAX_AGENTS} agents report already; this picker takes no more")
+            agent = Agent(spec, agent_id, now, stream)
+            self._agents[spec.address] = agent
+            return agent, False
+        is_other = known.agent_id != agent_id
+        is_alive = known.stream is not None and not known.is_silent
+        if is_other:
+            if agent_id in known.ousted and is_alive:
+                raise TakenError(f"another agent reports {spec.address}; two are set up for it")
+            known.ousted[known.agent_id] = None
+            known.ousted.pop(agent_id, None)
+            while len(known.ousted) > MAX_OUSTED:
+                del known.ousted[next(iter(known.ousted))]
+        known.spec = spec
+        known.agent_id = agent_id
+        known.stream = stream
+        known.heard_at = now
+        known.is_silent = known.is_leaving = False
+        return known, is_other and is_alive
+
+    def heard(self, agent: Agent, now: float) -> bool:
+        """It said something; returns whether it had been silent."""
+        was_silent = agent.is_silent
+        agent.heard_at = now
+        agent.is_silent = False
+        return was_silent
+
+    def leave(self, agent: Agent) -> None:
+        """It is about to go: its address is named no more, its looks still count."""
+        agent.is_leaving = True
+
+    def detach(self, agent: Agent, stream: int) -> bool:
+        """Its stream ended; returns whether it was forgotten by that. A later one is not touched.
+
+        Unless it took its leave, it is taken for one that will be back.
+        """
+        if agent.stream != stream:
+            return False
+        agent.stream = None
+        if agent.is_leaving:
+            del self._agents[agent.address]
+        return agent.is_leaving
+
+    def expire(self, now: float) -> tuple[list[Agent], list[Agent]]:
+        """Those that have fallen silent just now, and those that are forgotten."""
+        silent, forgotten = [], []
+        for agent in list(self._agents.values()):
+            silence_s = now - agent.heard_at
+            if silence_s > self.forget_s or (agent.is_leaving and silence_s > self.ttl_s):
+                del self._agents[agent.address]
+                forgotten.append(agent)
+            elif silence_s > self.ttl_s and not agent.is_silent:
+                agent.is_silent = True
+                silent.append(agent)
+        return silent, forgotten
+
+    def excuse(self, seconds: float) -> None:
+        """We did not listen for so long ourselves: that is nobody's silence."""
+        for agent in self._agents.values():
+            agent.heard_at += seconds

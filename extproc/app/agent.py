@@ -1,0 +1,104 @@
+"""`coxswain agent`: an agent that runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from extproc.app.version import own_version
+from extproc.core.address import Address, AddressError
+from scraper.agent import Agent, AgentOptions
+from scraper.agent.advertise import Advertise
+from scraper.target import EndpointTarget, TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc
+
+PORTS: Final = {"http": 80, "https": 443}
+
+
+class AgentError(ValueError):
+    """The agent cannot run like this; `str(error)` says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """What the command line asks for. `llama` is the server's URL, as seen from here."""
+
+    picker: str
+    llama: str
+    advertise: str
+    name: str = ""
+    slots: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+    drain_timeout_s: float = 30.0
+
+
+def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
+    """How to look and what to report; looks a host name up. Raises `AgentError`."""
+    url = urlsplit(plan.llama if "://" in plan.llama else f"http://{plan.llama}")
+    try:
+        port = url.port or PORTS.get(url.scheme, 0)
+    except ValueError:
+        port = 0
+    if url.scheme not in PORTS or not url.hostname or not port or url.username or url.query:
+        raise AgentError("--llama: write http://HOST:PORT, for example http://127.0.0.1:8080")
+    try:
+        ip = str(socket.getaddrinfo(url.hostname, port, type=socket.SOCK_STREAM)[0][4][0])
+        target = EndpointTarget(
+            address=Address.of(ip, port),
+            is_tls=url.scheme == "https",
+            path_prefix=url.path.rstrip("/"),
+            host_name=None if ip == url.hostname else url.hostname,
+            api_key=plan.api_key,
+            slots=plan.slots,
+        )
+        advertise = Advertise.parse(plan.advertise, port)
+    except OSError as error:
+        raise AgentError(f"--llama: {url.hostname}: {error.strerror}") from None
+    except TargetError as error:
+        raise AgentError(f"--llama: {error}") from None
+    except AddressError as error:
+        raise AgentError(f"--advertise: {error}; or write auto or aws") from None
+    metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
+    return target, AgentOptions(
+        picker=plan.picker,
+        advertise=advertise,
+        name=plan.name,
+        version=own_version(),
+        metadata=metadata,
+        drain_timeout_s=plan.drain_timeout_s,
+    )
+
+
+async def run_agent(
+    target: EndpointTarget, options: AgentOptions, connect: Callable[[], grpc.aio.Channel]
+) -> None:
+    """Report until SIGTERM or SIGINT, then take leave; a second signal ends it at once."""
+    agent = Agent(target, options, connect)
+    work = asyncio.create_task(agent.run())
+    signals = 0
+
+    def stop() -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
+            agent.leave()
+        else:
+            work.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not signals:
+            raise

@@ -1,0 +1,104 @@
+"""`coxswain agent`: the scraper beside a server, for servers that the picker cannot look at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from extproc.cli.exits import Exit
+from extproc.cli.picker import Picker, PickerError, read_token
+from extproc.cli.talking import talks
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain agent` to the root command."""
+    root.command("agent")(agent)
+
+
+@talks
+async def agent(
+    picker: Picker,
+    llama: Annotated[
+        str,
+        typer.Option("--llama", metavar="URL", help="The llama-server, as seen from here."),
+    ] = "http://127.0.0.1:8080",
+    advertise: Annotated[
+        str,
+        typer.Option(
+            "--advertise",
+            metavar="IP:PORT",
+            help="Where Envoy reaches it; `auto` takes the address on the route to the picker, "
+            "`aws` asks EC2's metadata service. Both take a port: auto:8080.",
+        ),
+    ] = "auto",
+    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    slots: Annotated[
+        int | None,
+        typer.Option("--slots", min=1, max=65_536, help="For a server that does not tell."),
+    ] = None,
+    api_key_env: Annotated[
+        str, typer.Option("--api-key-env", metavar="NAME", help="The variable with its API key.")
+    ] = "",
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", metavar="FILE", help="The file with it.")
+    ] = None,
+    drain_timeout: Annotated[
+        float,
+        typer.Option(
+            "--drain-timeout",
+            metavar="SECONDS",
+            min=0,
+            help="How long to wait at the end until no request runs there.",
+        ),
+    ] = 30.0,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="FORMAT", help="`human` or `json`.")
+    ] = "human",
+) -> None:
+    """Report a llama-server to the picker, from beside it, until Ctrl-C or SIGTERM.
+
+    It registers when the server answers, and takes leave at the end: no new requests, then
+    the running ones' end, then it exits. The picker never connects to the server itself.
+
+    \b
+    Examples:
+      coxswain agent --picker picker:9003 --llama http://127.0.0.1:8080 --advertise auto
+      coxswain agent --picker picker:9003 --advertise 10.0.0.5:8080 --name gpu-1
+    """
+    from extproc.app.agent import AgentError, AgentPlan, plan_agent, run_agent
+    from extproc.app.logs import set_up_logging
+    from extproc.settings import LogSettings
+
+    if log_format not in ("human", "json"):
+        raise PickerError(Exit.USAGE, "--log-format: human or json")
+    set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
+    key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
+    if api_key_env and not key:
+        raise PickerError(Exit.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
+    if api_key_file is not None:
+        key = read_token(api_key_file)
+    plan = AgentPlan(
+        picker=picker.address,
+        llama=llama,
+        advertise=advertise,
+        name=name,
+        slots=slots,
+        api_key=key or None,
+        token=picker.connection.token,
+        drain_timeout_s=drain_timeout,
+    )
+    try:
+        target, options = plan_agent(plan)
+    except AgentError as error:
+        raise PickerError(Exit.USAGE, str(error)) from None
+    await run_agent(target, options, lambda: picker.new_channel(AGENT_CHANNEL))
+
+
+AGENT_CHANNEL = (
+    # Each attempt begins anew: gRPC's own pauses between attempts would come on top of ours.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)

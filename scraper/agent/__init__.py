@@ -1,0 +1,11 @@
+"""The scraper beside its llama-server: looks there and tells the picker over one gRPC stream.
+
+This is the one part of `scraper` that knows our messages (`extproc.pb`): it is a program of
+its own, which shares nothing else with the picker.
+"""
+
+from __future__ import annotations
+
+from scraper.agent.agent import Agent, AgentOptions
+
+__all__ = ["Agent", "AgentOptions"]

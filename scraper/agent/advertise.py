@@ -1,0 +1,104 @@
+"""Under which address the picker and Envoy reach the server: said, or found out.
+
+    10.0.0.5:8080   said
+    auto            the address of this machine on its route to the picker
+    aws             the private address that EC2's metadata service tells (IMDSv2)
+
+`auto:8080` and `aws:8080` say the port; without it, it is the one that the agent itself asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from extproc.core.address import Address, AddressError
+
+METADATA = "http://169.254.169.254"
+METADATA_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+"""What AWS's own programs call it."""
+TIMEOUT_S = 2.0
+MAX_ANSWER_BYTES = 1024
+
+
+class AdvertiseError(RuntimeError):
+    """The address cannot be told now; `str(error)` says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertise:
+    """What to advertise: `address` where it was said, else how to find out, and the port."""
+
+    address: Address | None
+    way: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, default_port: int) -> Advertise:
+        """Read `auto`, `aws:8080` or `10.0.0.5:8080`; raises `AddressError`."""
+        way, colon, port = text.strip().partition(":")
+        if way in ("auto", "aws"):
+            address = Address.of("127.0.0.1", port if colon else default_port)
+            return cls(address=None, way=way, port=address.port)
+        address = Address.parse(text)
+        return cls(address=address, way="said", port=address.port)
+
+    async def find(self, picker: str, environ: Mapping[str, str] | None = None) -> Address:
+        """The address; raises `AdvertiseError`. May wait some seconds for others."""
+        if self.address is not None:
+            return self.address
+        environ = os.environ if environ is None else environ
+        try:
+            if self.way == "aws":
+                endpoint = environ.get(METADATA_VARIABLE, METADATA)
+                return Address.of(await ask_ec2(endpoint), self.port)
+            return Address.of(await own_address(picker), self.port)
+        except AddressError as error:
+            raise AdvertiseError(f"--advertise {self.way}: {error}") from None
+
+
+async def own_address(picker: str) -> str:
+    """This machine's address on its route to `picker` (host:port); nothing is sent."""
+    host, _, port = picker.rpartition(":")
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, target = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise AdvertiseError(
+            f"--advertise auto: there is no route to {picker} ({error}); say the address"
+        ) from None
+
+
+async def ask_ec2(endpoint: str) -> str:
+    """`local-ipv4` of the EC2 instance that this runs on, by the second version of the service."""
+    try:
+        async with httpx.AsyncClient(
+            base_url=endpoint.rstrip("/"), timeout=TIMEOUT_S, trust_env=False
+        ) as client:
+            token = await client.put(
+                "/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+            )
+            token.raise_for_status()
+            answer = await client.get(
+                "/latest/meta-data/local-ipv4",
+                headers={"X-aws-ec2-metadata-token": token.text[:MAX_ANSWER_BYTES].strip()},
+            )
+            answer.raise_for_status()
+            return answer.text[:MAX_ANSWER_BYTES].strip()
+    except httpx.HTTPStatusError as error:
+        problem = f"answered {error.response.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = f"does not answer ({type(error).__name__})"
+    raise AdvertiseError(
+        f"--advertise aws: the metadata service {problem}; is this an EC2 instance, with a hop "
+        "limit that lets containers in? Else say the address"
+    )

@@ -1,0 +1,159 @@
+"""The agent: one scraper, one server, one picker, from the first look to the farewell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_numbers
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from extproc.core.observation import Observation, Sight
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from scraper.agent.advertise import Advertise, AdvertiseError
+from scraper.agent.backoff import LONGEST_S, Backoff
+from scraper.agent.link import Link, LinkError, Metadata, Wishes
+from scraper.loop import Scraper
+from scraper.options import ScraperOptions
+from scraper.schedule import Attention
+from scraper.target import EndpointTarget
+
+ANSWERS = frozenset({Sight.READY, Sight.LOADING, Sight.ASLEEP})
+
+log = logging.getLogger("coxswain.agent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """`picker` is host:port; `drain_timeout_s` bounds the farewell. The metadata (a bearer
+    token) goes with each stream and is shown nowhere."""
+
+    picker: str
+    advertise: Advertise
+    name: str = ""
+    version: str = ""
+    metadata: Metadata = field(default=(), repr=False)
+    drain_timeout_s: float = 30.0
+    scraper: ScraperOptions = field(default_factory=ScraperOptions)
+
+
+class Agent:
+    """Reports `target` until `leave`. `connect` opens a channel to the picker, which is closed
+    with its stream. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        target: EndpointTarget,
+        options: AgentOptions,
+        connect: Callable[[], grpc.aio.Channel],
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_numbers.random,
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._connect = connect
+        self._clock = clock
+        self._backoff = Backoff(random)
+        self._id = uuid.uuid4().hex
+        self._attention = Attention.IDLE
+        self._scraper = Scraper(
+            sink=self._seen,
+            attention=lambda _: self._attention,
+            options=options.scraper,
+            clock=clock,
+        )
+        self._newest: Observation | None = None
+        self._answered = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._link: Link | None = None
+        self._problem: str | None = None
+        """What keeps us from the picker; None before the first word of it."""
+
+    async def run(self) -> None:
+        """Look and report until `leave` was called and granted, or its time is up."""
+        self._scraper.watch(self._target)
+        work = asyncio.create_task(self._report(), name="report to the picker")
+        leave = asyncio.create_task(self._leaving.wait(), name="wait for the end")
+        try:
+            await asyncio.wait({work, leave}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and self._link is not None and self._link.is_attached:
+                await asyncio.wait({work}, timeout=self._options.drain_timeout_s)
+            if work.done():
+                work.result()
+        finally:
+            for task in (work, leave):
+                task.cancel()
+            await asyncio.gather(work, leave, return_exceptions=True)
+            await self._scraper.aclose()
+
+    def leave(self) -> None:
+        """Take leave: our server gets no new requests, and `run` returns when it has none."""
+        self._leaving.set()
+        if self._link is not None:
+            self._link.leave()
+
+    def _seen(self, observation: Observation) -> None:
+        self._newest = observation
+        if observation.sight in ANSWERS:
+            self._answered.set()
+        if self._link is not None:
+            self._link.tell(observation)
+
+    async def _report(self) -> None:
+        await self._answered.wait()
+        while not self._leaving.is_set():
+            began_at = self._clock()
+            is_refused = False
+            try:
+                await self._attach()
+                return
+            except LinkError as error:
+                is_refused = error.is_refusal
+                self._tell_problem(str(error))
+            except AdvertiseError as error:
+                self._tell_problem(str(error))
+            if self._clock() - began_at > LONGEST_S:
+                self._backoff.reset()
+            await asyncio.sleep(self._backoff.next_s(is_refused=is_refused))
+
+    async def _attach(self) -> None:
+        address = await self._options.advertise.find(self._options.picker)
+        hello = pb.Hello(
+            address=str(address),
+            name=self._options.name,
+            slots=self._target.slots or 0,
+            agent_id=self._id,
+            version=self._options.version,
+        )
+        wishes = Wishes(look_now=self._poke, attend=self._attend)
+        self._link = link = Link(hello, wishes, self._clock)
+        assert self._newest is not None, "an agent attaches after its first look"
+        link.tell(self._newest)
+        channel = self._connect()
+        try:
+            await link.run(channel, self._options.metadata)
+        finally:
+            self._link = None
+            self._attention = Attention.IDLE
+            await channel.close()
+
+    def _poke(self) -> None:
+        self._scraper.poke(self._target.address)
+
+    def _attend(self, attention: Attention) -> None:
+        """The picker heard us and says how closely to look."""
+        if self._problem is None:
+            log.info("the picker at %s hears us", self._options.picker)
+        elif self._problem:
+            log.info("the picker at %s hears us again", self._options.picker)
+        self._problem = ""
+        self._attention = attention
+
+    def _tell_problem(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("picker %s: %s; trying again", self._options.picker, problem)

@@ -1,0 +1,33 @@
+"""How long to wait before the picker is tried again. Pure: randomness is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+FIRST_S = 0.1
+LONGEST_S = 2.0
+"""Short, so that a restarted picker soon has its fleet again."""
+REFUSED_S = 15.0
+"""What is refused is refused again, until somebody mends it."""
+
+
+class Backoff:
+    """Doubles from `FIRST_S` to `LONGEST_S`, each spread over its upper half, so that many
+    agents do not come back in step."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        """`random` gives numbers in [0, 1)."""
+        self._random = random
+        self._failures = 0
+
+    def reset(self) -> None:
+        """It worked for a while."""
+        self._failures = 0
+
+    def next_s(self, *, is_refused: bool) -> float:
+        """Seconds until the next attempt."""
+        base_s = min(LONGEST_S, FIRST_S * 2.0 ** min(self._failures, 9))
+        if is_refused:
+            base_s = REFUSED_S
+        self._failures += 1
+        return base_s * (0.5 + 0.5 * self._random())

@@ -1,0 +1,183 @@
+"""One stream to the picker, from its first message to its end.
+
+What is sent: hello; each look as soon as it is there, only the newest where the network is
+slower than the looks; a sign of life each second. Every message says how old it is, which
+`extproc/admin/agents/stream_clock.py` turns into times of the picker's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import grpc
+
+from extproc.core.observation import Observation
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
+from scraper.agent.messages import ATTENTIONS, look_message
+from scraper.schedule import Attention
+
+HEARTBEAT_S = 1.0
+LEAVING_HEARTBEAT_S = 0.2
+WELCOME_S = 5.0
+PICKER_SILENT_S = 8.0
+"""The picker speaks every two seconds at least."""
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class LinkError(ConnectionError):
+    """The stream ended, or never began. `is_refusal`: it will end the same way again."""
+
+    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
+        super().__init__(text)
+        self.is_refusal = is_refusal
+
+
+REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the picker asks for; both are called from the event loop."""
+
+    look_now: Callable[[], None]
+    attend: Callable[[Attention], None]
+
+
+class Link:
+    """One stream. `run` it once; `tell` and `leave` may be called at any time before or in it."""
+
+    def __init__(self, hello: pb.Hello, wishes: Wishes, clock: Callable[[], float]) -> None:
+        self._hello = hello
+        self._wishes = wishes
+        self._clock = clock
+        self._newest: Observation | None = None
+        self._is_leaving = False
+        self._due = asyncio.Event()
+        self._welcomed = asyncio.Event()
+        self._echo = 0
+        self._heard_at = 0.0
+        self._is_drained = False
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the picker has ever spoken."""
+        return self._welcomed.is_set()
+
+    def tell(self, observation: Observation) -> None:
+        """Send this look; one that was not sent yet is replaced by it."""
+        self._newest = observation
+        self._due.set()
+
+    def leave(self) -> None:
+        """Say that we go; `run` returns when the picker has nothing running here any more."""
+        self._is_leaving = True
+        self._due.set()
+
+    async def run(self, channel: grpc.aio.Channel, metadata: Metadata = ()) -> None:
+        """Returns after a leave that was granted; else raises `LinkError` when it is over."""
+        call = AgentsStub(channel).Attach(metadata=metadata)
+        tasks = (
+            asyncio.create_task(self._read(call), name="hear the picker"),
+            asyncio.create_task(self._write(call), name="tell the picker"),
+        )
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            call.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        if self._is_drained:
+            return
+        for outcome in outcomes:
+            if isinstance(outcome, LinkError):
+                raise outcome
+        for outcome in outcomes:
+            if isinstance(outcome, grpc.aio.AioRpcError):
+                raise _explained(outcome)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(
+                outcome, asyncio.InvalidStateError | grpc.aio.UsageError
+            ):
+                raise outcome
+        raise LinkError("the picker ended the stream")
+
+    async def _read(
+        self, call: grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
+    ) -> None:
+        patience_s = WELCOME_S
+        messages: AsyncIterator[pb.PickerMessage] = aiter(call)
+        while True:
+            try:
+                async with asyncio.timeout(patience_s):
+                    message = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise LinkError(f"the picker has said nothing for {patience_s:g} s") from None
+            patience_s = PICKER_SILENT_S
+            self._echo = message.number
+            self._heard_at = self._clock()
+            self._welcomed.set()
+            attention = ATTENTIONS.get(message.attention)
+            if attention is not None:
+                self._wishes.attend(attention)
+            if message.look_now:
+                self._wishes.look_now()
+            if message.is_drained:
+                self._is_drained = True
+                return
+
+    async def _write(
+        self, call: grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
+    ) -> None:
+        await self._welcomed.wait()
+        await call.write(self._message(self._clock(), hello=self._hello))
+        has_left = False
+        while True:
+            self._due.clear()
+            if self._is_leaving and not has_left:
+                has_left = True
+                await call.write(self._message(self._clock(), leaving=pb.Leaving()))
+            newest, self._newest = self._newest, None
+            now = self._clock()  # one moment for all ages of a message, or none of them bounds
+            look = None if newest is None else look_message(newest, now)
+            await call.write(self._message(now, look=look))
+            try:
+                async with asyncio.timeout(LEAVING_HEARTBEAT_S if has_left else HEARTBEAT_S):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+
+    def _message(
+        self,
+        now: float,
+        hello: pb.Hello | None = None,
+        look: pb.Look | None = None,
+        leaving: pb.Leaving | None = None,
+    ) -> pb.AgentMessage:
+        return pb.AgentMessage(
+            echo=self._echo,
+            held_s=now - self._heard_at,
+            hello=hello,
+            look=look,
+            leaving=leaving,
+        )
+
+
+def _explained(error: grpc.aio.AioRpcError) -> LinkError:
+    details = " ".join((error.details() or error.code().name).split())[:300]
+    return LinkError(details, is_refusal=error.code() in REFUSALS)

@@ -1,0 +1,134 @@
+"""What an agent sees arrives as it was seen; what no agent sends is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from extproc.admin.agents.reading import (
+    MAX_ENTRIES,
+    MAX_TEXT_CHARS,
+    MessageError,
+    read_hello,
+    read_look,
+)
+from extproc.core.address import Address
+from extproc.core.observation import (
+    AdapterReading,
+    Issue,
+    ModelReading,
+    Observation,
+    Sight,
+    SlotReading,
+)
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from scraper.agent.messages import look_message
+
+HERE = Address("10.0.0.1", 8080)
+
+FULL = Observation(
+    address=HERE,
+    began_at=10.0,
+    answered_at=11.0,
+    sight=Sight.READY,
+    slots=4,
+    busy_slots=2,
+    models=(ModelReading(name="m", aliases=("a", "b"), is_loaded=False, slots=3, busy_slots=1),),
+    issues=(Issue(code="slow-slots", message="slow", remedy="wait"),),
+    instance="process-1",
+    slot_readings=(
+        SlotReading(
+            task_id=7,
+            prompt_tokens=100,
+            cached_tokens=50,
+            decoded_tokens=3,
+            remaining_tokens=9,
+            adapter_ids=(1, 2),
+            model="m",
+        ),
+        SlotReading(task_id=8),
+    ),
+    context_tokens=4096,
+    adapters=(AdapterReading(id=0, name="sql", scale=0.5),),
+)
+BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=Sight.UNREACHABLE)
+
+
+def there_and_back(observation: Observation) -> Observation:
+    message = look_message(observation, 12.0)
+    look = pb.Look.FromString(message.SerializeToString())
+    return read_look(look, HERE, observation.began_at, observation.answered_at)
+
+
+def test_the_full_observation_leaves_no_field_at_its_default() -> None:
+    """So that a new field which the message forgets makes the next test fail."""
+    for record in (FULL, FULL.models[0], FULL.slot_readings[0], FULL.adapters[0]):  # type: ignore[index]  # there is one
+        for field in fields(record):
+            assert getattr(record, field.name) != field.default, field.name
+
+
+@pytest.mark.parametrize("observation", [FULL, BARE])
+def test_an_observation_arrives_as_it_was(observation: Observation) -> None:
+    assert there_and_back(observation) == observation
+
+
+@pytest.mark.parametrize("sight", list(Sight))
+def test_every_sight_has_its_number(sight: Sight) -> None:
+    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=sight, adapters=())
+    assert there_and_back(seen) == seen
+
+
+def test_ages_are_told_not_times() -> None:
+    look = look_message(FULL, 12.5)
+    assert (look.began_ago_s, look.answered_ago_s) == (2.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        pb.Hello(address="", agent_id="a"),
+        pb.Hello(address="gpu-1:8080", agent_id="a"),
+        pb.Hello(address="10.0.0.1:0", agent_id="a"),
+        pb.Hello(address="10.0.0.1:1" + "x" * 100_000, agent_id="a"),
+        pb.Hello(address="10.0.0.1:1"),
+        pb.Hello(address="10.0.0.1:1", agent_id="x" * 1000),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", name="no spaces"),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", name="x" * 1000),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", slots=1_000_000),
+    ],
+)
+def test_a_hello_that_no_agent_says_is_refused(hello: pb.Hello) -> None:
+    with pytest.raises(MessageError):
+        read_hello(hello)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pb.Look(),
+        pb.Look(sight=99),  # type: ignore[arg-type]  # an unknown number
+        pb.Look(sight=pb.Look.SIGHT_READY, slots=100_000),
+        pb.Look(sight=pb.Look.SIGHT_READY, busy_slots=100_000),
+        pb.Look(sight=pb.Look.SIGHT_READY, models=[pb.Look.Model()] * (MAX_ENTRIES + 1)),
+        pb.Look(sight=pb.Look.SIGHT_READY, busy=[pb.Look.Slot()] * (MAX_ENTRIES + 1)),
+        pb.Look(
+            sight=pb.Look.SIGHT_READY,
+            busy=[pb.Look.Slot(adapter_ids=range(MAX_ENTRIES + 1))],
+        ),
+        pb.Look(
+            sight=pb.Look.SIGHT_READY,
+            models=[pb.Look.Model(aliases=["a"] * (MAX_ENTRIES + 1))],
+        ),
+    ],
+)
+def test_a_look_that_no_agent_sees_is_refused(look: pb.Look) -> None:
+    with pytest.raises(MessageError):
+        read_look(look, HERE, 1.0, 1.0)
+
+
+def test_texts_are_cut_and_kept_in_one_line() -> None:
+    issue = pb.Look.Issue(code="x\ny", message="m" * 10_000, remedy="r")
+    seen = read_look(pb.Look(sight=pb.Look.SIGHT_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0)
+    assert len(seen.issues) == 20
+    assert seen.issues[0].code == "x y" and len(seen.issues[0].message) == MAX_TEXT_CHARS

@@ -1,0 +1,281 @@
+"""Agents over real loopback gRPC: attached, poked, silent, rivals, half open, and gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+from extproc.admin.guard import Guard
+from extproc.admin.tokens import Token
+from extproc.core.address import Address
+from extproc.core.endpoint import EndpointSpec, Health
+from extproc.core.lease import LeaseEnd
+from extproc.core.outcome import Picked
+from extproc.core.request import Request
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from tests.fakes.agents import FakeAgentsPort, HandAgent, agents_port
+
+HERE = "10.0.0.1:8080"
+QUICK_TTL_S = 0.3
+
+
+async def ready(port: FakeAgentsPort, agent: HandAgent, address: str = HERE) -> None:
+    """Attach an agent and let its server be ready with four idle slots."""
+    await agent.hello(address)
+    await asked_to_look(agent)
+    await agent.look()
+    await port.until(lambda: port.endpoint(address).is_pickable)
+
+
+async def asked_to_look(agent: HandAgent) -> None:
+    while not (await agent.hear()).look_now:
+        pass
+
+
+def pick(port: FakeAgentsPort) -> Picked:
+    outcome = port.dispatcher.submit(Request(id="r", timeout_s=0.0), time.monotonic())
+    assert isinstance(outcome, Picked)
+    return outcome
+
+
+async def test_an_agent_brings_its_endpoint_and_what_it_sees() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        await agent.hello(HERE, name="gpu-1")
+        await asked_to_look(agent)
+        await agent.look(busy=1)
+        await port.until(lambda: port.endpoint(HERE).is_pickable)
+        assert port.endpoint(HERE).spec.name == "gpu-1"
+        assert port.dispatcher.fleet.sources_of(Address.parse(HERE)) == ["agents"]
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        assert (account.slots, account.foreign_slots) == (4, 1)
+        assert (await agent.hear()).attention == pb.PickerMessage.ATTENTION_RESTLESS
+
+
+@pytest.mark.parametrize(("epoch", "pace"), [(-1e7, 1.0), (1e7, 1.0), (0, 3.0), (0, 0.5)])
+async def test_a_wrong_clock_makes_no_slot_wrong(epoch: float, pace: float) -> None:
+    """A fresh lease is never counted twice, and a freed slot is free at once."""
+    async with agents_port() as port:
+        agent = HandAgent(port.channel, epoch=epoch, pace=pace)
+        await ready(port, agent)
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        for _ in range(20):
+            began_at = agent.now()
+            seen = len(port.observed)
+            lease = pick(port).lease
+            await asyncio.sleep(0.005)  # the look takes some time
+            await agent.look(busy=1, began_at=began_at)
+            await port.until(lambda seen=seen: len(port.observed) > seen)  # type: ignore[misc]
+            assert (account.leased_slots, account.foreign_slots) == (1, 0)
+            began_at, seen = agent.now(), len(port.observed)
+            port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
+            await asyncio.sleep(0.005)
+            await agent.look(busy=1, began_at=began_at)
+            await port.until(lambda seen=seen: len(port.observed) > seen)  # type: ignore[misc]
+            assert account.free_slots == 4
+        await agent.look(busy=0)
+
+
+async def test_a_client_that_left_is_asked_about_and_its_slot_freed_by_the_answer() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        port.dispatcher.release(pick(port).lease, LeaseEnd.ABANDONED, time.monotonic())
+        assert account.free_slots == 3
+        await asked_to_look(agent)
+        await agent.look(busy=0)
+        await port.until(lambda: account.free_slots == 4)
+
+
+async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() -> None:
+    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        lease = pick(port).lease
+        await port.until(lambda: port.endpoint(HERE).health is Health.DOWN)
+        assert [issue.code for issue in port.endpoint(HERE).issues] == ["agent-silent"]
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        assert (account.leased_slots, account.foreign_slots) == (1, 0)
+        await agent.beat()
+        await asked_to_look(agent)
+        await agent.look(busy=1)
+        await port.until(lambda: port.endpoint(HERE).is_pickable)
+        assert (account.leased_slots, account.foreign_slots) == (1, 0)
+        port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
+        assert account.free_slots == 4
+
+
+async def test_a_heartbeat_is_enough_to_live() -> None:
+    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        for _ in range(40):
+            await agent.beat()
+            await asyncio.sleep(QUICK_TTL_S / 20)
+        assert port.endpoint(HERE).health is Health.READY
+
+
+async def test_a_broken_stream_that_comes_back_in_time_is_no_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with agents_port() as port:
+        await ready(port, HandAgent(port.channel))
+        caplog.clear()
+        for number in range(5):
+            agent = HandAgent(port.channel)
+            await agent.hello(HERE, agent_id=f"process {number}")
+            await agent.look()
+            agent.call.cancel()
+            assert port.endpoint(HERE).health is Health.READY
+        await port.until(lambda: not port.service.roster.get(Address.parse(HERE)).stream)  # type: ignore[union-attr]
+        assert not any("silent" in record.getMessage() for record in caplog.records)
+
+
+async def test_two_agents_for_one_address_are_one_line_in_the_log_and_do_not_fight(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with agents_port() as port:
+        old, new = HandAgent(port.channel), HandAgent(port.channel)
+        await ready(port, old)
+        await new.hello(HERE, agent_id="b")
+        code, text = await old.ended()
+        assert code is grpc.StatusCode.ALREADY_EXISTS and HERE in text
+        for _ in range(3):
+            again = HandAgent(port.channel)
+            await again.hello(HERE, agent_id="a")
+            assert (await again.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        while account.foreign_slots != 2:
+            await new.look(busy=2)
+            await asyncio.sleep(0.01)
+        warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert warnings == [f"two agents report {HERE}; the one that came last does"]
+
+
+async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with agents_port() as port:
+        old, new = HandAgent(port.channel), HandAgent(port.channel)
+        await ready(port, old)
+        await new.hello(HERE, agent_id="a")
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        while account.foreign_slots != 3:
+            await new.look(busy=3)
+            await asyncio.sleep(0.01)
+        assert (await old.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_a_farewell_drains_first() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        lease = pick(port).lease
+        await agent.leave()
+        await port.until(lambda: port.endpoint(HERE).is_removed)
+        await agent.look(busy=1)
+        await agent.beat()
+        port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
+        await port.until(lambda: not port.knows(HERE))
+        await agent.beat()
+        while not (await agent.hear()).is_drained:
+            pass
+        agent.call.cancel()
+        await port.until(lambda: len(port.service.roster) == 0)
+
+
+async def test_a_farewell_is_short_where_others_name_the_server_too() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        spec = EndpointSpec(address=Address.parse(HERE))
+        port.dispatcher.set_members("settings", [spec], time.monotonic())
+        await agent.hello(HERE)
+        await agent.look()
+        await port.until(lambda: port.endpoint(HERE).is_pickable)
+        pick(port)
+        await agent.leave()
+        while not (await agent.hear()).is_drained:
+            pass
+        assert port.endpoint(HERE).is_pickable
+
+
+async def test_where_the_picker_can_look_itself_silence_is_no_death() -> None:
+    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+        port.looked_at.add(Address.parse(HERE))
+        await ready(port, HandAgent(port.channel))
+        address, before = Address.parse(HERE), port.changes
+        await port.until(lambda: not port.service.roster.is_reporting(address))
+        await port.until(lambda: port.changes > before)
+        assert port.endpoint(HERE).health is Health.READY
+
+
+async def test_a_forgotten_agent_leaves_the_fleet() -> None:
+    async with agents_port(ttl_s=0.1, forget_s=0.3) as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        await port.until(lambda: not port.knows(HERE))
+        agent.call.cancel()
+
+
+async def test_many_agents_come_into_the_fleet_together() -> None:
+    async with agents_port() as port:
+        agents = [HandAgent(port.channel) for _ in range(100)]
+        await asyncio.gather(
+            *(agent.hello(f"10.0.0.{n}:1") for n, agent in enumerate(agents, start=1))
+        )
+        for agent in agents:
+            await asked_to_look(agent)
+            await agent.look()
+        await port.until(
+            lambda: sum(endpoint.is_pickable for endpoint in port.dispatcher.fleet) == 100
+        )
+        assert len(port.published) < 50
+
+
+async def test_nonsense_is_refused_with_a_reason() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        await agent.hello("gpu-1:8080")
+        code, text = await agent.ended()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT and "hello.address" in text
+        agent = HandAgent(port.channel)
+        await agent.hear()
+        await agent.look()
+        assert "the first message" in (await agent.ended())[1]
+        agent = HandAgent(port.channel)
+        await agent.call.write(pb.AgentMessage(echo=99))
+        assert "echo" in (await agent.ended())[1]
+        agent = HandAgent(port.channel)
+        await agent.hello(HERE)
+        await agent.call.write(agent._message(hello=pb.Hello(address=HERE, agent_id="a")))
+        assert "once" in (await agent.ended())[1]
+        raw: Any = port.channel.stream_stream("/coxswain.v1.Agents/Attach")()
+        await raw.write(b"\xff\xff\xff")
+        await raw.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await raw.read()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_agents_have_a_token_of_their_own() -> None:
+    guard = Guard(admin=Token("operators-secret"), agents=Token("agents-secret"))
+    async with agents_port(guard=guard) as port:
+        for token in ("", "operators-secret", "wrong"):
+            refused = HandAgent(port.channel, token=token)
+            assert (await refused.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
+        await ready(port, HandAgent(port.channel, token="agents-secret"))
+
+
+async def test_a_picker_that_goes_down_says_so() -> None:
+    async with agents_port() as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        port.service.close()
+        code, text = await agent.ended()
+        assert code is grpc.StatusCode.UNAVAILABLE and "come back" in text

@@ -1,0 +1,188 @@
+"""The agents' port over real loopback gRPC before a real core, and an agent driven by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+
+import grpc
+
+from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
+from extproc.admin.guard import Guard
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher
+from extproc.core.endpoint import Endpoint, EndpointSpec
+from extproc.core.observation import Observation
+from extproc.core.outcome import Settlement
+from extproc.core.queue import Ticket
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
+
+Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
+
+
+class _Listener:
+    """The core's listener: passes pokes on."""
+
+    def __init__(self) -> None:
+        self.poke: Callable[[Address], None] = lambda _: None
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None: ...
+
+    def wake_at(self, when: float) -> None: ...
+
+    def membership_changed(self) -> None: ...
+
+    def unsure_of(self, address: Address) -> None:
+        self.poke(address)
+
+
+@dataclass
+class FakeAgentsPort:
+    """What the picker knows of its agents. `looked_at` are addresses that others look at too."""
+
+    dispatcher: Dispatcher
+    service: AgentsService
+    channel: grpc.aio.Channel
+    port: int
+    published: list[list[EndpointSpec]]
+    observed: list[Observation]
+    looked_at: set[Address] = field(default_factory=set)
+    changes: int = 0
+
+    def endpoint(self, address: str) -> Endpoint:
+        endpoint = self.dispatcher.fleet.get(Address.parse(address))
+        assert endpoint is not None
+        return endpoint
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Let the event loop run until something is so."""
+        while not is_so():  # noqa: ASYNC110  # the core knows no events
+            await asyncio.sleep(0.001)
+
+    def knows(self, address: str) -> bool:
+        return Address.parse(address) in self.dispatcher.fleet
+
+
+@asynccontextmanager
+async def agents_port(
+    ttl_s: float = 3.0, forget_s: float = 300.0, port: int = 0, guard: Guard | None = None
+) -> AsyncIterator[FakeAgentsPort]:
+    """A port that agents can attach to."""
+    listener = _Listener()
+    dispatcher = Dispatcher(listener, Random(1))
+    published: list[list[EndpointSpec]] = []
+    observed: list[Observation] = []
+
+    def publish(specs: list[EndpointSpec]) -> None:
+        published.append(specs)
+        dispatcher.set_members("agents", specs, time.monotonic())
+
+    def observe(observation: Observation) -> None:
+        observed.append(observation)
+        dispatcher.observe(observation, time.monotonic())
+
+    def changed() -> None:
+        fake.changes += 1
+
+    service = AgentsService(
+        AgentsSurroundings(
+            dispatcher=dispatcher,
+            clock=time.monotonic,
+            publish=publish,
+            observe=observe,
+            reporting_changed=changed,
+            is_looked_at=lambda address: address in fake.looked_at,
+        ),
+        AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
+    )
+    listener.poke = service.poke
+    server = grpc.aio.server(
+        options=(("grpc.so_reuseport", 0),), interceptors=(guard,) if guard is not None else ()
+    )
+    service.add_to(server)
+    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{bound}") as channel:
+        fake = FakeAgentsPort(dispatcher, service, channel, bound, published, observed)
+        try:
+            yield fake
+        finally:
+            service.close()
+            await server.stop(0.2)
+
+
+class HandAgent:
+    """One stream whose every message the test writes. Its clock starts at `epoch`, runs `pace`
+    times as fast as ours."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, epoch: float = 0.0, pace: float = 1.0, token: str = ""
+    ) -> None:
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.call: Call = AgentsStub(channel).Attach(metadata=metadata)
+        self._epoch = epoch
+        self._pace = pace
+        self._echo = 0
+        self._heard_at = 0.0
+
+    def now(self) -> float:
+        return self._epoch + self._pace * time.monotonic()
+
+    async def hear(self) -> pb.PickerMessage:
+        """The picker's next message; raises `AioRpcError` where there is none."""
+        message = await self.call.read()
+        if not isinstance(message, pb.PickerMessage):
+            code = await self.call.code()
+            raise AssertionError(f"the stream ended with {code}: {await self.call.details()}")
+        self._echo = message.number
+        self._heard_at = self.now()
+        return message
+
+    async def hello(self, address: str, agent_id: str = "a", name: str = "") -> None:
+        await self.hear()
+        hello = pb.Hello(address=address, agent_id=agent_id, name=name)
+        await self.call.write(self._message(hello=hello))
+
+    async def look(
+        self,
+        busy: int = 0,
+        slots: int = 4,
+        sight: pb.Look.Sight = pb.Look.SIGHT_READY,
+        began_at: float | None = None,
+    ) -> None:
+        """Report a look that began at `began_at` of the agent's clock, or just now."""
+        now = self.now()
+        ago_s = 0.0 if began_at is None else now - began_at
+        look = pb.Look(
+            began_ago_s=ago_s, answered_ago_s=0.0, sight=sight, slots=slots, busy_slots=busy
+        )
+        await self.call.write(self._message(look=look))
+
+    async def beat(self) -> None:
+        await self.call.write(self._message())
+
+    async def leave(self) -> None:
+        await self.call.write(self._message(leaving=pb.Leaving()))
+
+    async def ended(self) -> tuple[grpc.StatusCode, str]:
+        """How the picker ended the stream."""
+        with suppress(grpc.aio.AioRpcError):
+            while isinstance(await self.call.read(), pb.PickerMessage):
+                pass
+        return await self.call.code(), await self.call.details()
+
+    def _message(
+        self,
+        hello: pb.Hello | None = None,
+        look: pb.Look | None = None,
+        leaving: pb.Leaving | None = None,
+    ) -> pb.AgentMessage:
+        held_s = self.now() - self._heard_at
+        return pb.AgentMessage(
+            echo=self._echo, held_s=held_s, hello=hello, look=look, leaving=leaving
+        )

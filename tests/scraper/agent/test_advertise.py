@@ -1,0 +1,67 @@
+"""Under which address a server is advertised: said, by the route, by EC2's metadata service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extproc.core.address import Address, AddressError
+from scraper.agent.advertise import METADATA_VARIABLE, Advertise, AdvertiseError
+from tests.fakes.metadata_service import FakeMetadataService
+
+
+@pytest.fixture
+async def ec2() -> AsyncIterator[FakeMetadataService]:
+    async with FakeMetadataService("10.1.2.3") as service:
+        yield service
+
+
+async def found(text: str, service: FakeMetadataService | None = None) -> str:
+    environ = {METADATA_VARIABLE: service.url} if service is not None else {}
+    return str(await Advertise.parse(text, 8080).find("127.0.0.1:9003", environ))
+
+
+async def test_what_is_said_is_taken() -> None:
+    assert await found("10.0.0.5:9") == "10.0.0.5:9"
+    assert await found("[fd00::5]:9") == "[fd00::5]:9"
+
+
+async def test_auto_is_the_address_on_the_route_to_the_picker() -> None:
+    assert await found("auto") == "127.0.0.1:8080"
+    assert await found("auto:9") == "127.0.0.1:9"
+
+
+async def test_aws_asks_the_metadata_service_with_a_token(ec2: FakeMetadataService) -> None:
+    assert await found("aws:9", ec2) == "10.1.2.3:9"
+    assert ec2.paths == ["PUT /latest/api/token", "GET /latest/meta-data/local-ipv4"]
+
+
+async def test_aws_says_what_went_wrong(ec2: FakeMetadataService) -> None:
+    ec2.status = 403
+    with pytest.raises(AdvertiseError, match="answered 403"):
+        await found("aws", ec2)
+    ec2.status, ec2.address = 200, "<html>"
+    with pytest.raises(AdvertiseError, match="is not an IP address"):
+        await found("aws", ec2)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with pytest.raises(AdvertiseError, match="does not answer"):
+            await Advertise.parse("aws", 1).find(
+                "127.0.0.1:9003", {METADATA_VARIABLE: f"http://127.0.0.1:{port}"}
+            )
+
+
+async def test_auto_without_a_route_says_so() -> None:
+    with pytest.raises(AdvertiseError, match="no route"):
+        await Advertise.parse("auto", 8080).find("no.such.host.invalid:9003")
+
+
+@pytest.mark.parametrize("text", ["", "gpu-1:8080", "10.0.0.5", "auto:99999", "aws:x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(AddressError):
+        Advertise.parse(text, 8080)
+    assert Advertise.parse("auto", 8080).address is None
+    assert Advertise.parse("10.0.0.5:1", 8080).address == Address("10.0.0.5", 1)

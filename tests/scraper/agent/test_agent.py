@@ -1,0 +1,214 @@
+"""The agent itself, between a fake llama-server over real HTTP and a real port over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from extproc.admin.guard import Guard
+from extproc.admin.tokens import Token
+from extproc.core.address import Address
+from extproc.core.endpoint import Health
+from extproc.core.lease import LeaseEnd
+from extproc.core.outcome import Picked
+from extproc.core.request import Request
+from scraper.agent import Agent, AgentOptions
+from scraper.agent.advertise import Advertise
+from scraper.options import ScraperOptions
+from scraper.schedule import Cadence
+from scraper.target import EndpointTarget
+from tests.fakes.agents import FakeAgentsPort, agents_port
+from tests.fakes.llama_server import FakeLlamaServer
+
+HERE = "10.0.0.1:8080"
+QUICK = ScraperOptions(cadence=Cadence(fast_s=0.01, slow_s=0.02), poke_gap_s=0.001)
+RARE = ScraperOptions(cadence=Cadence(fast_s=3600, slow_s=3600), poke_gap_s=0.001)
+
+
+@pytest.fixture
+async def llama() -> AsyncIterator[FakeLlamaServer]:
+    async with FakeLlamaServer() as server:
+        yield server
+
+
+def build(
+    llama: FakeLlamaServer,
+    port: int,
+    *,
+    scraper: ScraperOptions = QUICK,
+    token: str = "",
+    clock: Callable[[], float] = time.monotonic,
+    drain_timeout_s: float = 30.0,
+) -> Agent:
+    options = AgentOptions(
+        picker=f"127.0.0.1:{port}",
+        advertise=Advertise.parse(HERE, 8080),
+        name="gpu-1",
+        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        scraper=scraper,
+        drain_timeout_s=drain_timeout_s,
+    )
+    target = EndpointTarget(address=llama.address, may_sleep=False)
+    return Agent(
+        target,
+        options,
+        lambda: grpc.aio.insecure_channel(
+            f"127.0.0.1:{port}", options=(("grpc.use_local_subchannel_pool", 1),)
+        ),
+        clock=clock,
+        random=lambda: 0.0,
+    )
+
+
+@asynccontextmanager
+async def running(agent: Agent) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(agent.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def is_pickable(port: FakeAgentsPort) -> None:
+    await port.until(lambda: port.knows(HERE) and port.endpoint(HERE).is_pickable)
+
+
+def pick(port: FakeAgentsPort) -> Picked:
+    outcome = port.dispatcher.submit(Request(id="r", timeout_s=0.0), time.monotonic())
+    assert isinstance(outcome, Picked)
+    return outcome
+
+
+async def test_it_reports_what_the_scraper_sees(llama: FakeLlamaServer) -> None:
+    async with agents_port() as port, running(build(llama, port.port)):
+        await is_pickable(port)
+        assert port.endpoint(HERE).spec.name == "gpu-1"
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        llama.busy = (True, True, False)
+        await port.until(lambda: (account.slots, account.foreign_slots) == (3, 2))
+        llama.is_loading = True
+        llama.busy = (False,)
+        await port.until(lambda: port.endpoint(HERE).health is not Health.READY)
+
+
+async def test_it_registers_only_when_its_server_answers(llama: FakeLlamaServer) -> None:
+    await llama.stop()
+    async with agents_port() as port, running(build(llama, port.port)):
+        await asyncio.sleep(0.1)
+        assert len(port.service.roster) == 0
+        async with FakeLlamaServer(port=llama.address.port):
+            await is_pickable(port)
+
+
+async def test_a_server_that_dies_is_down_while_its_agent_lives(llama: FakeLlamaServer) -> None:
+    async with agents_port() as port, running(build(llama, port.port)):
+        await is_pickable(port)
+        await llama.stop()
+        await port.until(lambda: port.endpoint(HERE).health is Health.DOWN)
+        assert port.endpoint(HERE).issues[0].code == "unreachable"
+        async with FakeLlamaServer(port=llama.address.port):
+            await is_pickable(port)
+
+
+async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:
+    """Nobody would look for an hour: only the poke frees the slot of a client that left."""
+    async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):
+        await is_pickable(port)
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        free_slots = account.free_slots
+        port.dispatcher.release(pick(port).lease, LeaseEnd.ABANDONED, time.monotonic())
+        await port.until(lambda: account.free_slots == free_slots)
+
+
+async def test_it_comes_back_to_a_picker_that_was_restarted(
+    llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "coxswain.agent")
+    async with agents_port() as port:
+        number = port.port
+        agent = build(llama, number)
+        task = asyncio.create_task(agent.run())
+        await is_pickable(port)
+    await asyncio.sleep(0.3)
+    async with agents_port(port=number) as port:
+        await is_pickable(port)
+        agent.leave()
+        await task
+    texts = [record.getMessage() for record in caplog.records if record.name == "coxswain.agent"]
+    assert any("trying again" in text for text in texts)
+    assert any("hears us again" in text for text in texts)
+    assert len(texts) < 8, "a picker that is away is not one line for each attempt"
+
+
+async def test_at_the_end_it_drains_first(llama: FakeLlamaServer) -> None:
+    async with agents_port() as port:
+        agent = build(llama, port.port)
+        async with running(agent) as task:
+            await is_pickable(port)
+            lease = pick(port).lease
+            agent.leave()
+            await port.until(lambda: port.endpoint(HERE).is_removed)
+            assert not task.done()
+            port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
+            await task
+            assert not port.knows(HERE)
+
+
+async def test_the_end_has_an_end(llama: FakeLlamaServer) -> None:
+    async with agents_port() as port:
+        agent = build(llama, port.port, drain_timeout_s=0.1)
+        async with running(agent) as task:
+            await is_pickable(port)
+            pick(port)
+            agent.leave()
+            await task
+
+
+async def test_who_never_reached_a_picker_leaves_at_once(llama: FakeLlamaServer) -> None:
+    agent = build(llama, 1)
+    async with running(agent) as task:
+        await llama.was_asked("/slots")
+        agent.leave()
+        await task
+
+
+async def test_a_wrong_token_is_told_and_not_tried_again_at_once(
+    llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = Guard(agents=Token("agents-secret"))
+    async with agents_port(guard=guard) as port:
+        async with running(build(llama, port.port, token="wrong")):
+            while "bearer token" not in caplog.text:  # noqa: ASYNC110  # a log wakes nobody
+                await asyncio.sleep(0.01)
+        assert "secret" not in caplog.text and "wrong" not in caplog.text.replace("the wrong", "")
+        async with running(build(llama, port.port, token="agents-secret")):
+            await is_pickable(port)
+
+
+async def test_another_agent_takes_over_and_this_one_does_not_fight(
+    llama: FakeLlamaServer,
+) -> None:
+    async with agents_port() as port, running(build(llama, port.port)):
+        await is_pickable(port)
+        async with FakeLlamaServer(busy=(True,)) as other, running(build(other, port.port)):
+            account = port.dispatcher.ledger.account(Address.parse(HERE))
+            await port.until(lambda: account.slots == 1)
+            await asyncio.sleep(0.3)
+            assert account.slots == 1
+
+
+async def test_it_leaves_nothing_running(llama: FakeLlamaServer) -> None:
+    before = asyncio.all_tasks()
+    async with agents_port() as port:
+        async with running(build(llama, port.port)):
+            await is_pickable(port)
+        await llama.had_no_connections()
+    left = {task for task in asyncio.all_tasks() - before if "picker" in task.get_name()}
+    assert left == set()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
 
 group = typer.Typer(
     help="Check, show and describe the settings.", no_args_is_help=True, rich_markup_mode=None
@@ -35,7 +40,15 @@ def check(
     settings = settings_from(config, endpoint, assignment)
     read_api_keys(settings)
     count = len(settings.endpoints)
-    typer.echo(f"the settings are good: {count} endpoint{'' if count == 1 else 's'}")
+    named = f"{count} endpoint{'' if count == 1 else 's'}"
+    further = "".join(f", and those of {source}" for source in _followed(settings))
+    typer.echo(f"the settings are good: {named}{further}")
+
+
+def _followed(settings: Settings) -> list[str]:
+    """Where more endpoints come from, without asking there."""
+    file = settings.discovery.file
+    return [*([] if file is None else [file]), *(name.name for name in settings.discovery.dns)]
 
 
 @group.command()

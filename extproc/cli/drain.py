@@ -28,7 +28,7 @@ async def follow_drain(picker: Picker, endpoint: str, deadline_s: float, output:
     if last.state == State.STATE_DEADLINE_PASSED:
         raise PickerError(
             Exit.NOT_YET,
-            f"{last.running} requests still run on {endpoint} after {deadline_s:g} s; "
+            f"{requests(last.running)} not over on {endpoint} after {deadline_s:g} s; "
             "it stays draining",
         )
     if last.state != State.STATE_DRAINED:
@@ -63,5 +63,10 @@ async def _as_bar(messages: AsyncIterator[pb.DrainResponse], endpoint: str) -> p
                 running=last.running,
             )
     if last.state == State.STATE_DRAINED:
-        screen.print(f"{endpoint} is drained: {last.running_at_start} requests ended there")
+        screen.print(f"{endpoint} is drained: {requests(last.running_at_start)} ended there")
     return last
+
+
+def requests(many: int) -> str:
+    """So many, as people say it."""
+    return f"{many} request{'' if many == 1 else 's'}"

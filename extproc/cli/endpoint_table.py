@@ -45,7 +45,8 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
             title,
             footer=footers.get(title, "") if many else "",
             justify="right" if title in NUMBERS else "left",
-            no_wrap=True,
+            no_wrap=title != "MODEL",  # what gives way first where the screen is narrow
+            min_width=len(title),
             overflow="ellipsis" if title in ("ENDPOINT", "MODEL") else "fold",
         )
     for endpoint in endpoints:
@@ -57,7 +58,7 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
             str(slots.leased),
             str(slots.foreign),
             str(slots.total),
-            Text(_models(endpoint)),
+            Text(_models(endpoint), no_wrap=True, overflow="ellipsis"),
             seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
             Text(str(len(endpoint.issues) or ""), style="yellow"),
         )

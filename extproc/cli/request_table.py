@@ -57,7 +57,12 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
     titles = ["REQUEST", "EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
     titles += ["MODEL"] * has_models + ["CLASS"] * has_classes
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
-        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
+        table.add_column(
+            title,
+            justify="right" if title in RIGHT else "left",
+            overflow="fold",
+            no_wrap=title != "REQUEST",  # the longest one gives way; all else can be copied
+        )
     for request in answer.requests:
         state = word("RequestState", pb.RequestState.Name(request.state))
         cells = [

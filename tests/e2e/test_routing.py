@@ -1,0 +1,80 @@
+"""What the simulation claims, spot-checked: over real Envoy and real llama-servers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import CHAT, Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
+CHATS, TURNS, AT_ONCE = 6, 4, 3
+
+
+def prose(random: Random, words: int) -> str:
+    return " ".join(random.choice(WORDS) for _ in range(words))
+
+
+class Chat:
+    """A conversation that grows; it counts what of each prompt a server had seen before."""
+
+    def __init__(self, stack: Stack, random: Random) -> None:
+        self._stack = stack
+        self._random = random
+        self._messages = [{"role": "system", "content": prose(random, 150)}]
+        self._known_tokens = 0
+        self.endpoints: list[str] = []
+        self.cached_tokens = 0
+        self.cacheable_tokens = 0
+
+    async def take_turn(self) -> None:
+        self._messages.append({"role": "user", "content": prose(self._random, 30)})
+        body = {"messages": self._messages, "max_tokens": 8, "ignore_eos": True}
+        answer = await self._stack.client.post(self._stack.url(CHAT), json=body)
+        assert answer.status_code == 200
+        told = answer.json()
+        self._messages.append(told["choices"][0]["message"])
+        self.endpoints.append(answer.headers["x-coxswain-endpoint"])
+        usage = told["usage"]
+        self.cached_tokens += usage["prompt_tokens_details"]["cached_tokens"]
+        self.cacheable_tokens += self._known_tokens
+        self._known_tokens = usage["prompt_tokens"]
+
+
+async def converse(stack: Stack) -> list[Chat]:
+    """Hold all chats, a few at a time, in a new order each turn."""
+    random = Random(7)
+    chats = [Chat(stack, Random(number)) for number in range(CHATS)]
+    for _ in range(TURNS):
+        order = random.sample(chats, len(chats))
+        for start in range(0, len(order), AT_ONCE):
+            await asyncio.gather(*(chat.take_turn() for chat in order[start : start + AT_ONCE]))
+    return chats
+
+
+async def test_a_chat_goes_back_to_the_server_that_remembers_it(
+    llama: None, tmp_path: Path
+) -> None:
+    async with Stack.running(tmp_path, slots=(2, 2, 2), settings=QUICK) as stack:
+        chats = await converse(stack)
+    cached = sum(chat.cached_tokens for chat in chats)
+    cacheable = sum(chat.cacheable_tokens for chat in chats)
+    assert cached >= 0.9 * cacheable, [chat.endpoints for chat in chats]
+    assert len({chat.endpoints[0] for chat in chats}) > 1, "one server does not get everybody"
+
+
+async def test_without_reading_bodies_chats_wander(llama: None, tmp_path: Path) -> None:
+    """The control: the same chats, blind. What the first test sees is not llama.cpp's doing."""
+    settings: dict[str, Any] = {**QUICK, "routing": {"read_body": "never"}}
+    async with Stack.running(tmp_path, slots=(2, 2, 2), settings=settings) as stack:
+        chats = await converse(stack)
+    cached = sum(chat.cached_tokens for chat in chats)
+    cacheable = sum(chat.cacheable_tokens for chat in chats)
+    assert cached < 0.9 * cacheable

@@ -25,6 +25,13 @@ BODY = {
         "code": "%RESPONSE_FLAGS_LONG%",
     }
 }
+UNSTEERED = {
+    "error": {
+        "message": "The endpoint picker did not answer, or the request has no room for its answer.",
+        "type": "server_error",
+        "code": "picker-failed",
+    }
+}
 UNAUTHORIZED = {
     "error": {
         "message": "Show an API key that is known here: authorization: Bearer KEY.",
@@ -35,10 +42,18 @@ UNAUTHORIZED = {
 
 
 def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
-    """Only replies with a response flag are Envoy's own; the picker's refusals have none."""
-    mappers = [_told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY)]
+    """Replies with a response flag are Envoy's own; the picker's refusals have none.
+
+    Nor has the 500 that Envoy answers, without a word, when it can do nothing but fail closed:
+    the picker was lost in the middle of a body, or a request has as many headers as are allowed.
+    The picker itself never answers 500.
+    """
+    mappers = [
+        _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
+        _told(_has_status(500), UNSTEERED),
+    ]
     if options.client_keys:
-        mappers.insert(0, _told(_is_unauthorized(), UNAUTHORIZED))
+        mappers.insert(0, _told(_has_status(401), UNAUTHORIZED))
     return LocalReplyConfig(mappers=mappers)
 
 
@@ -47,7 +62,7 @@ def _told(filter_: AccessLogFilter, body: dict[str, dict[str, str]]) -> Response
     return ResponseMapper(filter=filter_, body_format_override=text)
 
 
-def _is_unauthorized() -> AccessLogFilter:
-    value = RuntimeUInt32(default_value=401, runtime_key="coxswain.unauthorized")
+def _has_status(status: int) -> AccessLogFilter:
+    value = RuntimeUInt32(default_value=status, runtime_key=f"coxswain.status_{status}")
     comparison = ComparisonFilter(op=ComparisonFilterOp.EQ, value=value)
     return AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=comparison))

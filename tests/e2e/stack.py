@@ -346,9 +346,11 @@ class Stack:
 
     # Violence
 
-    def kill(self, child: Child | None) -> None:
+    async def kill(self, child: Child | None) -> None:
+        """Until it is gone, its port answers nobody, though it may still take connections."""
         assert child is not None
         os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
 
     def freeze(self, child: Child | None) -> None:
         assert child is not None

@@ -23,7 +23,7 @@ async def is_steered(stack: Stack) -> bool:
 async def test_a_server_killed_midway_breaks_its_clients_and_nobody_else(stack: Stack) -> None:
     held = await stack.fill()
     small, large = stack.servers
-    stack.kill(small.child)
+    await stack.kill(small.child)
     for one in held:
         if one.endpoint == small.address:
             with pytest.raises(httpx.TransportError):
@@ -47,7 +47,7 @@ async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_rig
     settings = {"scraper": {"slow_interval_s": 5.0, "stale_after_s": 20.0}}
     async with Stack.running(tmp_path, slots=(1, 1), settings=settings) as stack:
         dead, alive = stack.servers
-        stack.kill(dead.child)
+        await stack.kill(dead.child)
         answers = [await stack.ask() for _ in range(6)]
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {alive.address}
@@ -61,7 +61,7 @@ async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_rig
 
 async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
     small, _ = stack.servers
-    stack.kill(small.child)
+    await stack.kill(small.child)
     answer = await stack.ask()
     assert answer.status_code == 200
     await stack.start_server(small)
@@ -72,7 +72,7 @@ async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
 
 async def test_the_picker_killed_leaves_envoy_serving(stack: Stack) -> None:
     held = await stack.hold()
-    stack.kill(stack.picker)
+    await stack.kill(stack.picker)
     assert await held.next_chunk(), "running streams go on"
     for _ in range(3):
         answer = await stack.ask()

@@ -94,7 +94,9 @@ PICK: Final = Family(
 TIME_TO_FIRST_TOKEN: Final = Family(
     name="coxswain_time_to_first_token_seconds",
     kind=Kind.HISTOGRAM,
-    help="From a request's arrival, its wait included, to the first part of the server's answer.",
+    help="From a request's arrival, its wait included, to the response headers: at its end for an "
+    "ordinary answer; for a stream with the first token or, with newer llama-servers, when the "
+    "prompt begins to be read (docs/decisions/0033-what-response-headers-tell.md).",
     unit="s",
     buckets=_WAITS_S,
 )

@@ -38,6 +38,7 @@ DEAF_AFTER_S: Final = 1.0
 """A sweep that is later than this shows that our own loop stood still."""
 CLOSE_AFTER_S: Final = 30.0
 """A stream that is silent for so long is half open: nobody will ever speak there."""
+WRITE_S: Final = 1.0
 GATHER_S: Final = 0.02
 """New agents are taken into the fleet together: after a restart all of them come at once."""
 
@@ -81,6 +82,7 @@ class _Stream:
     is_drained: bool = False
     is_number_due: bool = True
     sent_at: float = 0.0
+    is_over: bool = False
     end: tuple[grpc.StatusCode, str] | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -147,13 +149,11 @@ class AgentsService:
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker goes down; come back")
         self._sweep_soon()
-        tasks = (
-            asyncio.create_task(self._read(stream, messages)),
-            asyncio.create_task(self._write(stream, context)),
-        )
+        reader = asyncio.create_task(self._read(stream, messages))
+        writer = asyncio.create_task(self._write(stream, context))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
                 if task.done():
                     task.result()
         except (MessageError, TimesError) as error:
@@ -164,10 +164,14 @@ class AgentsService:
         except CrowdedError as error:
             stream.close(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         finally:
-            for task in tasks:
-                task.cancel()
             self._forget(stream)
-            await asyncio.gather(*tasks, return_exceptions=True)
+            reader.cancel()
+            # A write that is cut off may take the stream's status with it, so it gets a moment.
+            stream.is_over = True
+            stream.due.set()
+            await asyncio.wait((writer,), timeout=WRITE_S)
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
         if stream.end is not None:
             await context.abort(*stream.end)
 
@@ -262,7 +266,7 @@ class AgentsService:
 
     async def _write(self, stream: _Stream, context: Context) -> None:
         number = 0
-        while stream.end is None:
+        while stream.end is None and not stream.is_over:
             if stream.is_number_due:
                 number += 1
                 message = pb.PickerMessage(

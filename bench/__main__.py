@@ -14,11 +14,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import bodies, exchanges, held, picks, scoring, scraping, simulation, telemetry, watching
+from bench import (
+    agents,
+    bodies,
+    exchanges,
+    held,
+    picks,
+    scoring,
+    scraping,
+    simulation,
+    telemetry,
+    watching,
+)
 from bench.result import Section
 from extproc.demo.process import ChildError
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
+    "agents": agents.measure,
     "exchanges": exchanges.measure,
     "bodies": bodies.measure,
     "held": held.measure,

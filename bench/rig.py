@@ -36,10 +36,15 @@ async def start_stand_ins_on(
 
 
 async def start_picker(
-    children: Children, folder: Path, endpoints: list[int], settings: dict[str, Any] | None = None
+    children: Children,
+    folder: Path,
+    endpoints: list[int],
+    settings: dict[str, Any] | None = None,
+    admin: int | None = None,
 ) -> tuple[Child, int]:
     """Start Coxswain as people run it; returns it and its gRPC port."""
-    port, admin, http = free_ports(3)
+    port, any_port, http = free_ports(3)
+    admin = admin or any_port
     config = folder / f"coxswain-{port}.yaml"
     listen = {
         "grpc": f"{LOOPBACK}:{port}",

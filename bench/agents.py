@@ -1,0 +1,136 @@
+"""What it costs to hear 500 agents, each reporting a look every second."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+from bench import rig
+from bench.process import cpu_seconds, resident_bytes
+from bench.result import Row, Section, at_most
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading, Observation, Sight, SlotReading
+from extproc.demo.port import LOOPBACK, free_ports
+from extproc.demo.process import Children
+from extproc.pb.coxswain.v1 import admin_pb2, agent_pb2
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from scraper.agent.link import Link, LinkError, Wishes
+
+AGENTS = 500
+SETTLING_S = 5.0
+SECONDS = 15.0
+PERIOD_S = 0.98
+"""Just below the heartbeat, so that each message is a look."""
+HERE = Address("127.0.0.1", 1)
+
+
+async def measure(say: Callable[[str], None]) -> Section:
+    """The picker's processor time while nothing but the agents' looks arrive."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with Children(folder) as children:
+            admin = free_ports(1)[0]
+            quiet = {"log": {"level": "warning"}}
+            picker, _ = await rig.start_picker(children, folder, [], quiet, admin)
+            say(f"agents: {AGENTS} streams, {SECONDS:g} s")
+            began = time.monotonic()
+            tasks = [asyncio.create_task(_agent(number, admin)) for number in range(AGENTS)]
+            try:
+                ready_s = await _until_ready(admin, began)
+                await asyncio.sleep(SETTLING_S)
+                before, began = cpu_seconds(picker.pid), time.monotonic()
+                await asyncio.sleep(SECONDS)
+                share = (cpu_seconds(picker.pid) - before) / (time.monotonic() - began)
+                memory = resident_bytes(picker.pid)
+                down = await _ready(admin)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+    return Section(
+        title="Agents",
+        method=f"{AGENTS} connections, each with one look a second (4 slots, 2 of them busy and "
+        f"shown), {SECONDS:g} s",
+        rows=(
+            at_most("share of one core", 100 * share, 30, " %"),
+            Row(what="all ready after all came at once", value=f"{ready_s:.1f} s"),
+            Row(
+                what="endpoints ready at the end",
+                value=str(down),
+                target=str(AGENTS),
+                is_met=down == AGENTS,
+            ),
+            Row(what="memory of the picker", value=f"{memory / 2**20:.0f} MiB"),
+        ),
+    )
+
+
+async def _agent(number: int, port: int) -> None:
+    address = Address(f"10.1.{number // 250}.{number % 250 + 1}", 8080)
+    hello = agent_pb2.Hello(address=str(address), agent_id=str(number))
+    link = Link(hello, Wishes(look_now=lambda: link.tell(_look()), attend=_ignore), time.monotonic)
+    link.tell(_look())
+    pushing = asyncio.create_task(_push(link))
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    try:
+        while True:
+            async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options) as channel:
+                try:
+                    await link.run(channel)
+                except LinkError:
+                    await asyncio.sleep(random.random())
+    finally:
+        pushing.cancel()
+
+
+async def _push(link: Link) -> None:
+    await asyncio.sleep(random.random())
+    while True:
+        await asyncio.sleep(PERIOD_S)
+        link.tell(_look())
+
+
+def _look() -> Observation:
+    now = time.monotonic()
+    return Observation(
+        address=HERE,
+        began_at=now - 0.002,
+        answered_at=now,
+        sight=Sight.READY,
+        slots=4,
+        busy_slots=2,
+        models=(ModelReading(name="some-model-with-a-long-name.gguf"),),
+        instance="0123456789abcdef",
+        slot_readings=tuple(
+            SlotReading(
+                task_id=task,
+                prompt_tokens=900,
+                cached_tokens=500,
+                decoded_tokens=random.randrange(500),
+            )
+            for task in (1, 2)
+        ),
+        context_tokens=8192,
+    )
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+async def _until_ready(port: int, began: float) -> float:
+    while await _ready(port) < AGENTS:  # noqa: ASYNC110  # it is another process that changes
+        await asyncio.sleep(0.1)
+    return time.monotonic() - began
+
+
+async def _ready(port: int) -> int:
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        status = await AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest())
+    return status.endpoints_by_health.get("ready", 0)

@@ -46,7 +46,7 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
             footer=footers.get(title, "") if many else "",
             justify="right" if title in NUMBERS else "left",
             no_wrap=title != "MODEL",  # what gives way first where the screen is narrow
-            min_width=len(title),
+            min_width=None if title == "MODEL" else len(title),
             overflow="ellipsis" if title in ("ENDPOINT", "MODEL") else "fold",
         )
     for endpoint in endpoints:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import console, seconds
+from extproc.cli.output import ROOMY, console, seconds
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+ESSENTIAL: Final = ("free_share", "cost_s")
+"""The scores that a narrow screen shows."""
 
 
 def show(answer: pb.ExplainResponse) -> None:
@@ -18,6 +23,9 @@ def show(answer: pb.ExplainResponse) -> None:
     if not answer.candidates:
         return
     names = list(dict.fromkeys(score.name for each in answer.candidates for score in each.scores))
+    is_roomy = screen.width >= ROOMY
+    if not is_roomy:
+        names = [name for name in names if name in ESSENTIAL]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("RANK", justify="right")
     table.add_column("ENDPOINT", no_wrap=True)
@@ -27,7 +35,7 @@ def show(answer: pb.ExplainResponse) -> None:
     for candidate in answer.candidates:
         scores = {score.name: score for score in candidate.scores}
         notes = list(candidate.filtered)
-        if not notes:
+        if not notes and is_roomy:
             notes = [score.detail for score in candidate.scores if score.detail]
         name = f"{candidate.name} ({candidate.address})" if candidate.name else candidate.address
         table.add_row(

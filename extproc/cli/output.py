@@ -31,6 +31,10 @@ WatchOption = Annotated[
 WIDE: Final = 250
 """Columns where no terminal sets a bound: what is piped to a script is not folded."""
 
+ROOMY: Final = 110
+"""Columns from which on a table has everything; narrower ones leave out what can be done without,
+which JSON still has."""
+
 
 def console() -> Console:
     """Where tables go."""

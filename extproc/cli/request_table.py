@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import Format, console, plain, print_json, seconds, word
+from extproc.cli.output import ROOMY, Format, console, plain, print_json, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -52,21 +52,17 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
     if not answer.requests:
         return Group(total)
     has_models = any(request.model for request in answer.requests)
-    has_classes = any(request.criticality for request in answer.requests)
+    has_classes = any(request.criticality not in ("", "standard") for request in answer.requests)
+    has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ["REQUEST", "EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
+    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
     titles += ["MODEL"] * has_models + ["CLASS"] * has_classes
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
-        table.add_column(
-            title,
-            justify="right" if title in RIGHT else "left",
-            overflow="fold",
-            no_wrap=title != "REQUEST",  # the longest one gives way; all else can be copied
-        )
+        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
     for request in answer.requests:
         state = word("RequestState", pb.RequestState.Name(request.state))
-        cells = [
-            Text(request.request_id or "-"),
+        cells = [Text(request.request_id or "-")] * has_request_ids
+        cells += [
             Text(request.exchange_id),
             Text(state, style=STYLES.get(state, "")),
             Text(str(request.position or "")),

@@ -160,8 +160,12 @@ class Service:
         self.grpc_port = bind(
             self._server, listen.grpc, "listen.grpc", safety.credentials(settings.grpc_tls)
         )
-        self.admin_port = await self._admin_port.start(settings, guard)
-        self.http_port = await _listen(self._pages, listen.http)
+        try:
+            self.admin_port = await self._admin_port.start(settings, guard)
+            self.http_port = await _listen(self._pages, listen.http)
+        except ListenError:
+            await self._admin_port.stop()  # it may serve already
+            raise
         self._telemetry.start()
         await self._server.start()
         self._members.start()

@@ -19,6 +19,7 @@ from bench import (
     bodies,
     exchanges,
     held,
+    load,
     picks,
     scoring,
     scraping,
@@ -48,10 +49,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the tables as Markdown")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the time under load")
     given = parser.parse_args()
     unknown = set(given.only) - BENCHMARKS.keys()
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+    if given.quick and given.write is not None:
+        parser.error("a quick run is a first impression: it is not kept")
+    load.PACE = 0.25 if given.quick else 1.0
     console = Console(stderr=True)
     sections = []
     for name, measure in BENCHMARKS.items():

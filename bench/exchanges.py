@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 from bench import load, rig
+from bench.process import cpu_seconds
 from bench.result import Row, Section, at_least, at_most
 from extproc.demo.process import Children
 
@@ -22,13 +23,14 @@ async def measure(say: Callable[[str], None]) -> Section:
         folder = Path(name)
         async with Children(folder) as children:
             server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
-            _, noop = await rig.start_noop_picker(children, server)
-            _, ours = await rig.start_picker(
+            floor, noop = await rig.start_noop_picker(children, server)
+            coxswain, ours = await rig.start_picker(
                 children,
                 folder,
                 [server],
                 {"log": {"level": "warning"}, "routing": {"read_body": "never"}},
             )
+            pids = {"no-op": floor.pid, "coxswain": coxswain.pid}
             ports = {
                 "none": await rig.start_envoy(children, folder, noop, asks_picker=False),
                 "no-op": await rig.start_envoy(children, folder, noop),
@@ -38,15 +40,21 @@ async def measure(say: Callable[[str], None]) -> Section:
                 await load.run(port, CONNECTIONS, 1.0)
             busy: dict[str, list[load.Load]] = {name: [] for name in ports}
             calm: dict[str, list[load.Load]] = {name: [] for name in ports}
+            used_us: dict[str, list[float]] = {name: [] for name in pids}
             for number in range(ROUNDS):
                 for picker, port in ports.items():
                     say(f"exchanges: round {number + 1} of {ROUNDS}, {picker}")
-                    busy[picker].append(await load.run(port, CONNECTIONS, ROUND_S))
+                    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+                    run = await load.run(port, CONNECTIONS, ROUND_S)
+                    busy[picker].append(run)
+                    if picker in pids:
+                        used_s = cpu_seconds(pids[picker]) - before[picker]
+                        used_us[picker].append(1e6 * used_s / run.requests)
                     calm[picker].append(await load.run(port, 1, ROUND_S / 2))
     failures = sum(one.failures for runs in busy.values() for one in runs)
-    rate = {name: statistics.median(one.rate for one in runs) for name, runs in busy.items()}
-    p50 = {name: statistics.median(one.p50_ms for one in runs) for name, runs in calm.items()}
-    p99 = {name: statistics.median(one.p99_ms for one in runs) for name, runs in calm.items()}
+    rate = {name: median(one.rate for one in runs) for name, runs in busy.items()}
+    p50 = {name: median(one.p50_ms for one in runs) for name, runs in calm.items()}
+    p99 = {name: median(one.p99_ms for one in runs) for name, runs in calm.items()}
     added = {name: p50[name] - p50["none"] for name in ("no-op", "coxswain")}
     tail = {name: p99[name] - p99["none"] for name in ("no-op", "coxswain")}
     return Section(
@@ -58,6 +66,10 @@ async def measure(say: Callable[[str], None]) -> Section:
             Row(what="exchanges/s, no-op picker", value=f"{rate['no-op']:.0f}"),
             Row(what="exchanges/s, Coxswain", value=f"{rate['coxswain']:.0f}"),
             at_least("rate, Coxswain to no-op", rate["coxswain"] / rate["no-op"], 0.85),
+            *(
+                Row(what=f"processor time an exchange, {name}", value=f"{median(of):.0f} us")
+                for name, of in used_us.items()
+            ),
             Row(what="added median, no-op picker", value=f"{added['no-op']:.2f} ms"),
             Row(what="added median, Coxswain", value=f"{added['coxswain']:.2f} ms"),
             at_most("added median, Coxswain to no-op", added["coxswain"] / added["no-op"], 1.25),

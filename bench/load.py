@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 
 PATH = "/v1/chat/completions"
+PACE = 1.0
+"""By which factor every run under load is stretched; `--quick` makes them short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,13 @@ async def generate(port: int, connections: int, seconds: float, body: bytes) -> 
 
 
 async def run(port: int, connections: int, seconds: float, body_bytes: int = 0) -> Load:
-    """The same in a process of its own, so that it does not share our interpreter."""
+    """The same in a process of its own, so that it does not share our interpreter.
+
+    It takes `PACE` times as long.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.load", "--port", str(port)),
-        *("--connections", str(connections), "--seconds", str(seconds)),
+        *("--connections", str(connections), "--seconds", str(PACE * seconds)),
         *("--body-bytes", str(body_bytes)),
         stdout=asyncio.subprocess.PIPE,
     )

@@ -19,6 +19,18 @@ from extproc.pb import external_processor_pb2_grpc as pb_grpc
 from extproc.xds import EndpointDiscovery
 
 
+class Holding(pb_grpc.ExternalProcessorServicer):
+    """Asks Envoy to wait and never answers: what is left is what an open stream costs."""
+
+    async def Process(  # noqa: N802  # gRPC names it
+        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
+    ) -> AsyncIterator[pb.ProcessingResponse]:
+        async for _ in request_iterator:
+            hold = pb.ProcessingResponse()
+            hold.override_message_timeout.FromSeconds(600)
+            yield hold
+
+
 class NoOp(pb_grpc.ExternalProcessorServicer):
     async def Process(  # noqa: N802  # gRPC names it
         self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
@@ -30,9 +42,9 @@ class NoOp(pb_grpc.ExternalProcessorServicer):
                 yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
 
 
-async def serve(port: int, endpoint: Address) -> None:
+async def serve(port: int, endpoint: Address, picker: NoOp | Holding) -> None:
     server = grpc.aio.server()
-    pb_grpc.add_ExternalProcessorServicer_to_server(NoOp(), server)
+    pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
     EndpointDiscovery(lambda: membership, lambda *_: None).add_to(server)
     healthy = health.aio.HealthServicer()
@@ -46,4 +58,5 @@ async def serve(port: int, endpoint: Address) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Address.parse(sys.argv[2])))
+    chosen = Holding() if "--hold" in sys.argv else NoOp()
+    asyncio.run(serve(int(sys.argv[1]), Address.parse(sys.argv[2]), chosen))

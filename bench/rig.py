@@ -62,10 +62,14 @@ async def start_picker(
     return child, port
 
 
-async def start_noop_picker(children: Children, endpoint: int) -> tuple[Child, int]:
-    """Start the floor; returns it and its gRPC port."""
+async def start_noop_picker(
+    children: Children, endpoint: int, *, holds: bool = False
+) -> tuple[Child, int]:
+    """Start the floor; returns it and its gRPC port. One that holds never answers."""
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "bench.noop_picker", str(port), f"{LOOPBACK}:{endpoint}"]
+    if holds:
+        command.append("--hold")
     child = await children.start(f"noop-{port}", command)
     await _until_listening(child, port)
     return child, port

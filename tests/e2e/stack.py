@@ -248,15 +248,7 @@ class Stack:
 
     async def _envoy_serves(self) -> bool:
         try:
-            answer = await self.client.get(
-                f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
-            )
-            known = {
-                host["address"]["socket_address"]["port_value"]
-                for cluster in answer.json()["cluster_statuses"]
-                if cluster["name"] == "llama"
-                for host in cluster.get("host_statuses", [])
-            }
+            known = await self.known_to_envoy()
             wanted = {server.port for server in self.servers if server.child is not None}
             if not wanted <= known:
                 return False
@@ -266,6 +258,18 @@ class Stack:
         except (httpx.TransportError, OSError):
             return False
         return answer.status_code == 200 and "x-coxswain-endpoint" in answer.headers
+
+    async def known_to_envoy(self) -> set[int]:
+        """The ports of the servers that Envoy knows; raises what the connection raises."""
+        answer = await self.client.get(
+            f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
+        )
+        return {
+            host["address"]["socket_address"]["port_value"]
+            for cluster in answer.json()["cluster_statuses"]
+            if cluster["name"] == "llama"
+            for host in cluster.get("host_statuses", [])
+        }
 
     # Traffic
 

@@ -1,0 +1,177 @@
+"""Agents as processes: killed, paused, restarted and asked to leave while requests flow, over
+real Envoy and real llama-servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extproc.demo.process import Child
+from tests.e2e.constant_load import constant_load
+from tests.e2e.stack import Server, Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+PAUSE_S = 10.0
+
+
+class Reported:
+    """A stack whose servers are known by their agents only."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.agents: dict[str, Child] = {}
+        self._generation = 0
+
+    async def attach(self, server: Server) -> Child:
+        """Start the agent of a server, in place of the one before."""
+        self._generation += 1
+        child = await self.stack.children.start(
+            f"agent-{server.port}-{self._generation}",
+            [
+                *(sys.executable, "-m", "extproc.cli", "agent"),
+                *("--picker", f"127.0.0.1:{self.stack.admin_port}"),
+                *("--llama", f"http://{server.address}", "--advertise", f"auto:{server.port}"),
+                *("--name", f"gpu-{server.port}"),
+            ],
+        )
+        self.agents[server.address] = child
+        return child
+
+    async def until_health(self, server: Server, *health: str) -> None:
+        await self.stack.until(
+            lambda status: (
+                status["endpoints"].get(server.address, {}).get("health", "gone") in health
+            )
+        )
+
+
+@asynccontextmanager
+async def reported(folder: Path, *slots: int) -> AsyncIterator[Reported]:
+    settings: dict[str, Any] = {"endpoints": []}
+    async with Stack.running(folder, slots=(), settings=settings) as stack:
+        fleet = Reported(stack)
+        for count in slots:
+            await fleet.attach(await stack.add_server(count))
+        for server in stack.servers:
+            await fleet.until_health(server, "ready")
+        try:
+            yield fleet
+        finally:
+            for child in fleet.agents.values():
+                if child.is_running:
+                    os.kill(child.pid, signal.SIGCONT)
+
+
+def signalled(child: Child, number: signal.Signals) -> None:
+    os.kill(child.pid, number)
+
+
+async def test_agents_killed_and_restarted_fail_no_request(llama: None, tmp_path: Path) -> None:
+    async with reported(tmp_path, 2, 2) as fleet:
+        first, second = fleet.stack.servers
+        async with constant_load(fleet.stack) as load:
+            await load.grew(3, first.address)
+            await load.grew(3, second.address)
+            signalled(fleet.agents[first.address], signal.SIGKILL)
+            await fleet.attach(first)  # at once: nobody notices
+            await load.grew(10)
+            await fleet.until_health(first, "ready")
+            signalled(fleet.agents[first.address], signal.SIGKILL)
+            held = await fleet.stack.hold()
+            await fleet.until_health(first, "down")
+            served = load.served[first.address]
+            await load.grew(10, second.address)
+            assert load.served[first.address] - served <= 1
+            status = await fleet.stack.status()
+            assert status["endpoints"][first.address]["issues"][0]["code"] == "agent-silent"
+            await fleet.attach(first)
+            await load.grew(3, first.address)
+            assert await held.next_chunk()
+            await held.leave()
+        await until_idle(fleet)
+
+
+async def test_an_agent_paused_for_ten_seconds_fails_no_request(
+    llama: None, tmp_path: Path
+) -> None:
+    """Half open for that long: its endpoint is down meanwhile, and back by itself."""
+    async with reported(tmp_path, 2, 2) as fleet:
+        first, second = fleet.stack.servers
+        agent = fleet.agents[first.address]
+        async with constant_load(fleet.stack) as load:
+            signalled(agent, signal.SIGSTOP)
+            paused_at = asyncio.get_running_loop().time()
+            await fleet.until_health(first, "down")
+            await load.grew(10, second.address)
+            await asyncio.sleep(paused_at + PAUSE_S - asyncio.get_running_loop().time())
+            signalled(agent, signal.SIGCONT)
+            await fleet.until_health(first, "ready")
+            await load.grew(3, first.address)
+            assert agent.is_running
+        await until_idle(fleet)
+
+
+async def test_a_paused_picker_finds_all_its_agents_again(llama: None, tmp_path: Path) -> None:
+    """Its own absence is no silence of theirs; requests of that time are not its business."""
+    async with reported(tmp_path, 2, 2) as fleet:
+        picker = fleet.stack.picker
+        assert picker is not None
+        signalled(picker, signal.SIGSTOP)
+        await asyncio.sleep(5.0)
+        signalled(picker, signal.SIGCONT)
+        async with constant_load(fleet.stack) as load:
+            for server in fleet.stack.servers:
+                await load.grew(3, server.address)
+        status = await fleet.stack.status()
+        assert {one["health"] for one in status["endpoints"].values()} == {"ready"}
+
+
+async def test_an_agent_that_is_asked_to_stop_drains_first(llama: None, tmp_path: Path) -> None:
+    async with reported(tmp_path, 2, 2) as fleet:
+        stack = fleet.stack
+        async with constant_load(stack) as load:
+            held = await stack.hold()
+            holder = next(s for s in stack.servers if s.address == held.endpoint)
+            other = next(s for s in stack.servers if s is not holder)
+            agent = fleet.agents[holder.address]
+            signalled(agent, signal.SIGTERM)
+            await stack.until(lambda status: status["endpoints"][holder.address]["is_removed"])
+            await load.grew(10, other.address)
+            assert agent.is_running, "a request still runs there"
+            assert await held.next_chunk()
+            await held.leave()
+            assert await agent.wait() == 0
+            await stack.until(lambda status: holder.address not in status["endpoints"])
+            await fleet.attach(holder)
+            await load.grew(3, holder.address)
+
+
+async def test_agents_come_back_to_a_restarted_picker(llama: None, tmp_path: Path) -> None:
+    async with reported(tmp_path, 2, 2) as fleet:
+        stack = fleet.stack
+        await stack.kill(stack.picker)
+        await stack.restart_picker()
+        for server in stack.servers:
+            await fleet.until_health(server, "ready")
+        async with constant_load(stack) as load:
+            for server in stack.servers:
+                await load.grew(3, server.address)
+
+
+async def until_idle(fleet: Reported) -> None:
+    """The ledger has nothing left: every lease was released once, and no stranger was made up."""
+    await fleet.stack.until(
+        lambda status: all(
+            (one["slots"]["leased"], one["slots"]["foreign"]) == (0, 0)
+            for one in status["endpoints"].values()
+        )
+    )

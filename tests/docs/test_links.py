@@ -21,3 +21,10 @@ def test_links_lead_somewhere(one: Page) -> None:
         assert target.exists(), f"{link} leads nowhere"
         if anchor:
             assert anchor in page(target).anchors(), f"{link}: there is no such heading"
+
+
+def test_decisions_are_listed() -> None:
+    """The list of decisions names every one of them."""
+    folder = ROOT / "docs/decisions"
+    listed = {link for link in page("docs/decisions/README.md").links() if "/" not in link}
+    assert listed == {file.name for file in folder.glob("0*.md")}

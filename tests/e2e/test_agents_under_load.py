@@ -167,6 +167,24 @@ async def test_agents_come_back_to_a_restarted_picker(llama: None, tmp_path: Pat
                 await load.grew(3, server.address)
 
 
+async def test_a_server_that_others_name_too_outlives_its_agent(
+    llama: None, tmp_path: Path
+) -> None:
+    """The picker looks there itself as soon as the agent is silent."""
+    async with Stack.running(tmp_path, slots=(2,)) as stack:
+        (server,) = stack.servers
+        fleet = Reported(stack)
+        agent = await fleet.attach(server)
+        async with constant_load(stack, clients=2) as load:
+            await load.grew(5)
+            await asyncio.sleep(2.0)  # for the agent to come; either way nothing may fail
+            signalled(agent, signal.SIGKILL)
+            await asyncio.sleep(4.0)  # longer than agents.ttl_s
+            await load.grew(5)
+        picture = (await stack.status())["endpoints"][server.address]
+        assert picture["health"] == "ready" and picture["observed_age_s"] < 4.0
+
+
 async def until_idle(fleet: Reported) -> None:
     """The ledger has nothing left: every lease was released once, and no stranger was made up."""
     await fleet.stack.until(

@@ -147,6 +147,10 @@ class Desk:
 
         A heavy ticket that finds too few slots has them kept, if it is its turn.
         """
+        if ticket.kept_at is not None:
+            self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
+        if not ticket.is_waiting or ticket.reserves is not None:
+            return
         address = self._state.views.at(ticket.demand).best_for(1)
         if address is not None:
             self.offer(address, now)

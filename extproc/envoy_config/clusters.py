@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from envoy_data_plane.envoy.config.cluster.v3 import (
@@ -55,7 +54,7 @@ from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
-from extproc.envoy_config.transport import picker_socket, socket_matches
+from extproc.envoy_config.transport import is_ip, picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
 """More than ever runs. The line is kept by the picker; a breaker here would only break it."""
@@ -197,7 +196,7 @@ def _one_place(
     target = LbEndpoint(endpoint=Endpoint(address=address(place)))
     return Cluster(
         name=name,
-        type=ClusterDiscoveryType.STATIC if _is_ip(place.host) else ClusterDiscoveryType.STRICT_DNS,
+        type=ClusterDiscoveryType.STATIC if is_ip(place.host) else ClusterDiscoveryType.STRICT_DNS,
         connect_timeout=seconds(1),
         circuit_breakers=_unbounded(),
         typed_extension_protocol_options=_protocol(protocol),
@@ -205,14 +204,6 @@ def _one_place(
             cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=[target])]
         ),
     )
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _protocol(

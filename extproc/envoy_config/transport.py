@@ -58,12 +58,12 @@ def picker_socket(tls: PickerTls) -> TransportSocket:
 def _tls(
     server_name: str, ca_file: str, shown: TlsCertificate | None = None, protocol: str = "http/1.1"
 ) -> TransportSocket:
-    is_ip = _is_ip(server_name)
+    has_address = is_ip(server_name)
     san_type = (
-        SubjectAltNameMatcherSanType.IP_ADDRESS if is_ip else SubjectAltNameMatcherSanType.DNS
+        SubjectAltNameMatcherSanType.IP_ADDRESS if has_address else SubjectAltNameMatcherSanType.DNS
     )
     context = UpstreamTlsContext(
-        sni="" if is_ip else server_name,
+        sni="" if has_address else server_name,
         common_tls_context=CommonTlsContext(
             tls_certificates=[shown] if shown is not None else [],
             alpn_protocols=[protocol],
@@ -80,7 +80,8 @@ def _tls(
     return TransportSocket(name="envoy.transport_sockets.tls", typed_config=typed(context))
 
 
-def _is_ip(host: str) -> bool:
+def is_ip(host: str) -> bool:
+    """Whether it is an IP address and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -11,6 +11,7 @@ import grpc
 from extproc.admin.refusal import courteous, not_now
 from extproc.admin.surroundings import ReloadError
 from extproc.admin.views import slots_message
+from extproc.core.line_sight import look_at_line
 from extproc.core.registry import ExchangeState
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
@@ -63,6 +64,7 @@ class OverviewCalls(AdminServicer):
             slots.idle += part.idle
             slots.draining += part.draining
         now = around.clock()
+        line = look_at_line(dispatcher, now)
         states = [exchange.sight(now).state for exchange in around.registry]
         reason = around.not_ready_reason()
         return pb.GetStatusResponse(
@@ -75,8 +77,12 @@ class OverviewCalls(AdminServicer):
             running=sum(
                 state in (ExchangeState.RUNNING, ExchangeState.ANSWERING) for state in states
             ),
-            waiting=len(dispatcher.line),
-            max_waiting=dispatcher.options.max_queued,
+            waiting=line.waiting,
+            max_waiting=line.max_waiting,
+            waiting_by_class=line.by_class,
+            longest_wait_s=line.longest_wait_s,
+            expected_s=line.expected_s,
+            outcomes=around.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
             envoys=[
                 pb.GetStatusResponse.Envoy(

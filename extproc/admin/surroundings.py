@@ -49,7 +49,8 @@ class SettingsDesk(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """`clock` is the core's; `not_ready_reason` is empty when requests are taken."""
+    """`clock` is the core's; `not_ready_reason` is empty when requests are taken;
+    `outcomes` tells how many requests ended in which way since the start."""
 
     dispatcher: Dispatcher
     registry: Registry
@@ -58,5 +59,6 @@ class Surroundings:
     explain: Callable[[Inquiry], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
     not_ready_reason: Callable[[], str]
+    outcomes: Callable[[], Mapping[str, int]]
     version: str
     started_at: float

@@ -17,7 +17,7 @@ from extproc.app.version import own_version
 from extproc.stream.what_if import what_if
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from extproc.admin.agents import AgentsService
     from extproc.admin.guard import Guard
@@ -48,6 +48,7 @@ class AdminPort:
         discovery: EndpointDiscovery,
         health: Health,
         not_ready_reason: Callable[[], str],
+        outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
     ) -> None:
         self._agents = agents
@@ -67,6 +68,7 @@ class AdminPort:
                     for envoy in discovery.envoys()
                 ],
                 not_ready_reason=not_ready_reason,
+                outcomes=outcomes,
                 version=own_version(),
                 started_at=time.monotonic(),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from extproc.app.version import own_version
 from extproc.status import (
     ConnectedEnvoy,
     Countdown,
@@ -15,11 +16,12 @@ from extproc.status import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
     from extproc.status import QueuePlace
+    from extproc.telemetry import Telemetry
     from extproc.xds import EndpointDiscovery
 
 
@@ -31,14 +33,19 @@ class Pages:
         dispatcher: Dispatcher,
         registry: Registry,
         discovery: EndpointDiscovery,
-        metrics: Callable[[], Awaitable[bytes]],
+        telemetry: Telemetry,
         find_place: Callable[[str], QueuePlace | None],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
+        self._telemetry = telemetry
+        self._version = own_version()
+        self._started_at = time.monotonic()
         self._server = StatusServer(
-            StatusSources(status=self._status, obstacles=self.obstacles, metrics=metrics),
+            StatusSources(
+                status=self._status, obstacles=self.obstacles, metrics=telemetry.prometheus
+            ),
             Countdown(find_place).routes(),
         )
         self.is_serving = False
@@ -51,12 +58,19 @@ class Pages:
         await self._server.stop()
 
     def _status(self) -> dict[str, Any]:
-        return picture(
-            self._dispatcher,
-            known_exchanges=len(self._registry),
-            envoys=self._envoys(),
-            now=time.monotonic(),
-        )
+        now = time.monotonic()
+        return {
+            "version": self._version,
+            "uptime_s": round(now - self._started_at, 1),
+            "not_ready": list(self.obstacles()),
+            **picture(
+                self._dispatcher,
+                known_exchanges=len(self._registry),
+                envoys=self._envoys(),
+                outcomes=self._telemetry.outcomes(),
+                now=now,
+            ),
+        }
 
     def _envoys(self) -> Iterator[ConnectedEnvoy]:
         for envoy in self._discovery.envoys():

@@ -121,7 +121,7 @@ class Service:
             self.dispatcher,
             self._registry,
             self._discovery,
-            self._telemetry.prometheus,
+            self._telemetry,
             LinePlaces(self.dispatcher, self._waiting_room).find,
         )
         self._admin_port = AdminPort(
@@ -132,6 +132,7 @@ class Service:
             discovery=self._discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
+            outcomes=self._telemetry.outcomes,
             agents=self._agents,
         )
         self._server: grpc.aio.Server | None = None

@@ -55,8 +55,8 @@ class ListenSettings(Section):
     )
     http: Bind = Field(
         default="127.0.0.1:9090",
-        description="The status pages over HTTP: /metrics, /healthz, /readyz, /status, and "
-        "/queue/{request-id}.",
+        description="The status pages over HTTP: the dashboard at /, /metrics, /healthz, /readyz, "
+        "/status, and /queue/{request-id}.",
     )
     insecure: bool = Field(
         default=False,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from extproc.core.line_sight import look_at_line
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from extproc.core.account import Account
     from extproc.core.dispatcher import Dispatcher
@@ -22,19 +24,37 @@ class ConnectedEnvoy:
 
 
 def picture(
-    dispatcher: Dispatcher, *, known_exchanges: int, envoys: Iterable[ConnectedEnvoy], now: float
+    dispatcher: Dispatcher,
+    *,
+    known_exchanges: int,
+    envoys: Iterable[ConnectedEnvoy],
+    outcomes: Mapping[str, int],
+    now: float,
 ) -> dict[str, Any]:
-    """What `/status` shows. `known_exchanges` are those that run or wait. O(endpoints)."""
-    waiting = len(dispatcher.line)
+    """What `/status` shows. O(endpoints).
+
+    `known_exchanges` are those that run or wait, `outcomes` how many ended in which way.
+    """
+    line = look_at_line(dispatcher, now)
+    endpoints = {
+        str(endpoint.address): _endpoint(endpoint, dispatcher.ledger.account(endpoint.address), now)
+        for endpoint in dispatcher.fleet
+    }
     return {
-        "endpoints": {
-            str(endpoint.address): _endpoint(
-                endpoint, dispatcher.ledger.account(endpoint.address), now
-            )
-            for endpoint in dispatcher.fleet
+        "slots": {
+            kind: sum(endpoint["slots"][kind] for endpoint in endpoints.values())
+            for kind in ("total", "leased", "foreign", "idle")
         },
-        "queue": {"waiting": waiting, "max": dispatcher.options.max_queued},
-        "running": max(0, known_exchanges - waiting),
+        "endpoints": endpoints,
+        "queue": {
+            "waiting": line.waiting,
+            "max": line.max_waiting,
+            "by_class": line.by_class,
+            "longest_wait_s": _rounded(line.longest_wait_s),
+            "expected_s": _rounded(line.expected_s),
+        },
+        "running": max(0, known_exchanges - line.waiting),
+        "outcomes": dict(outcomes),
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [
             {"node_id": envoy.node_id, "acknowledged_version": envoy.acknowledged_version}
@@ -44,7 +64,6 @@ def picture(
 
 
 def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any]:
-    observed_at = endpoint.observed_at
     return {
         "name": endpoint.spec.name,
         "hostname": endpoint.spec.hostname,
@@ -60,9 +79,15 @@ def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any
             "idle": account.free_slots,
         },
         "models": [model.name for model in endpoint.models],
-        "observed_age_s": None if observed_at is None else round(now - observed_at, 3),
+        "observed_age_s": _rounded(
+            None if endpoint.observed_at is None else now - endpoint.observed_at
+        ),
         "issues": [
             {"code": issue.code, "message": issue.message, "remedy": issue.remedy}
             for issue in endpoint.issues
         ],
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+
+from extproc.status.dashboard import dashboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,18 +20,24 @@ PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHUTDOWN_S: Final = 0.5
 """How long an answer that is being sent may still take when the server stops."""
 MAX_BODY_BYTES: Final = 64 * 1024
+MAX_AGE_S: Final = 0.5
+"""How old an answer of `/status` may be at most, for those who say that they take old ones."""
 
 
 class StatusServer:
-    """`/healthz`, `/readyz`, `/status`, `/metrics`, and whatever further `routes` are given.
+    """The dashboard at `/`, `/status`, `/healthz`, `/readyz`, `/metrics`, and further `routes`.
 
     Nothing here changes anything, and no answer is kept by caches.
     """
 
     def __init__(self, sources: StatusSources, routes: Iterable[web.AbstractRouteDef] = ()) -> None:
         self._sources = sources
+        self._dashboard = dashboard()
+        self._status_text = ""
+        self._status_at: float | None = None
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.on_response_prepare.append(_forbid_caching)
+        app.router.add_get("/", self._page)
         app.router.add_get("/healthz", _alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/status", self._status)
@@ -52,15 +62,22 @@ class StatusServer:
         """Close all connections; a server that was not started is no error."""
         await self._runner.cleanup()
 
+    async def _page(self, _: web.Request) -> web.Response:
+        page = self._dashboard
+        return web.Response(text=page.html, content_type="text/html", headers=page.headers)
+
     async def _ready(self, _: web.Request) -> web.Response:
         obstacles = self._sources.obstacles()
         if not obstacles:
             return web.Response(text="ready\n")
         return web.Response(status=503, text="".join(f"{line}\n" for line in obstacles))
 
-    async def _status(self, _: web.Request) -> web.Response:
-        text = json.dumps(self._sources.status(), ensure_ascii=False)
-        return web.Response(text=text, content_type="application/json")
+    async def _status(self, request: web.Request) -> web.Response:
+        now = asyncio.get_running_loop().time()
+        if self._status_at is None or now - self._status_at >= _max_age_s(request):
+            self._status_text = json.dumps(self._sources.status(), ensure_ascii=False)
+            self._status_at = now
+        return web.Response(text=self._status_text, content_type="application/json")
 
     async def _metrics(self, _: web.Request) -> web.Response:
         text = await self._sources.metrics()
@@ -73,3 +90,9 @@ async def _alive(_: web.Request) -> web.Response:
 
 async def _forbid_caching(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("cache-control", "no-store")
+
+
+def _max_age_s(request: web.Request) -> float:
+    """How old an answer this client takes: with a large fleet many dashboards share one."""
+    found = re.search(r"max-age=(\d{1,9})", request.headers.get("cache-control", ""))
+    return min(MAX_AGE_S, float(found[1])) if found else 0.0

@@ -115,6 +115,10 @@ class Telemetry:
         """A look at an endpoint ended."""
         self._metrics.scraped(observation)
 
+    def outcomes(self) -> dict[str, int]:
+        """How many requests ended in which way since the start."""
+        return self._metrics.outcomes()
+
     async def prometheus(self) -> bytes:
         """All metrics as Prometheus text: read here and now, written in a thread."""
         return await asyncio.to_thread(prometheus_text, self._metrics.read())

@@ -70,6 +70,13 @@ class Metrics:
         """A look at an endpoint ended."""
         self._scrapes[observation.address].add(observation.sight.value)
 
+    def outcomes(self) -> dict[str, int]:
+        """How many requests ended in which way since the start, all classes together."""
+        sums: dict[str, int] = defaultdict(int)
+        for (how, _), count in self._requests.read().items():
+            sums[how] += count
+        return dict(sums)
+
     def read(self) -> Reading:
         """All metrics now. O(endpoints); what belongs to endpoints that left is forgotten."""
         return Reading(

@@ -249,7 +249,8 @@ async def test_settings_and_reload(picker: FakePicker) -> None:
 
 
 async def test_status(picker: FakePicker) -> None:
-    """The sums of the fleet, the line, and who is connected."""
+    """The sums of the fleet, the line, what became of requests, and who is connected."""
+    picker.outcomes["served"] = 5
     picker.add_ready(A, slots=2)
     picker.add_ready(B, slots=1)
     picker.observe(B, slots=1, busy_slots=1)
@@ -259,6 +260,9 @@ async def test_status(picker: FakePicker) -> None:
     assert status.slots == pb.Slots(total=3, leased=2, foreign=1)
     assert dict(status.endpoints_by_health) == {"ready": 2}
     assert (status.running, status.waiting, status.max_waiting) == (2, 1, 10)
+    assert dict(status.waiting_by_class) == {"critical": 0, "standard": 1, "sheddable": 0}
+    assert status.HasField("longest_wait_s") and not status.HasField("expected_s")
+    assert dict(status.outcomes) == {"served": 5}
     assert [envoy.node_id for envoy in status.envoys] == ["envoy-1"]
     picker.not_ready.append("it is shutting down")
     status = await picker.admin.GetStatus(pb.GetStatusRequest())

@@ -102,6 +102,7 @@ class FakePicker:
     tls_port: int
     """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
+    outcomes: dict[str, int] = field(default_factory=dict)
 
     def name(self, *specs: EndpointSpec) -> None:
         """The settings name these endpoints."""
@@ -165,6 +166,7 @@ async def running_picker(
     )
     settings = FakeSettings()
     not_ready: list[str] = []
+    outcomes: dict[str, int] = {}
     admin = AdminService(
         Surroundings(
             dispatcher=dispatcher,
@@ -174,6 +176,7 @@ async def running_picker(
             explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             not_ready_reason=lambda: "".join(not_ready),
+            outcomes=lambda: outcomes,
             version="1.2.3",
             started_at=time.monotonic(),
         )
@@ -200,6 +203,7 @@ async def running_picker(
                 port=port,
                 tls_port=tls_port,
                 not_ready=not_ready,
+                outcomes=outcomes,
             )
     finally:
         await server.stop(None)

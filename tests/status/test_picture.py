@@ -52,7 +52,7 @@ def test_picture_of_one_endpoint() -> None:
     dispatcher.submit(Request(id="a", timeout_s=9), 1.5)
     dispatcher.submit(Request(id="b", timeout_s=9), 1.5)
     envoys = [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1)]
-    tree = picture(dispatcher, known_exchanges=2, envoys=envoys, now=3.0)
+    tree = picture(dispatcher, known_exchanges=2, envoys=envoys, outcomes={"served": 7}, now=3.0)
     endpoint = tree["endpoints"]["10.0.0.1:8080"]
     assert endpoint["slots"] == {"total": 2, "leased": 1, "foreign": 1, "idle": 0}
     assert (endpoint["name"], endpoint["health"], endpoint["intent"]) == (
@@ -62,14 +62,22 @@ def test_picture_of_one_endpoint() -> None:
     )
     assert endpoint["models"] == ["tiny"] and endpoint["observed_age_s"] == 2.0
     assert endpoint["issues"] == [{"code": "slow", "message": "it is slow", "remedy": "wait"}]
-    assert tree["queue"] == {"waiting": 1, "max": 1024} and tree["running"] == 1
+    assert tree["slots"] == endpoint["slots"] and tree["running"] == 1
+    assert tree["queue"] == {
+        "waiting": 1,
+        "max": 1024,
+        "by_class": {"critical": 0, "standard": 1, "sheddable": 0},
+        "longest_wait_s": 1.5,
+        "expected_s": None,
+    }
+    assert tree["outcomes"] == {"served": 7}
     assert tree["envoys"] == [{"node_id": "envoy-1", "acknowledged_version": 1}]
     json.dumps(tree)
 
 
 def test_unseen_endpoint_has_no_age() -> None:
     """An endpoint that was never looked at has no observation age."""
-    tree = picture(dispatcher_with(), known_exchanges=0, envoys=(), now=3.0)
+    tree = picture(dispatcher_with(), known_exchanges=0, envoys=(), outcomes={}, now=3.0)
     assert tree["endpoints"]["10.0.0.1:8080"]["observed_age_s"] is None
 
 

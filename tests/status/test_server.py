@@ -21,13 +21,17 @@ class Told:
     obstacles: tuple[str, ...] = ()
     status: dict[str, Any] = field(default_factory=dict)
 
+    asked: int = 0
+
     def sources(self) -> StatusSources:
+        def status() -> dict[str, Any]:
+            self.asked += 1
+            return self.status
+
         async def metrics() -> bytes:
             return b"coxswain_slots 2\n"
 
-        return StatusSources(
-            status=lambda: self.status, obstacles=lambda: self.obstacles, metrics=metrics
-        )
+        return StatusSources(status=status, obstacles=lambda: self.obstacles, metrics=metrics)
 
 
 @pytest.fixture
@@ -67,6 +71,30 @@ async def test_status_is_json_and_never_cached(told: Told, client: httpx.AsyncCl
     told.status = {"queue": {"waiting": 3}}
     answer = await client.get("/status")
     assert answer.json() == {"queue": {"waiting": 3}}
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_an_old_status_only_for_those_who_take_one(
+    told: Told, client: httpx.AsyncClient
+) -> None:
+    """Many dashboards share one answer; whoever does not say so gets the present state."""
+    old = {"cache-control": "max-age=1"}
+    for _ in range(5):
+        assert (await client.get("/status", headers=old)).json() == {}
+    assert told.asked < 5
+    told.status = {"queue": {"waiting": 4}}
+    for headers in ({}, {"cache-control": "max-age=0"}, {"cache-control": "no-cache"}):
+        before = told.asked
+        answer = await client.get("/status", headers=headers)
+        assert answer.json() == told.status and told.asked == before + 1
+
+
+async def test_the_dashboard_is_html_and_never_cached(client: httpx.AsyncClient) -> None:
+    """`/` is a page with its policy beside it."""
+    answer = await client.get("/")
+    assert answer.status_code == 200 and answer.text.startswith("<!doctype html>")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert answer.headers["cache-control"] == "no-store"
 
 

@@ -79,6 +79,7 @@ def test_requests_by_outcome_and_class() -> None:
     assert found["coxswain_requests_total", "critical", "served"] == 1
     assert found["coxswain_requests_total", "standard", "queue-timeout"] == 1
     assert found["coxswain_requests_total", "none", "passed"] == 1
+    assert metrics.outcomes() == {"served": 2, "queue-timeout": 1, "passed": 1}
     assert found["coxswain_queue_wait_seconds_count",] == 3, "passing requests do not wait"
     assert found["coxswain_time_to_first_token_seconds_sum",] == pytest.approx(3 * 0.75)
 

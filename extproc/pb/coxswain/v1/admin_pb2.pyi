@@ -438,7 +438,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +447,20 @@ class GetStatusResponse(_message.Message):
         acknowledged_version: int
         def __init__(self, node_id: _Optional[str] = ..., acknowledged_version: _Optional[int] = ...) -> None: ...
     class EndpointsByHealthEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class WaitingByClassEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -464,6 +478,10 @@ class GetStatusResponse(_message.Message):
     MAX_WAITING_FIELD_NUMBER: _ClassVar[int]
     FLEET_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVOYS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -475,4 +493,8 @@ class GetStatusResponse(_message.Message):
     max_waiting: int
     fleet_version: int
     envoys: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Envoy]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ...) -> None: ...
+    waiting_by_class: _containers.ScalarMap[str, int]
+    longest_wait_s: float
+    expected_s: float
+    outcomes: _containers.ScalarMap[str, int]
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ...) -> None: ...

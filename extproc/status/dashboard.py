@@ -1,0 +1,59 @@
+"""The page for eyes: HTML, style and script in one answer that asks nobody but this picker.
+
+The Content-Security-Policy names style and script by their hashes and forbids all else, so
+that a name which somebody gave a server or a model can never become markup or code.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One HTML document and the headers to send with it."""
+
+    html: str
+    headers: Mapping[str, str]
+
+
+def dashboard() -> Page:
+    """Put the page together from the files beside this module."""
+    here = files("extproc.status")
+    style = (here / "dashboard.css").read_text(encoding="utf-8")
+    script = (here / "dashboard.js").read_text(encoding="utf-8")
+    html = (here / "dashboard.html").read_text(encoding="utf-8")
+    policy = (
+        "default-src 'none'",
+        f"style-src '{_digest(style)}'",
+        f"script-src '{_digest(script)}'",
+        "img-src data:",  # the icon
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return Page(
+        html=html.replace("{{style}}", style).replace("{{script}}", script),
+        headers={
+            "content-security-policy": "; ".join(policy),
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+        },
+    )
+
+
+def _digest(text: str) -> str:
+    """How a policy names an inline style or script."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

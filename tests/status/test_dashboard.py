@@ -1,0 +1,116 @@
+"""Claims about extproc/status/dashboard.py and the page that it puts together.
+
+What a browser makes of it is in tests/e2e/test_dashboard.py.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from random import Random
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher
+from extproc.core.endpoint import EndpointSpec, Health
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.status import picture
+from extproc.status.dashboard import dashboard
+from tests.fakes.small_fleet import RecordingListener
+
+SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")
+STYLE = (files("extproc.status") / "dashboard.css").read_text(encoding="utf-8")
+HTML = dashboard().html
+
+
+def inside(tag: str) -> str:
+    found = re.findall(rf"<{tag}>(.*?)</{tag}>", HTML, flags=re.DOTALL)
+    assert len(found) == 1
+    return str(found[0])
+
+
+def policy() -> dict[str, str]:
+    """Each directive with its sources."""
+    parts = dashboard().headers["content-security-policy"].split("; ")
+    return {name: sources for name, _, sources in (part.partition(" ") for part in parts)}
+
+
+@pytest.mark.parametrize("tag", ["style", "script"])
+def test_the_policy_allows_this_style_and_this_script_alone(tag: str) -> None:
+    """By the hash of exactly what stands in the page; a browser refuses anything else."""
+    digest = b64encode(sha256(inside(tag).encode()).digest()).decode()
+    assert policy()[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert policy()["default-src"] == "'none'"
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    """The page works where there is no network but the picker."""
+    addresses = re.findall(r"(?:src|href)=\"([^\"]*)\"", HTML)
+    assert addresses
+    for address in addresses:
+        assert address.startswith("data:") or re.fullmatch(r"[a-z]+", address), address
+    assert "@import" not in STYLE and "url(" not in STYLE
+    assert re.findall(r"fetch\(([^,]+),", SCRIPT) == ['"status"']
+
+
+def test_what_the_picker_tells_never_becomes_markup() -> None:
+    """Nothing in the script parses text as HTML or code, and no attribute of the page does."""
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert way not in SCRIPT
+    for way in ("Function(", "DOMParser", "createContextualFragment", ".href", "srcdoc"):
+        assert way not in SCRIPT
+    assert not re.search(r"\s(?:on\w+|style)=", HTML.replace(SCRIPT, ""))
+    assert set(re.findall(r"\.setAttribute\((\w+|\"[\w-]+\")", SCRIPT)) == {
+        "attribute",
+        '"viewBox"',
+        '"d"',
+    }
+    described = set(re.findall(r"describe\(.+?, \"([\w-]+)\"", SCRIPT))
+    assert described == {"aria-label", "data-health", "data-state", "title"}
+
+
+def test_each_part_that_the_script_fills_is_in_the_page() -> None:
+    """Ids and parts of the rows, also those whose names are put together."""
+    ids = set(re.findall(r"\bid=\"([\w-]+)\"", HTML))
+    asked = set(re.findall(r"byId\(\"([\w-]+)\"\)", SCRIPT))
+    asked |= {f"slots-{kind}" for kind in ("leased", "foreign", "idle")}
+    asked |= {f"{name}-past" for name in ("running", "waiting")}
+    assert asked <= ids
+    parts = set(re.findall(r"data-part=\"([\w-]+)\"", HTML))
+    filled = set(re.findall(r"\brows\.(\w+)", SCRIPT)) - {"body"} | {"issue-list"}
+    assert filled <= parts
+
+
+def test_each_field_that_the_script_reads_is_told() -> None:
+    """By `/status`, for the whole, the line, an endpoint and its slots."""
+    dispatcher = Dispatcher(RecordingListener(), Random(1))
+    address = Address("10.0.0.1", 8080)
+    dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
+    tree = picture(dispatcher, known_exchanges=0, envoys=(), outcomes={}, now=1.0)
+    endpoint = tree["endpoints"][str(address)]
+    told = {
+        "status": {*tree, "version", "uptime_s", "not_ready"},  # these by app/pages.py
+        "queue": set(tree["queue"]),
+        "endpoint": {*endpoint, "address"},
+        "slots": set(endpoint["slots"]),
+        "issue": {"code", "message", "remedy"},
+    }
+    for name, fields in told.items():
+        read = set(re.findall(rf"(?<![\w.]){name}\.(\w+)", SCRIPT))
+        assert read, name
+        assert read <= fields, name
+
+
+def test_every_word_has_its_meaning() -> None:
+    """Each outcome is explained on the page, and each health has a sign beside its colour."""
+    meanings = SCRIPT.partition("MEANINGS = {")[2].partition("};")[0]
+    explained = set(re.findall(r"^  \"?([\w-]+)\"?:", meanings, flags=re.MULTILINE))
+    outcomes = {verdict.value for verdict in Verdict if verdict is not Verdict.REJECTED}
+    assert explained == outcomes | {reason.value for reason in Reason}
+    for health in Health:
+        assert f'.state[data-health="{health.value}"]::before' in STYLE
+        assert f'"{health.value}"' in SCRIPT.partition("HEALTHS = ")[2].partition(";")[0]

@@ -6,24 +6,19 @@ settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
 from __future__ import annotations
 
 from extproc.settings.discovery_section import DiscoverySettings, DnsSettings
+from extproc.settings.endpoint_section import EndpointSettings, tls_profile
 from extproc.settings.endpoints_file import parse_endpoints
 from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.listen_section import ListenSettings
 from extproc.settings.load import CONFIG_VARIABLE, load_settings
-from extproc.settings.model import (
-    EndpointSettings,
-    LedgerSettings,
-    ListenSettings,
-    LogSettings,
-    PickerSettings,
-    QueueSettings,
-    RoutingSettings,
-    ScraperSettings,
-    Settings,
-)
+from extproc.settings.model import Settings
 from extproc.settings.problems import Problem, SettingsError
 from extproc.settings.reference import settings_reference, settings_schema
 from extproc.settings.safety_section import AdminSettings, AgentsSettings
 from extproc.settings.secrets import read_api_key, read_api_keys
+from extproc.settings.sight_section import LedgerSettings, ScraperSettings
+from extproc.settings.steering_section import PickerSettings, QueueSettings, RoutingSettings
+from extproc.settings.telling_section import LogSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -49,4 +44,5 @@ __all__ = [
     "read_api_keys",
     "settings_reference",
     "settings_schema",
+    "tls_profile",
 ]

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import ValidationError
 
+from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.keys import advise
-from extproc.settings.model import EndpointSettings
 from extproc.settings.problems import Problem, SettingsError, describe, dotted
 from extproc.settings.section import Section
 from extproc.settings.values import LIST

@@ -53,6 +53,11 @@ def split_host_port(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_ip(host: str) -> bool:
+    """Whether it is an IP address, without brackets, and no name."""
+    return _is_ip(host, version=4) or _is_ip(host, version=6)
+
+
 def _is_ip(host: str, *, version: int) -> bool:
     try:
         return ipaddress.ip_address(host).version == version

@@ -1,0 +1,114 @@
+"""One llama-server as people write it: where it is, its key, its certificate."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, Final, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from extproc.settings.section import Section
+from extproc.settings.values import PositiveCount, Server, is_ip, split_host_port
+
+HTTPS: Final = "https://"
+
+
+def tls_profile(ca_file: str | None, ip: str | None = None) -> str:
+    """The name of the profile for servers of these authorities (None: the system's)."""
+    content = f"{ca_file or ''}|{ip or ''}"
+    return f"tls-{sha256(content.encode()).hexdigest()[:12]}"
+
+
+class EndpointSettings(Section):
+    """One llama-server. A plain `host:port` in the list is short for its `address`."""
+
+    address: Server = Field(
+        description="Where the server listens: host:port, or https://host:port. "
+        "The host is an IP address or a name."
+    )
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        description="What to call it in logs and metrics, instead of its address.",
+    )
+    slots: PositiveCount | None = Field(
+        default=None,
+        description="How many slots it has, for a server that does not tell "
+        "(started with --no-slots and without /props).",
+    )
+    api_key_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable that holds the server's API key (--api-key).",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file that holds the server's API key; blanks around it do not count.",
+    )
+    inject_key: bool = Field(
+        default=False,
+        description="Whether Envoy sends this server its API key with each request, so that "
+        "clients need not know it. Needs envoy.discovery; print Envoy's configuration anew.",
+    )
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For https: the authorities to trust, PEM, here and where Envoy runs; "
+        "by default the system's.",
+    )
+    server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="For https: the name in the server's certificate; by default the host.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"address": value}
+        if not isinstance(value, dict | EndpointSettings):
+            raise PydanticCustomError("endpoint", "write host:port, or a section with an address")
+        return value
+
+    @model_validator(mode="after")
+    def _check_key_sources(self) -> Self:
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise PydanticCustomError("one_of", "give api_key_env or api_key_file, not both")
+        if self.inject_key and self.api_key_env is None and self.api_key_file is None:
+            raise PydanticCustomError("together", "inject_key needs api_key_env or api_key_file")
+        if not self.is_tls and (self.ca_file is not None or self.server_name is not None):
+            raise PydanticCustomError("together", "ca_file and server_name are for https://")
+        return self
+
+    @property
+    def host(self) -> str:
+        """The IP address or name, without brackets."""
+        return split_host_port(self.address.removeprefix(HTTPS))[0]
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return split_host_port(self.address.removeprefix(HTTPS))[1]
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.address.startswith(HTTPS)
+
+    @property
+    def tls_profile(self) -> str:
+        """By which name Envoy knows how to speak TLS to it; empty for in the clear.
+
+        Servers with the same authorities share one, unless an IP address is what stands in
+        their certificate.
+        """
+        if not self.is_tls:
+            return ""
+        name = self.server_name or self.host
+        return tls_profile(self.ca_file, name if is_ip(name) else None)

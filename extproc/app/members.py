@@ -129,7 +129,9 @@ class Members:
         ]
         targets = [one.target for one in nominations if one.target is not None]
         if targets:
-            with_key = next((one for one in targets if one.api_key is not None), targets[0])
+            # Who says TLS is believed, and a key is not shown in the clear to such a server.
+            safe = [one for one in targets if one.is_tls] or targets
+            with_key = next((one for one in safe if one.api_key is not None), safe[0])
             return replace(with_key, slots=spec.slots)
         if nominations:
             return None

@@ -84,6 +84,7 @@ class Service:
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,
             EndpointDiscoveryOptions(opens_by_itself=False),
+            set_issue=self.dispatcher.set_envoy_issue,
         )
         self._agents = AgentsService(
             AgentsSurroundings(

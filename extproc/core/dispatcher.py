@@ -237,6 +237,12 @@ class Dispatcher:
             endpoint.is_routable = is_routable
             self._desk.offer(address, now)
 
+    def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
+        """What about Envoy's configuration keeps requests from it, for people to see."""
+        endpoint = self.fleet.get(address)
+        if endpoint is not None:
+            endpoint.envoy_issue = issue
+
     def close(self, now: float) -> None:
         """Shut down: everybody who waits is refused, and so is everybody who comes."""
         self._is_closed = True

@@ -34,8 +34,9 @@ class EndpointSpec:
     """How an endpoint was named: its address, a name for people, the host name it came from.
 
     `slots` is what to assume for a server that does not tell, None to believe the server.
-    `tls_profile` names how Envoy speaks TLS to it, empty for in the clear. `authorization`
-    is what Envoy sends it as that header, empty for what the client sent.
+    `tls_profile` names how Envoy speaks TLS to it, empty for in the clear; `server_name` is
+    the name to find in its certificate, where the profile does not tell. `authorization` is
+    what Envoy sends it as that header, empty for what the client sent.
     """
 
     address: Address
@@ -43,7 +44,14 @@ class EndpointSpec:
     hostname: str = ""
     slots: int | None = None
     tls_profile: str = ""
+    server_name: str = ""
     authorization: str = field(default="", repr=False)
+
+    @property
+    def is_demanding(self) -> bool:
+        """It has to wait for word that Envoy is able to: one that does not know better would
+        speak to it in the clear, or without its key."""
+        return bool(self.tls_profile or self.authorization)
 
 
 SERVING = (Health.READY, Health.DEGRADED, Health.ASLEEP)
@@ -58,14 +66,15 @@ class Endpoint:
         "adapter_ids",
         "consecutive_failures",
         "context_tokens",
+        "envoy_issue",
         "health",
         "intent",
         "is_fresh",
         "is_removed",
         "is_routable",
-        "issues",
         "models",
         "observed_at",
+        "observed_issues",
         "readings",
         "spec",
     )
@@ -76,11 +85,13 @@ class Endpoint:
         self.intent = Intent.ACTIVE
         self.is_removed = False
         """No source names it any more; it stays while its leases run."""
-        self.is_routable = True
+        self.is_routable = not spec.is_demanding
         """Envoy knows it (endpoint discovery says when)."""
+        self.envoy_issue: Issue | None = None
+        """What about Envoy's configuration keeps requests away from it."""
         self.is_fresh = False
         """Its last observation is recent enough; otherwise it is a backup."""
-        self.issues: tuple[Issue, ...] = ()
+        self.observed_issues: tuple[Issue, ...] = ()
         self.models: tuple[ModelReading, ...] = ()
         self.readings: Mapping[str, ModelReading] = {}
         """Its models by name and alias."""
@@ -93,6 +104,13 @@ class Endpoint:
     @property
     def address(self) -> Address:
         return self.spec.address
+
+    @property
+    def issues(self) -> tuple[Issue, ...]:
+        """Whatever an operator should mend."""
+        if self.envoy_issue is None:
+            return self.observed_issues
+        return (self.envoy_issue, *self.observed_issues)
 
     @property
     def is_serving(self) -> bool:
@@ -127,7 +145,7 @@ class Endpoint:
                 self.lose(observation.issues)
             case Sight.FAILED:
                 self.consecutive_failures += 1
-                self.issues = observation.issues
+                self.observed_issues = observation.issues
                 if self.consecutive_failures >= failures_to_down:
                     self.health = Health.DOWN
             case _:
@@ -136,11 +154,11 @@ class Endpoint:
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
         """A connection to it was refused: it is down until one good look."""
         self.health = Health.DOWN
-        self.issues = issues
+        self.observed_issues = issues
 
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health
-        self.issues = observation.issues
+        self.observed_issues = observation.issues
         if observation.models and observation.models != self.models:
             self.models = observation.models
             self.readings = _by_name(observation.models)

@@ -19,7 +19,7 @@ class Member:
     """What Envoy must know of one endpoint."""
 
     address: Address
-    hostname: str = ""
+    hostname: str = ""  # behind TLS the name in its certificate
     is_draining: bool = False
     tls_profile: str = ""
     authorization: str = field(default="", repr=False)
@@ -65,7 +65,8 @@ class Fleet:
     def set_members(self, source: str, specs: Iterable[EndpointSpec]) -> list[Address]:
         """Replace what `source` names; returns the addresses that were added, removed or changed.
 
-        Of two specs for one address the first one counts, and so does the first source.
+        Of two specs for one address the first one counts, and so does the first source, but
+        for one that says TLS: that one counts before all that do not.
         """
         named: dict[Address, EndpointSpec] = {}
         for spec in specs:
@@ -82,14 +83,18 @@ class Fleet:
 
     def _settle(self, address: Address) -> bool:
         """Bring one endpoint in line with what the sources name; returns whether it changed."""
-        spec = next((specs[address] for specs in self._sources.values() if address in specs), None)
-        if spec is None:  # its last source let go of it
+        named = [specs[address] for specs in self._sources.values() if address in specs]
+        if not named:  # its last source let go of it
             self._endpoints[address].is_removed = True
             return True
+        # Who says TLS is believed, or any source could have its traffic sent in the clear.
+        spec = next((each for each in named if each.tls_profile), named[0])
         endpoint = self._endpoints.get(address)
         if endpoint is None:
             self._endpoints[address] = Endpoint(spec)
         elif endpoint.is_removed or endpoint.spec != spec:
+            if spec.is_demanding and spec != endpoint.spec:
+                endpoint.is_routable = False
             endpoint.is_removed = False
             endpoint.spec = spec
         else:
@@ -116,7 +121,7 @@ class Fleet:
             members = tuple(
                 Member(
                     endpoint.address,
-                    endpoint.spec.hostname,
+                    endpoint.spec.server_name or endpoint.spec.hostname,
                     endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
                     endpoint.spec.tls_profile,
                     endpoint.spec.authorization,

@@ -54,7 +54,7 @@ from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
-from extproc.envoy_config.transport import is_ip, picker_socket, socket_matches
+from extproc.envoy_config.transport import abilities, is_ip, picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
 """More than ever runs. The line is kept by the picker; a breaker here would only break it."""
@@ -128,7 +128,7 @@ def _discovery(options: EnvoyOptions) -> ConfigSource:
         api_config_source=ApiConfigSource(
             api_type=ApiConfigSourceApiType.GRPC,
             transport_api_version=ApiVersion.V3,
-            grpc_services=[grpc_service(options.picker_cluster, soon)],
+            grpc_services=[grpc_service(options.picker_cluster, soon, abilities(options))],
             set_node_on_first_message_only=True,
         ),
     )

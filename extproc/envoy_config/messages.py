@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import betterproto2
@@ -9,6 +10,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     Address,
     GrpcService,
     GrpcServiceEnvoyGrpc,
+    HeaderValue,
     RetryPolicy,
     SocketAddress,
     TypedExtensionConfig,
@@ -41,8 +43,13 @@ def extension(name: str, message: betterproto2.Message) -> TypedExtensionConfig:
     return TypedExtensionConfig(name=name, typed_config=typed(message))
 
 
-def grpc_service(cluster: str, retry_policy: RetryPolicy | None = None) -> GrpcService:
-    """A gRPC service that lives in one of our clusters."""
+def grpc_service(
+    cluster: str,
+    retry_policy: RetryPolicy | None = None,
+    metadata: Sequence[tuple[str, str]] = (),
+) -> GrpcService:
+    """A gRPC service that lives in one of our clusters; `metadata` goes with each stream."""
     return GrpcService(
-        envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=cluster, retry_policy=retry_policy)
+        envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=cluster, retry_policy=retry_policy),
+        initial_metadata=[HeaderValue(key=key, value=value) for key, value in metadata],
     )

@@ -23,6 +23,11 @@ SERVER_AUTHORIZATION: Final = "authorization"
 TLS_PROFILE: Final = "coxswain_tls"
 """Endpoint metadata of Envoy's transport socket matches: which TLS profile to use."""
 
+ABILITIES: Final = "x-coxswain-abilities"
+"""With every discovery stream: the TLS profiles that this configuration holds, and `KEYS` where
+it sends servers their keys. The picker withholds servers that need more."""
+KEYS: Final = "keys"
+
 CLIENT: Final = "x-coxswain-client"
 """Which client's key was shown, as the keys file names it."""
 

@@ -20,7 +20,10 @@ from envoy_data_plane.google.protobuf import Struct
 
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
+from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.trust import PickerTls, TlsProfile
+
+NAMES_IN_A_HEADER = 100
 
 
 def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSocketMatch]:
@@ -44,6 +47,17 @@ def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSoc
     ]
 
 
+def abilities(options: EnvoyOptions) -> list[tuple[str, str]]:
+    """What discovery is told of this configuration, in parts that every proxy lets pass."""
+    found = [profile.name for profile in options.tls_profiles]
+    if options.injects_keys:
+        found.append(names.KEYS)
+    return [
+        (names.ABILITIES, ",".join(found[start : start + NAMES_IN_A_HEADER]))
+        for start in range(0, len(found), NAMES_IN_A_HEADER)
+    ]
+
+
 def picker_socket(tls: PickerTls) -> TransportSocket:
     """The socket towards the picker."""
     shown = None
@@ -56,28 +70,40 @@ def picker_socket(tls: PickerTls) -> TransportSocket:
 
 
 def _tls(
-    server_name: str, ca_file: str, shown: TlsCertificate | None = None, protocol: str = "http/1.1"
+    server_name: str | None,
+    ca_file: str,
+    shown: TlsCertificate | None = None,
+    protocol: str = "http/1.1",
 ) -> TransportSocket:
-    has_address = is_ip(server_name)
-    san_type = (
-        SubjectAltNameMatcherSanType.IP_ADDRESS if has_address else SubjectAltNameMatcherSanType.DNS
-    )
+    """Without a server name, the host name of each server is asked for and looked for."""
+    is_named = server_name is not None and not is_ip(server_name)
     context = UpstreamTlsContext(
-        sni="" if has_address else server_name,
+        sni=server_name or "" if is_named else "",
+        auto_host_sni=server_name is None,
+        auto_sni_san_validation=server_name is None,
         common_tls_context=CommonTlsContext(
             tls_certificates=[shown] if shown is not None else [],
             alpn_protocols=[protocol],
             validation_context=CertificateValidationContext(
                 trusted_ca=DataSource(filename=ca_file),
-                match_typed_subject_alt_names=[
-                    SubjectAltNameMatcher(
-                        san_type=san_type, matcher=StringMatcher(exact=server_name)
-                    )
-                ],
+                match_typed_subject_alt_names=_names(server_name),
             ),
         ),
     )
     return TransportSocket(name="envoy.transport_sockets.tls", typed_config=typed(context))
+
+
+def _names(server_name: str | None) -> list[SubjectAltNameMatcher]:
+    """The name to find in the certificate, none where the SNI is looked for."""
+    if server_name is None:
+        return []
+    kind = SubjectAltNameMatcherSanType
+    return [
+        SubjectAltNameMatcher(
+            san_type=kind.IP_ADDRESS if is_ip(server_name) else kind.DNS,
+            matcher=StringMatcher(exact=server_name),
+        )
+    ]
 
 
 def is_ip(host: str) -> bool:

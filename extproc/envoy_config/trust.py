@@ -9,13 +9,15 @@ SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsProfile:
-    """How to speak TLS to some servers: `server_name` must be in their certificate.
+    """How to speak TLS to the servers that discovery gives this profile's `name`.
 
-    Discovery gives each such server's `name`. The files lie where Envoy runs.
+    `server_name` must be in their certificate; without one it is the host name that discovery
+    tells of each, so that one profile serves all that share their authorities. The files lie
+    where Envoy runs.
     """
 
     name: str
-    server_name: str
+    server_name: str | None = None
     ca_file: str = SYSTEM_CA
 
 

@@ -85,6 +85,17 @@ class EnvoySettings(Section):
         min_length=1,
         description="The name in Coxswain's certificate; by default the host in envoy.picker.",
     )
+    server_ca_files: Annotated[tuple[str, ...], LIST] = Field(
+        default=(),
+        description="The authorities, PEM, of https servers that may come later, so that Envoy "
+        "need not be given another configuration then: paths where Envoy runs, written as the "
+        "servers' ca_file is, or `system`. Those of known servers need not be named.",
+    )
+    inject_keys: bool = Field(
+        default=False,
+        description="Whether Envoy can send servers their keys although none that is known now "
+        "has inject_key; so that one may come later.",
+    )
     countdown: bool = Field(
         default=True,
         description="Whether clients may ask GET /queue/{request-id} where their request stands. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.xds.service import ConnectedEnvoy, EndpointDiscovery, EndpointDiscoveryOptions
+from extproc.xds.options import EndpointDiscoveryOptions
+from extproc.xds.service import ConnectedEnvoy, EndpointDiscovery
 
 __all__ = ["ConnectedEnvoy", "EndpointDiscovery", "EndpointDiscoveryOptions"]

@@ -17,6 +17,7 @@ from extproc.pb.endpoint_pb2 import (
     LbEndpoint,
     LocalityLbEndpoints,
 )
+from extproc.xds.abilities import reachable
 from extproc.xds.subscription import ENDPOINT_TYPE
 
 SOCKET_MATCH = "envoy.transport_socket_match"
@@ -35,23 +36,33 @@ class Assignments:
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._endpoints = b""
+        self._endpoints: dict[frozenset[str], bytes] = {}
         self._written: dict[Member, bytes] = {}
 
-    def resource(self, name: str, membership: Membership) -> Any:
-        """The assignment of the cluster `name`, ready to be sent."""
+    def resource(
+        self, name: str, membership: Membership, abilities: frozenset[str] = frozenset()
+    ) -> Any:
+        """The assignment of the cluster `name` for an Envoy with these abilities."""
         if self._version != membership.version:
-            self._endpoints = self._write(membership.members)
+            written = self._written
+            self._written = {
+                member: written.get(member) or _locality(member) for member in membership.members
+            }
+            self._endpoints.clear()
             self._version = membership.version
+        endpoints = self._endpoints.get(abilities)
+        if endpoints is None:
+            endpoints = self._endpoints[abilities] = self._join(
+                reachable(membership.members, abilities)
+            )
         named = ClusterLoadAssignment(cluster_name=name).SerializeToString()
-        return Any(type_url=ENDPOINT_TYPE, value=named + self._endpoints)
+        return Any(type_url=ENDPOINT_TYPE, value=named + endpoints)
 
-    def _write(self, members: tuple[Member, ...]) -> bytes:
-        written = self._written
-        self._written = {member: written.get(member) or _locality(member) for member in members}
+    def _join(self, members: tuple[Member, ...]) -> bytes:
         nameless = ClusterLoadAssignment()
         if members:
-            nameless.endpoints.add().MergeFromString(b"".join(self._written.values()))
+            written = b"".join(self._written[member] for member in members)
+            nameless.endpoints.add().MergeFromString(written)
         return nameless.SerializeToString()
 
 

@@ -19,14 +19,17 @@ from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
 from extproc.core.fleet import Membership
+from extproc.core.observation import Issue
 from extproc.pb.base_pb2 import ControlPlane
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.pb.endpoint_discovery_pb2_grpc import (
     EndpointDiscoveryServiceServicer,
     add_EndpointDiscoveryServiceServicer_to_server,
 )
+from extproc.xds.abilities import Abilities, needs, read_abilities
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
+from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
     Acknowledged,
@@ -48,22 +51,6 @@ StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, Discovery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointDiscoveryOptions:
-    """The first two in seconds.
-
-    `grace_s`: how long a new endpoint waits for an Envoy that does not acknowledge it.
-    `hold_s`: how long an Envoy waits for a fleet that is not known yet; keep it below Envoy's
-    `initial_fetch_timeout`.
-    `opens_by_itself`: the first member makes the fleet known; say no where members come from
-    several sources, one after the other, and call `open` when all have spoken.
-    """
-
-    grace_s: float = 1.0
-    hold_s: float = 3.0
-    opens_by_itself: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedEnvoy:
     """One subscribed stream, for people to see. The version is -1 before the first one."""
 
@@ -75,6 +62,7 @@ class ConnectedEnvoy:
 @dataclass(slots=True)
 class _Stream:
     number: int
+    abilities: frozenset[str]
     node_id: str = ""
     subscription: Subscription = field(default_factory=Subscription)
     is_counted: bool = False
@@ -89,7 +77,8 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     an Envoy waited for `hold_s`, or the fleet has a member and `opens_by_itself` is set.
 
     `membership` gives the present picture of the fleet (the same version, the same picture);
-    `set_routable` is called from the event loop, never from inside `membership_changed`.
+    `set_routable` is called from the event loop, never from inside `membership_changed`;
+    `set_issue` hears why an endpoint is withheld from an Envoy, None when it is not.
     `clock` must be the clock of the core. One instance belongs to one event loop.
     """
 
@@ -99,6 +88,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         set_routable: Callable[[Address, bool, float], None],
         options: EndpointDiscoveryOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
+        set_issue: Callable[[Address, Issue | None], None] = lambda *_: None,
     ) -> None:
         self._options = options or EndpointDiscoveryOptions()
         self._fetch = membership
@@ -107,8 +97,11 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._numbers = itertools.count(1)
         self._streams: dict[int, _Stream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
+        self._abilities = Abilities()
+        self._set_issue = set_issue
         self._assignments = Assignments()
         self._membership: Membership | None = None
+        self._withheld: dict[Address, Issue] = {}
         self._is_refresh_due = False
         self._is_open = False
         self._is_closed = False
@@ -154,7 +147,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
     ) -> None:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(next(self._numbers))
+        stream = _Stream(next(self._numbers), read_abilities(context.invocation_metadata() or ()))
         self._streams[stream.number] = stream
         if self._hold is None and not self._is_open:
             loop = asyncio.get_running_loop()
@@ -202,16 +195,20 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             if self._is_open:
                 answer = stream.subscription.next_answer(membership.version)
                 if answer is not None:
-                    await context.write(self._response(answer, membership))
+                    await context.write(self._response(answer, membership, stream.abilities))
             await stream.due.wait()
             stream.due.clear()
 
-    def _response(self, answer: Answer, membership: Membership) -> DiscoveryResponse:
+    def _response(
+        self, answer: Answer, membership: Membership, abilities: frozenset[str]
+    ) -> DiscoveryResponse:
         return DiscoveryResponse(
             version_info=str(answer.version),
             nonce=answer.nonce,
             type_url=ENDPOINT_TYPE,
-            resources=[self._assignments.resource(name, membership) for name in answer.names],
+            resources=[
+                self._assignments.resource(name, membership, abilities) for name in answer.names
+            ],
             control_plane=CONTROL_PLANE,
         )
 
@@ -223,6 +220,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             self._membership = membership
             addresses = (member.address for member in membership.members)
             shift = self._acknowledgements.publish(membership.version, addresses, self._clock())
+            self._withhold()
             self._apply(shift)
             if membership.members and self._options.opens_by_itself and not self._is_open:
                 self.open()
@@ -239,6 +237,8 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         if wants and not stream.is_counted:
             stream.is_counted = True
             self._acknowledgements.connect(stream.number)
+            self._abilities.connect(stream.number, stream.abilities)
+            self._withhold()
             log.info("Envoy %r subscribed to %s", stream.node_id, stream.subscription.names)
         elif stream.is_counted and not wants:
             self._discount(stream)
@@ -246,7 +246,10 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     def _discount(self, stream: _Stream) -> None:
         stream.is_counted = False
         log.info("Envoy %r is no longer subscribed", stream.node_id)
-        self._apply(self._acknowledgements.disconnect(stream.number))
+        self._abilities.disconnect(stream.number)
+        shift = self._acknowledgements.disconnect(stream.number)
+        self._withhold()
+        self._apply(shift)
 
     def _forget(self, stream: _Stream) -> None:
         del self._streams[stream.number]
@@ -258,8 +261,24 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         for address in shift.awaited:
             self._set_routable(address, False, now)
         for address in shift.routable:
-            self._set_routable(address, True, now)
+            self._set_routable(address, address not in self._withheld, now)
         self._arm()
+
+    def _withhold(self) -> None:
+        """Keep requests away from servers that some Envoy cannot reach as it should."""
+        members = self._membership.members if self._membership is not None else ()
+        before, now = self._withheld, self._clock()
+        demanding = {
+            each.address: self._abilities.obstacle(each) for each in members if needs(each)
+        }
+        self._withheld = {address: issue for address, issue in demanding.items() if issue}
+        for address in demanding.keys() | before.keys():
+            issue = self._withheld.get(address)
+            self._set_issue(address, issue)
+            is_known = self._acknowledgements.is_routable(address)
+            self._set_routable(address, is_known and issue is None, now)
+            if issue is not None and issue != before.get(address) and self._streams:
+                log.warning("%s: %s; %s", address, issue.message, issue.remedy)
 
     def _arm(self) -> None:
         self._cancel(self._timer)

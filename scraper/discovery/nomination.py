@@ -63,6 +63,7 @@ def nominate(listing: Listing, ip: str) -> Nomination:
     """
     address = Address.of(ip, listing.port)
     hostname = "" if ip == listing.host else listing.host
+    server_name = listing.server_name or hostname
     return Nomination(
         spec=EndpointSpec(
             address=address,
@@ -70,13 +71,14 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             hostname=hostname,
             slots=listing.slots,
             tls_profile=listing.tls_profile,
+            server_name=server_name if listing.is_tls else "",
             authorization=f"Bearer {listing.api_key}" if listing.is_injected else "",
         ),
         target=EndpointTarget(
             address=address,
             is_tls=listing.is_tls,
             ca_file=listing.ca_file,
-            host_name=listing.server_name or hostname or None,
+            host_name=server_name or None,
             api_key=listing.api_key,
             slots=listing.slots,
         ),

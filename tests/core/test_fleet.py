@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,34 @@ def test_a_removed_endpoint_stays_until_dropped() -> None:
     fleet.drop(A)
     assert A not in fleet and len(fleet) == 0
     assert fleet.membership().members == ()
+
+
+def test_whoever_says_tls_is_believed() -> None:
+    """In whatever order they come: a later word without TLS opens no plain socket."""
+    fleet = Fleet()
+    secure = EndpointSpec(address=A, tls_profile="tls-a", server_name="gpu.example")
+    fleet.set_members("agents", [spec(A)])
+    fleet.set_members("settings", [secure])
+    assert fleet.membership().members == (Member(A, "gpu.example", tls_profile="tls-a"),)
+    fleet.set_members("agents", [spec(A, "again")])
+    assert fleet.membership().members[0].tls_profile == "tls-a"
+
+
+@pytest.mark.parametrize(
+    "demanding",
+    [
+        EndpointSpec(address=A, tls_profile="tls-a"),
+        EndpointSpec(address=A, authorization="Bearer k"),
+    ],
+)
+def test_what_envoy_may_be_unable_to_do_is_waited_for(demanding: EndpointSpec) -> None:
+    """A new endpoint, and one that becomes such: discovery must say that it is routable."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A), replace(demanding, address=B)])
+    assert [endpoint.is_routable for endpoint in fleet] == [True, False]
+    fleet.set_members("s", [demanding])
+    endpoint = fleet.get(A)
+    assert endpoint is not None and not endpoint.is_routable
 
 
 def test_a_member_while_anybody_names_it() -> None:

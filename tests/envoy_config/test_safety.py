@@ -81,6 +81,27 @@ def test_profiles_and_their_names() -> None:
     assert plain["transport_socket"]["name"] == "envoy.transport_sockets.raw_buffer"
 
 
+def test_one_profile_for_all_servers_of_an_authority() -> None:
+    """The name to ask for and to find is the one that discovery tells of each server."""
+    _, clusters = parsed(EnvoyOptions(tls_profiles=(TlsProfile(name="a", ca_file="/ca.pem"),)))
+    context = clusters["llama"]["transport_socket_matches"][0]["transport_socket"]["typed_config"]
+    assert context["auto_host_sni"] and context["auto_sni_san_validation"]
+    assert "sni" not in context
+    checks = context["common_tls_context"]["validation_context"]
+    assert checks == {"trusted_ca": {"filename": "/ca.pem"}}
+
+
+def test_the_picker_is_told_what_envoy_is_able_to_do() -> None:
+    """All profiles, in as many headers as it takes, and whether servers get their keys."""
+    names = [f"tls-{number:012}" for number in range(150)]
+    profiles = tuple(TlsProfile(name=name) for name in names)
+    _, clusters = parsed(EnvoyOptions(tls_profiles=profiles, injects_keys=True))
+    source = clusters["llama"]["eds_cluster_config"]["eds_config"]["api_config_source"]
+    told = source["grpc_services"][0]["initial_metadata"]
+    assert {header["key"] for header in told} == {"x-coxswain-abilities"}
+    assert ",".join(header["value"] for header in told).split(",") == [*names, "keys"]
+
+
 def test_without_discovery_there_is_no_place_for_them() -> None:
     """Told, rather than silently spoken to in the clear."""
     profile = TlsProfile(name="a", server_name="gpu.example")

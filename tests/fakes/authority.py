@@ -45,13 +45,15 @@ class Authority:
         )
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, is_expired: bool = False) -> Pair:
-        """A certificate for 127.0.0.1 and localhost; an existing one of that name is replaced."""
+    def issue(
+        self, name: str, *, is_expired: bool = False, hosts: tuple[str, ...] = ("localhost",)
+    ) -> Pair:
+        """A certificate for 127.0.0.1 and `hosts`; an existing one of that name is replaced."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         loopback = [
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            x509.DNSName("localhost"),
+            *map(x509.DNSName, hosts),
         ]
         certificate = (
             x509.CertificateBuilder()

@@ -19,11 +19,15 @@ ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignm
 class DiscoveryClient:
     """One stream; nothing is acknowledged unless the test says so."""
 
-    def __init__(self, port: int, node_id: str = "fake") -> None:
+    def __init__(
+        self, port: int, node_id: str = "fake", metadata: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         self._node = Node(id=node_id)
         self._questions: asyncio.Queue[DiscoveryRequest | None] = asyncio.Queue()
-        self._call = EndpointDiscoveryServiceStub(self._channel).StreamEndpoints(self._outgoing())
+        self._call = EndpointDiscoveryServiceStub(self._channel).StreamEndpoints(
+            self._outgoing(), metadata=metadata
+        )
         self.received: list[DiscoveryResponse] = []
 
     async def _outgoing(self) -> AsyncIterator[DiscoveryRequest]:

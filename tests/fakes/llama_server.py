@@ -58,7 +58,7 @@ class FakeLlamaServer:
         port: int = 0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._tls = tls
+        self.tls = tls
         self.busy = busy
         self.task = 0
         self.marker: str | None = "<__media_one__>"
@@ -80,7 +80,7 @@ class FakeLlamaServer:
 
     async def __aenter__(self) -> FakeLlamaServer:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self._port, ssl=self._tls
+            self._serve, "127.0.0.1", self._port, ssl=self.tls
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return self

@@ -11,7 +11,9 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
+from extproc.core.observation import Issue
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
+from extproc.xds.abilities import HEADER, LACKS_TLS, UNHEARD
 from tests.fakes.discovery_client import DiscoveryClient, assignments
 
 A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
@@ -26,6 +28,10 @@ class FakeFleet:
     def __init__(self) -> None:
         self.membership = Membership(0, ())
         self.routable: dict[Address, bool] = {}
+        self.issues: dict[Address, Issue | None] = {}
+
+    def set_issue(self, address: Address, issue: Issue | None) -> None:
+        self.issues[address] = issue
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         self.routable[address] = is_routable
@@ -51,13 +57,16 @@ class Served:
             lambda: self.fleet.membership,
             self.fleet.set_routable,
             EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s),
+            set_issue=self.fleet.set_issue,
         )
         self.server = grpc.aio.server()
         self.discovery.add_to(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
     def set(self, *addresses: Address, draining: tuple[Address, ...] = ()) -> None:
-        members = tuple(Member(a, is_draining=a in draining) for a in addresses)
+        self.set_members(*(Member(a, is_draining=a in draining) for a in addresses))
+
+    def set_members(self, *members: Member) -> None:
         self.fleet.membership = Membership(self.fleet.membership.version + 1, members)
         self.discovery.membership_changed()
 
@@ -119,6 +128,35 @@ async def test_new_endpoint_is_routable_once_all_envoys_know_it(served: Served) 
         assert {envoy.node_id for envoy in served.discovery.envoys()} == {"one", "two"}
         two.acknowledge(answer)
         await served.fleet.becomes(A, True)
+
+
+async def test_a_server_behind_tls_is_told_to_envoys_that_speak_it(served: Served) -> None:
+    """Not routable before one did, nor while another one does not; it says why."""
+    served.set_members(Member(A, tls_profile="tls-a"), Member(B))
+    await served.fleet.becomes(B, True)
+    assert (served.fleet.routable[A], served.fleet.issues[A]) == (False, UNHEARD)
+    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+        able.ask("llama")
+        told = assignments(await able.read_and_acknowledge())
+        assert told == {"llama": {"10.0.0.1:1": "unknown", "10.0.0.1:2": "unknown"}}
+        await served.fleet.becomes(A, True)
+        assert served.fleet.issues[A] is None
+        async with DiscoveryClient(served.port, "old") as unable:
+            unable.ask("llama")
+            assert assignments(await unable.read()) == {"llama": {"10.0.0.1:2": "unknown"}}
+            await served.fleet.becomes(A, False)
+            assert served.fleet.issues[A] is LACKS_TLS
+        await served.fleet.becomes(A, True)
+    await served.has_envoys(0)
+    assert served.fleet.routable[A], "an Envoy without a stream still knows how"
+
+
+async def test_an_endpoint_that_becomes_plain_is_withheld_no_more(served: Served) -> None:
+    served.set_members(Member(A, tls_profile="tls-a"))
+    await eventually(lambda: served.fleet.issues.get(A) is UNHEARD)
+    served.set(A)
+    await served.fleet.becomes(A, True)
+    assert served.fleet.issues[A] is None
 
 
 async def test_without_an_envoy_all_is_routable(served: Served) -> None:

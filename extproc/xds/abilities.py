@@ -1,0 +1,97 @@
+"""What the Envoys are able to do, so that no server behind TLS is spoken to in the clear.
+
+An Envoy opens a plain socket to every server for which its configuration has no TLS, and sends
+no key that it was not told to send. So each configuration that we print tells in a header, with
+every discovery stream, which TLS profiles it holds and whether it sends keys. A server that
+needs more is withheld from that Envoy: it hears neither the address nor the key. What one
+Envoy cannot reach as it should is routable through none.
+
+    nothing heard yet               nothing is known: servers with needs wait
+    Envoys are connected            known is what all of them are able to do
+    the last one left               known stays, for an Envoy without a stream serves on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from extproc.core.fleet import Member
+from extproc.core.observation import Issue
+
+HEADER: Final = "x-coxswain-abilities"
+"""Names of TLS profiles and `KEYS`, with commas between them; may be given several times."""
+KEYS: Final = "keys"
+
+_REMEDY: Final = (
+    "print Envoy's configuration again (`coxswain config envoy`) and restart Envoy with it; to "
+    "be ready for servers that come later, set "
+)
+LACKS_TLS: Final = Issue(
+    code="envoy-lacks-tls",
+    message="Envoy's configuration does not say how to speak TLS to this server, so it gets no "
+    "requests: they would travel in the clear",
+    remedy=_REMEDY + "envoy.server_ca_files",
+)
+LACKS_KEYS: Final = Issue(
+    code="envoy-lacks-keys",
+    message="Envoy's configuration does not send servers their keys, so this one gets no "
+    "requests: it would refuse them",
+    remedy=_REMEDY + "envoy.inject_keys",
+)
+UNHEARD: Final = Issue(
+    code="no-envoy-yet",
+    message="no Envoy has subscribed to endpoint discovery yet, and only one that did can tell "
+    "that it speaks TLS to this server, or sends it its key",
+    remedy="start Envoy with what `coxswain config envoy` prints; without envoy.discovery no "
+    "server can be used that is behind TLS or has inject_key",
+)
+
+
+def read_abilities(metadata: Iterable[tuple[str, str | bytes]]) -> frozenset[str]:
+    """What a stream's metadata names; an Envoy of another configuration has none."""
+    values = [value for name, value in metadata if name == HEADER and isinstance(value, str)]
+    return frozenset(name for value in values for name in value.split(",") if name)
+
+
+def needs(member: Member) -> frozenset[str]:
+    """What an Envoy must be able to do to reach this endpoint as it should."""
+    found = {member.tls_profile} if member.tls_profile else set()
+    return frozenset(found | {KEYS} if member.authorization else found)
+
+
+def reachable(members: Iterable[Member], abilities: frozenset[str]) -> tuple[Member, ...]:
+    """The members that an Envoy with these abilities may be told of."""
+    return tuple(member for member in members if needs(member) <= abilities)
+
+
+class Abilities:
+    """Pure and synchronous. Every call is O(streams)."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, frozenset[str]] = {}
+        self._is_heard = False
+        self.known: frozenset[str] = frozenset()
+        """What every Envoy is able to do."""
+
+    def connect(self, stream: int, abilities: frozenset[str]) -> None:
+        self._streams[stream] = abilities
+        self._is_heard = True
+        self._settle()
+
+    def disconnect(self, stream: int) -> None:
+        self._streams.pop(stream, None)
+        self._settle()
+
+    def obstacle(self, member: Member) -> Issue | None:
+        """Why this endpoint is withheld; None where it is not."""
+        missing = needs(member) - self.known
+        if not missing:
+            return None
+        if not self._is_heard:
+            return UNHEARD
+        return LACKS_KEYS if missing == {KEYS} else LACKS_TLS
+
+    def _settle(self) -> None:
+        if self._streams:
+            self.known = frozenset.intersection(*self._streams.values())

@@ -1,0 +1,206 @@
+"""Servers behind TLS over the real Envoy: no word to them in the clear, and no key, whatever
+Envoy's configuration knows of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.one_process import Running, running, server_side
+from tests.fakes.authority import Authority
+from tests.fakes.llama_server import FakeLlamaServer
+from tests.fakes.picker import until
+from tests.fakes.wiretap import Wiretap
+
+pytestmark = pytest.mark.e2e
+
+KEY = "sk-behind-tls"
+CHAT = {"messages": [], "max_tokens": 1}
+
+
+@dataclass
+class Secured:
+    """A server behind TLS with a key, all of whose connections are looked into."""
+
+    server: FakeLlamaServer
+    tap: Wiretap
+    authority: Authority
+    key_file: Path
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """As the settings name it."""
+        return {
+            "address": f"https://{self.tap.address}",
+            "ca_file": str(self.authority.ca),
+            "server_name": "localhost",
+            "api_key_file": str(self.key_file),
+            "inject_key": True,
+        }
+
+    @property
+    def served(self) -> int:
+        """How many requests of clients it got."""
+        return sum("mine" in asked.query for asked in self.server.asked)
+
+
+@asynccontextmanager
+async def secured(folder: Path, name: str = "authority") -> AsyncIterator[Secured]:
+    authority = Authority(folder, name)
+    key_file = folder / f"{name}.key.txt"
+    key_file.write_text(KEY)
+    context = server_side(authority.issue(f"{name}-server"))
+    async with FakeLlamaServer(tls=context) as server, Wiretap(server.address) as tap:
+        server.api_key = KEY
+        yield Secured(server, tap, authority, key_file)
+
+
+def write(file: Path, *endpoints: dict[str, Any] | str) -> None:
+    fresh = file.with_suffix(".new")
+    fresh.write_text(json.dumps({"endpoints": endpoints}))
+    fresh.replace(file)
+
+
+async def ask_in_every_way(client: httpx.AsyncClient) -> set[int]:
+    """Requests that take a slot and such that take none; what they were answered."""
+    answers = [await client.get("/props?mine=1") for _ in range(3)]
+    answers += [await client.post("/v1/chat/completions?mine=1", json=CHAT) for _ in range(3)]
+    return {answer.status_code for answer in answers}
+
+
+def issues(stack: Running, secret: Secured) -> list[str]:
+    return [issue.code for issue in stack.endpoint(secret.tap.address).issues]
+
+
+async def test_what_envoy_cannot_speak_tls_to_is_withheld_from_it(tmp_path: Path) -> None:
+    """Added by the file, by a reload and by both: Envoy hears neither its address nor its key,
+    and the operator hears what to do."""
+    file = tmp_path / "fleet.json"
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        write(file, str(plain.address))
+        values = {"discovery": {"file": str(file)}, "queue": {"timeout_s": 0.2}}
+        async with running(tmp_path, values) as stack:
+            write(file, str(plain.address), secret.named)
+            await stack.until_seen(secret.tap.address)
+            await until(lambda: issues(stack, secret) == ["envoy-lacks-tls"])
+            assert "config envoy" in stack.endpoint(secret.tap.address).issues[0].remedy
+            assert await ask_in_every_way(stack.client) == {200, 404}
+            write(file, secret.named)
+            await stack.until_gone(plain.address)
+            assert min(await ask_in_every_way(stack.client)) >= 500
+            write(file)
+            await stack.until_gone(secret.tap.address)
+            fresh = stack.settings.model_dump() | {"endpoints": [secret.named]}
+            stack.settings = type(stack.settings).model_validate(fresh)
+            await stack.service.settings.reload(is_dry_run=False)
+            await stack.until_seen(secret.tap.address)
+            assert min(await ask_in_every_way(stack.client)) >= 500
+            assert str(secret.tap.address) not in await stack.hosts()
+            assert secret.tap.beginnings, "the picker itself looked, over TLS"
+            assert secret.tap.in_the_clear == []
+            assert secret.served == 0
+
+
+async def test_a_new_server_of_known_authorities_needs_no_new_configuration(
+    tmp_path: Path,
+) -> None:
+    """Envoy knows the authorities; the name to find in the certificate comes with the server."""
+    file = tmp_path / "fleet.json"
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        write(file, str(plain.address))
+        values = {
+            "discovery": {"file": str(file)},
+            "envoy": {"server_ca_files": [str(secret.authority.ca)], "inject_keys": True},
+        }
+        async with running(tmp_path, values) as stack:
+            write(file, secret.named)
+            await stack.until_seen(secret.tap.address)
+            await stack.until_gone(plain.address)
+            await until(lambda: stack.endpoint(secret.tap.address).is_pickable)
+            assert issues(stack, secret) == []
+            assert await ask_in_every_way(stack.client) == {200, 404}
+            assert secret.served == 6, "with its key, which the clients do not know"
+            assert secret.tap.in_the_clear == []
+
+
+async def test_a_key_that_envoy_would_not_send_keeps_requests_away(tmp_path: Path) -> None:
+    """The server would refuse them; the operator hears what to do."""
+    file = tmp_path / "fleet.json"
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        write(file, str(plain.address))
+        values = {
+            "discovery": {"file": str(file)},
+            "envoy": {"server_ca_files": [str(secret.authority.ca)]},
+        }
+        async with running(tmp_path, values) as stack:
+            write(file, str(plain.address), secret.named)
+            await stack.until_seen(secret.tap.address)
+            await until(lambda: issues(stack, secret) == ["envoy-lacks-keys"])
+            assert await ask_in_every_way(stack.client) == {200, 404}
+            assert secret.served == 0
+
+
+async def test_an_address_may_stand_in_the_certificate(tmp_path: Path) -> None:
+    """A server that goes by its IP address shows a certificate for that one."""
+    async with secured(tmp_path) as secret:
+        named = {**secret.named, "server_name": None}
+        async with running(tmp_path, {"endpoints": [named]}) as stack:
+            assert (await stack.client.get("/props?mine=1")).status_code == 200
+            assert secret.tap.in_the_clear == []
+
+
+async def test_the_name_in_the_certificate_counts(tmp_path: Path) -> None:
+    """An impostor with a certificate of the right authority, for another name, gets nothing."""
+    async with secured(tmp_path) as secret:
+        other = secret.authority.issue("other", hosts=("other.example",))
+        async with (
+            FakeLlamaServer(tls=server_side(other)) as impostor,
+            running(tmp_path, {"endpoints": [secret.named]}) as stack,
+        ):
+            assert (await stack.client.get("/props?mine=1")).status_code == 200
+            secret.tap.target = impostor.address
+            secret.tap.break_connections()
+            assert (await stack.client.get("/props?mine=1")).status_code == 503
+            assert await stack.statistic("ssl.fail_verify_san") > 0
+            assert impostor.asked == []
+            assert secret.tap.in_the_clear == []
+
+
+async def test_without_discovery_a_server_behind_tls_gets_nothing(tmp_path: Path) -> None:
+    """Envoy would follow any address that the picker names, in the clear."""
+    file = tmp_path / "fleet.json"
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        write(file, str(plain.address))
+        values = {
+            "discovery": {"file": str(file)},
+            "envoy": {"discovery": False},
+            "queue": {"timeout_s": 0.2},
+        }
+        async with running(tmp_path, values) as stack:
+            write(file, secret.named)
+            await stack.until_seen(secret.tap.address)
+            await stack.until_gone(plain.address)
+            assert issues(stack, secret) == ["no-envoy-yet"]
+            assert await ask_in_every_way(stack.client) == {503}
+            assert secret.tap.in_the_clear == []
+            assert secret.served == 0
+
+
+async def test_whoever_says_tls_is_believed(tmp_path: Path) -> None:
+    """Another source that names the same address without TLS changes nothing."""
+    file = tmp_path / "fleet.json"
+    async with secured(tmp_path) as secret:
+        write(file, str(secret.tap.address))
+        values = {"endpoints": [secret.named], "discovery": {"file": str(file)}}
+        async with running(tmp_path, values) as stack:
+            fleet = stack.service.dispatcher.fleet
+            await until(lambda: len(fleet.sources_of(secret.tap.address)) == 2)
+            assert (await stack.client.get("/props?mine=1")).status_code == 200
+            assert secret.tap.in_the_clear == []

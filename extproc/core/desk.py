@@ -68,19 +68,19 @@ class Desk:
         state = self._state
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        _, room, is_loaded = seat(endpoint, state.ledger.account(address), order.demand.model)
+        account = state.ledger.account(address)
+        others = state.views.at(order.demand).best(1 + self._fallbacks)
+        _, room, is_loaded = seat(endpoint, account, order.demand.model)
         lease = state.ledger.open(address, request.weight_slots, now, room)
+        state.views.changed(endpoint)
         if room is not None and not is_loaded:
             state.loads.start(room, address, now)
             state.views.load_changed(room)
             self.wake(state.loads.next_expiry())
-        account = state.ledger.account(address)
         charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
         run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
         expect(state, run, address, account.slots - account.free_slots - lease.weight_slots, now)
         state.spread.gave(address, lease.weight_slots, now)
-        state.views.changed(endpoint)
-        others = state.views.at(order.demand).best(1 + self._fallbacks)
         fallbacks = tuple(other for other in others if other != address)[: self._fallbacks]
         return Picked(
             lease=lease,
@@ -147,6 +147,9 @@ class Desk:
 
         A heavy ticket that finds too few slots has them kept, if it is its turn.
         """
+        roomy = self._state.views.at(ticket.demand).best_for(ticket.request.weight_slots)
+        if roomy is not None:
+            self.offer(roomy, now)
         if ticket.kept_at is not None:
             self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
         if not ticket.is_waiting or ticket.reserves is not None:

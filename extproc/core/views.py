@@ -1,8 +1,7 @@
 """Rankings of the endpoints, one for each demand that was asked for lately.
 
-The ranking of all endpoints is kept up to date as numbers change. The others only remember
-which endpoints changed and are brought up to date when they are asked: a demand costs what
-changed since it was asked last, and one that nobody asks for costs nothing.
+A ranking only remembers which endpoints changed, and is brought up to date when it is asked: a
+demand costs what changed since it was asked last, and one that nobody asks for costs nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ class _View:
     def __init__(self, demand: Demand, random: Random) -> None:
         self.demand = demand
         self.picker = Picker(random)
-        self.changed: set[Address] = set()
+        self.changed: dict[Address, None] = {}
+        """In the order of the changes: a set's order would differ from run to run."""
 
 
 class Views:
@@ -62,47 +62,55 @@ class Views:
         self._ledger = ledger
         self._loads = loads
         self._random = random
+        self._any = _View(ANY, random)
         self._views: OrderedDict[Demand, _View] = OrderedDict()
-        self.any = Picker(random)
+
+    @property
+    def any(self) -> Picker:
+        """The ranking of all endpoints, up to date."""
+        return self._up_to_date(self._any)
 
     def at(self, demand: Demand) -> Picker:
         """The ranking of the endpoints that suit, up to date."""
         if demand == ANY:
-            return self.any
+            return self._up_to_date(self._any)
         view = self._views.get(demand)
         if view is None:
             view = self._views[demand] = _View(demand, self._random)
-            view.changed.update(endpoint.address for endpoint in self._fleet)
+            view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
             if len(self._views) > MAX_VIEWS:
                 self._views.popitem(last=False)
         elif len(self._views) > 1:
             self._views.move_to_end(demand)
-        for address in view.changed:
-            self._place(view, address)
-        view.changed.clear()
-        return view.picker
+        return self._up_to_date(view)
 
     def changed(self, endpoint: Endpoint) -> None:
         """Its numbers, its health or what it serves is another than before."""
         address = endpoint.address
-        self.any.place(endpoint, self._ledger.account(address))
+        self._any.changed[address] = None
         for view in self._views.values():
-            view.changed.add(address)
+            view.changed[address] = None
 
     def forget(self, address: Address) -> None:
         """It left the fleet."""
-        self.any.remove(address)
-        for view in self._views.values():
+        for view in (self._any, *self._views.values()):
             view.picker.remove(address)
-            view.changed.discard(address)
+            view.changed.pop(address, None)
 
     def load_changed(self, model: str) -> None:
         """A load of that model began or ended: who may be asked for it is another than before."""
         for view in self._views.values():
             if view.demand.model is not None:
-                view.changed.update(
-                    endpoint.address for endpoint in self._fleet if model in endpoint.readings
-                )
+                for endpoint in self._fleet:
+                    if model in endpoint.readings:
+                        view.changed[endpoint.address] = None
+
+    def _up_to_date(self, view: _View) -> Picker:
+        if view.changed:
+            for address in view.changed:
+                self._place(view, address)
+            view.changed.clear()
+        return view.picker
 
     def _place(self, view: _View, address: Address) -> None:
         endpoint = self._fleet.get(address)

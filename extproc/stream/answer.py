@@ -57,12 +57,3 @@ def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
     if response is not None and "connection_failure" in response.code_details:
         return False
     return is_cut
-
-
-def added_headers(response: ResponseHead, waited_s: float) -> tuple[tuple[str, str], ...]:
-    """What the client is told about the way of its request."""
-    way = (
-        ("x-coxswain-queue-ms", str(round(waited_s * 1000))),
-        ("x-coxswain-attempts", str(response.attempts)),
-    )
-    return way if response.served is None else (("x-coxswain-endpoint", str(response.served)), *way)

@@ -129,22 +129,32 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         raise BadRequestError("The request has no path.")
     get = found.get
     length = get("content-length", "")
-    return RequestHead(
+    has_body = not message.end_of_stream
+    head = RequestHead(
         method=get(":method", ""),
         path=path.partition("?")[0][:MAX_PATH_CHARS],
         id=get("x-request-id", "")[:MAX_ID_CHARS],
-        queue_timeout_s=_milliseconds(get(QUEUE_TIMEOUT)),
-        ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
-        objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
-        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or _tenant(found),
+        fairness_id=_tenant(found),
         session_id=_name(get(SESSION)),
-        adapter=_name(get(ADAPTER)),
         trace_parent=get(TRACE_PARENT, ""),
-        has_body=not message.end_of_stream,
-        has_json=not message.end_of_stream
+        has_body=has_body,
+        has_json=has_body
         and "content-encoding" not in found
         and not get("content-type", "").startswith(_NOT_JSON),
         body_bytes=int(length) if _is_count(length) else None,
+    )
+    return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
+
+
+def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
+    """The same with what the headers for us alone ask for: most requests have none."""
+    get = found.get
+    return head._replace(
+        queue_timeout_s=_milliseconds(get(QUEUE_TIMEOUT)),
+        ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
+        objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
+        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or head.fairness_id,
+        adapter=_name(get(ADAPTER)),
         controls=tuple(filter(CONTROL_HEADERS.__contains__, found)),
     )
 
@@ -177,13 +187,13 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
     details, attempts, address = "", 1, ""
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
     if attributes is not None:
-        fields = attributes.fields
-        if "response.code_details" in fields:
-            details = fields["response.code_details"].string_value
-        if "upstream.request_attempt_count" in fields:
-            attempts = _attempts(fields["upstream.request_attempt_count"].number_value)
-        if "upstream.address" in fields:
-            address = fields["upstream.address"].string_value
+        get = attributes.fields.get
+        if (value := get("response.code_details")) is not None:
+            details = value.string_value
+        if (value := get("upstream.request_attempt_count")) is not None:
+            attempts = _attempts(value.number_value)
+        if (value := get("upstream.address")) is not None:
+            address = value.string_value
     if not address and LB_NAMESPACE in request.metadata_context.filter_metadata:
         served = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
         if SERVED in served:
@@ -279,13 +289,18 @@ def ask_for_body() -> pb.ProcessingResponse:
 
 
 @lru_cache(maxsize=1024)  # most requests did not wait, and there are few servers
-def response_headers(headers: tuple[tuple[str, str], ...]) -> pb.ProcessingResponse:
-    """Let the answer through with `headers` added. The message is shared: change it nowhere."""
+def told_way(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
+    """Let the answer through, with headers that tell the client about the way of its request:
+    who served, how long it was in line, how often Envoy tried.
+
+    The message is shared: change it nowhere.
+    """
     response = pb.ProcessingResponse()
-    response.response_headers.SetInParent()  # also without headers it is an answer
     mutation = response.response_headers.response.header_mutation
-    for key, value in headers:
-        _set(mutation, key, value)
+    if served is not None:
+        _set(mutation, "x-coxswain-endpoint", str(served))
+    _set(mutation, "x-coxswain-queue-ms", str(waited_ms))
+    _set(mutation, "x-coxswain-attempts", str(attempts))
     return response
 
 

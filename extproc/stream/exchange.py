@@ -18,7 +18,6 @@ answer tells, `answer`'s. The shell feeds it and calls `end` in its `finally`; n
 
 from __future__ import annotations
 
-import secrets
 from enum import Enum
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -28,6 +27,7 @@ from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeSight, ExchangeState
 from extproc.stream import answer, codec
+from extproc.stream.ids import new_id
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.reception import Denied, PassOn, Reception, Told, Understood, Wish
 from extproc.stream.relay import Relay
@@ -112,7 +112,7 @@ class Exchange:
         self._is_broken = False
         self._is_cancelled = False
         self._replies: list[pb.ProcessingResponse] = []
-        self.id = secrets.token_hex(8)
+        self.id = new_id()
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
 
@@ -214,15 +214,20 @@ class Exchange:
 
         Raises `ExchangeError` when it is over already.
         """
-        verdict = self._verdict()
-        waited_s = self._waited_s if self.ticket is None else now - self.ticket.entered_at
+        ticket, lease, response = self.ticket, self._lease, self._response
+        is_cut = answer.was_cut(
+            response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
+        )
+        is_unsent = response is None and self._destination is not None
+        verdict = self._verdict(is_cut=is_cut, is_unsent=is_unsent)
+        waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         endpoint = self._endpoint()
-        ticket, lease = self.ticket, self._lease
-        lease_end = LeaseEnd.ABANDONED if self._may_still_run() else LeaseEnd.SERVED
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
         if ticket is not None:
             self._dispatcher.withdraw(ticket, now)
         if lease is not None:
+            may_still_run = not is_unsent and answer.may_still_run(response, is_cut=is_cut)
+            lease_end = LeaseEnd.ABANDONED if may_still_run else LeaseEnd.SERVED
             self._dispatcher.release(lease, lease_end, now)
         first_token_at = self._first_token_at
         head, request = self._reception.head, self._reception.request
@@ -232,8 +237,8 @@ class Exchange:
             verdict=verdict,
             reason=self._reason,
             endpoint=endpoint,
-            status=self._response.status if self._response is not None else 0,
-            attempts=self._response.attempts if self._response is not None else 0,
+            status=response.status if response is not None else 0,
+            attempts=response.attempts if response is not None else 0,
             waited_s=waited_s,
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
             duration_s=now - self._began_at,
@@ -319,8 +324,11 @@ class Exchange:
             self._first_token_at = now
         answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
         is_told = self._options.adds_response_headers and self.stage in _TOLD
-        added = answer.added_headers(response, self._waited_s) if is_told else ()
-        self._replies.append(codec.response_headers(added))
+        self._replies.append(
+            codec.told_way(response.served, round(self._waited_s * 1000), response.attempts)
+            if is_told
+            else codec.unchanged("response_headers")
+        )
 
     # What it is now
 
@@ -340,36 +348,23 @@ class Exchange:
             return ExchangeState.RUNNING if self._response is None else ExchangeState.ANSWERING
         return _STATES[self.stage]
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self, *, is_cut: bool, is_unsent: bool) -> Verdict:
+        """`is_unsent` tells that the destination never left this process."""
         match self.stage:
+            case Stage.LEASED:
+                if is_unsent:
+                    return Verdict.WITHDRAWN
+                return Verdict.BROKEN if is_cut else Verdict.SERVED
             case Stage.PASSING | Stage.NEW | Stage.ANSWERED:
                 return Verdict.PASSED
             case Stage.WAITING | Stage.READING:
                 return Verdict.WITHDRAWN
             case Stage.REFUSED:
                 return Verdict.REJECTED
-            case Stage.LEASED:
-                if self._is_unsent():
-                    return Verdict.WITHDRAWN
-                return Verdict.BROKEN if self._was_cut() else Verdict.SERVED
             case Stage.ENDED:
                 raise ExchangeError(f"exchange {self.id} ended twice")
             case _:
                 assert_never(self.stage)
-
-    def _is_unsent(self) -> bool:
-        """Whether the destination never left this process."""
-        return self._response is None and self._destination is not None
-
-    def _was_cut(self) -> bool:
-        return answer.was_cut(
-            self._response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
-        )
-
-    def _may_still_run(self) -> bool:
-        return not self._is_unsent() and answer.may_still_run(
-            self._response, is_cut=self._was_cut()
-        )
 
 
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

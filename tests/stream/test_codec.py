@@ -260,14 +260,12 @@ def test_unchanged(kind: str) -> None:
 
 def test_added_response_headers() -> None:
     """They overwrite what a server sent under these names."""
-    answer = codec.response_headers((("x-coxswain-attempts", "1"),))
+    answer = codec.told_way(None, 20, 1)
     mutation = answer.response_headers.response.header_mutation
-    assert envoy.set_headers(mutation) == {"x-coxswain-attempts": "1"}
+    assert envoy.set_headers(mutation) == {
+        "x-coxswain-queue-ms": "20",
+        "x-coxswain-attempts": "1",
+    }
     assert (
         mutation.set_headers[0].append_action == mutation.set_headers[0].OVERWRITE_IF_EXISTS_OR_ADD
     )
-
-
-def test_no_added_response_headers() -> None:
-    """Still an answer: Envoy would wait for one in vain, and fail."""
-    assert codec.response_headers(()).WhichOneof("response") == "response_headers"

@@ -43,7 +43,7 @@ def serve(
       coxswain serve --endpoint 10.0.0.5:8080 --endpoint 10.0.0.6:8080
       coxswain serve --config coxswain.yaml --set log.format=json
     """
-    import asyncio
+    import uvloop
 
     from extproc.app import ListenError
     from extproc.app import serve as run
@@ -62,7 +62,7 @@ def serve(
     settings = load()
     set_up_logging(settings.log)
     try:
-        asyncio.run(run(settings, load, str(config or os.environ.get(CONFIG_VARIABLE, ""))))
+        uvloop.run(run(settings, load, str(config or os.environ.get(CONFIG_VARIABLE, ""))))
     except ListenError as error:
         print(f"coxswain: {error}", file=sys.stderr)
         raise typer.Exit(1) from None

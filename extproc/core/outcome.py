@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.lease import Lease
@@ -24,8 +25,7 @@ class Reason(Enum):
     MODEL_NOT_FOUND = "model-not-found"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picked:
+class Picked(NamedTuple):
     """A lease is open on `lease.address`; `fallbacks` are next in order, without leases.
 
     `model` is what the request's model name was resolved to. `adapter_id` is the number of the

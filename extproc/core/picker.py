@@ -97,8 +97,7 @@ class Picker:
         for rank in reversed(self._ranks):
             if len(chosen) == many:
                 break
-            groups = list(self._buckets[rank].values())
-            chosen.extend(self._some_of(groups, many - len(chosen)))
+            chosen += self._some_of(list(self._buckets[rank].values()), many - len(chosen))
         return chosen
 
     def __contains__(self, address: Address) -> bool:
@@ -116,7 +115,7 @@ class Picker:
                 break
             bucket = self._buckets[rank]
             fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
-            chosen.extend(self._some_of(fitting, many - len(chosen)))
+            chosen += self._some_of(fitting, many - len(chosen))
         return chosen
 
     def best_for(self, weight_slots: int) -> Address | None:
@@ -134,16 +133,20 @@ class Picker:
         """A random member of the groups."""
         if len(groups) == 1:
             return groups[0][int(self._random.random() * len(groups[0]))]
-        return next(self._some_of(groups, 1))
+        return self._some_of(groups, 1)[0]
 
-    def _some_of(self, groups: Sequence[Sequence[Address]], many: int) -> Iterator[Address]:
+    def _some_of(self, groups: Sequence[Sequence[Address]], many: int) -> list[Address]:
         """Up to `many` members of the groups, in their order, from a random one on."""
         size = sum(map(len, groups))
+        if size == 1:
+            return [address for group in groups for address in group]
         start = int(self._random.random() * size)
+        chosen = []
         for step in range(min(many, size)):
             index = (start + step) % size
             for group in groups:
                 if index < len(group):
-                    yield group[index]
+                    chosen.append(group[index])
                     break
                 index -= len(group)
+        return chosen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.outcome import Reason
@@ -19,8 +19,7 @@ class Verdict(Enum):
     BROKEN = "broken"  # it broke off after a slot was given: client left or server died
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeRecord:
+class ExchangeRecord(NamedTuple):
     """One exchange, told once at its end. Times are seconds; `status` is 0 when none was sent.
 
     `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked;

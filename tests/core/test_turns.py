@@ -12,7 +12,7 @@ from extproc.core.attainment import BUCKET_S, BUCKETS, Attainment
 from extproc.core.fairness import Fairness
 from extproc.core.lease import Lease
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
-from extproc.core.outcome import Rejected
+from extproc.core.outcome import Queued, Rejected
 from extproc.core.queue import Ticket
 from extproc.core.turns import Aging
 from tests.fakes.steered_fleet import SteeredFleet
@@ -62,7 +62,7 @@ def test_the_glossarys_example(lower: Objective) -> None:
         outcome = fleet.submit(objective=name)
         if isinstance(outcome, Rejected):
             refused.append(name)
-        elif hasattr(outcome, "ticket"):
+        elif isinstance(outcome, Queued):
             waiting[outcome.ticket.id] = (name, outcome.ticket)
         else:
             running.append((name, outcome.lease))

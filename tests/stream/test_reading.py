@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -414,7 +413,7 @@ def test_the_models_of_the_fleet() -> None:
     assert [model["id"] for model in listed["data"]] == ["tiny", "tiny:pirate", "large"]
     assert listed["data"][0]["aliases"] == ["small"]
     assert {model["created"] for model in listed["data"]} == {7}
-    record = replace(exchange.end(desk.fleet.now), duration_s=0.0)
+    record = exchange.end(desk.fleet.now)._replace(duration_s=0.0)
     assert (record.verdict, record.endpoint) == (Verdict.PASSED, None)
 
 

@@ -152,9 +152,12 @@ class Desk:
             self.offer(roomy, now)
         if ticket.kept_at is not None:
             self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
-        if not ticket.is_waiting or ticket.reserves is not None:
+        if not ticket.is_waiting:
             return
-        address = self._state.views.at(ticket.demand).best_for(1)
+        ranking = self._state.views.at(ticket.demand)
+        address = ranking.best_for(ticket.request.weight_slots)
+        if address is None and ticket.reserves is None:
+            address = ranking.best_for(1)
         if address is not None:
             self.offer(address, now)
 

@@ -137,6 +137,26 @@ def test_a_lost_home_is_waited_for_no_more() -> None:
     assert fleet.served(waiting).address == other
 
 
+def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
+    """Its home keeps a slot for it and needs one more: another endpoint has both, so it goes."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
+    chain = tuple(range(400))
+    asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
+    lease = fleet.pick(**asked, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.pick(allowed=frozenset({home}))
+    heavy = fleet.queue(**asked, weight_slots=2)
+    assert heavy.home == home
+    fleet.finish(lease)
+    assert heavy.reserves is not None and heavy.kept_at == home
+    alarm = fleet.dispatcher.next_wakeup()
+    assert alarm is not None
+    fleet.now = alarm
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(heavy).address == other
+
+
 def test_embeddings_leave_no_trace() -> None:
     fleet = SteeredFleet()
     fleet.add(2)

@@ -142,6 +142,7 @@ def _slot_reading(entry: dict[str, Any], task: int) -> SlotReading:
         task_id=task,
         prompt_tokens=_count(entry, "n_prompt_tokens"),
         cached_tokens=_count(entry, "n_prompt_tokens_cache"),
+        processed_tokens=_count(entry, "n_prompt_tokens_processed"),
         decoded_tokens=_count(progress, "n_decoded"),
         remaining_tokens=_count(progress, "n_remain"),
         adapter_ids=tuple(number for number in numbers if number is not None),

@@ -146,13 +146,15 @@ class Pilot:
 
 
 def _reading(job: Job, now: float) -> SlotReading:
-    decoded = 0
+    decoded = processed = 0
     token_s = job.notes.get("token_s")
     if job.answered_at is not None and token_s:
-        decoded = min(job.answer_tokens, int((now - job.answered_at) / token_s))
+        decoded = min(job.answer_tokens, 1 + int((now - job.answered_at) / token_s))
+        processed = job.prompt_tokens - job.cached_tokens  # counted when its batch is over
     return SlotReading(
         task_id=job.id,
-        prompt_tokens=job.prompt_tokens,
+        prompt_tokens=job.prompt_tokens + decoded,
         cached_tokens=job.cached_tokens,
+        processed_tokens=processed,
         decoded_tokens=decoded,
     )

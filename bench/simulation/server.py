@@ -1,5 +1,8 @@
 """A llama-server as the simulation knows it: slots, speeds, a prompt cache, a hidden line.
 
+The headers of its answers come with the first token or, as some builds send them, as soon as a
+slot takes the request up (docs/decisions/0033-what-response-headers-tell.md).
+
 Prefill is linear in the tokens that are not cached, decoding slows as more slots are busy when
 it begins. The cache keeps the most recently used blocks of ended requests. More requests than
 slots wait in the server's own line, first come, first served, as llama.cpp defers them.
@@ -28,10 +31,11 @@ class Hardware:
     fixed_s: float = 0.05
     cache_tokens: int = 100_000
     context_tokens: int = 8192
+    has_early_headers: bool = False
 
 
 class Server:
-    """Runs jobs in virtual time; tells of the first token and of the end."""
+    """Runs jobs in virtual time; tells of the headers and of the end."""
 
     def __init__(self, index: int, hardware: Hardware, clock: Clock) -> None:
         self.index = index
@@ -83,12 +87,15 @@ class Server:
             token_s = hardware.decode_s * (1 + hardware.slowdown * (len(self.running) - 1))
             total_s = first_s + token_s * job.answer_tokens
             job.notes["token_s"] = token_s
+        if hardware.has_early_headers:
+            self._clock.at(now + hardware.fixed_s / 2, lambda at: self.on_answer(job, at))
         self._clock.at(now + first_s, lambda at: self._answer(job, at))
         self._clock.at(now + total_s, lambda at: self._end(job, at))
 
     def _answer(self, job: Job, now: float) -> None:
         job.answered_at = now
-        self.on_answer(job, now)
+        if not self.hardware.has_early_headers:
+            self.on_answer(job, now)
 
     def _end(self, job: Job, now: float) -> None:
         job.ended_at = now

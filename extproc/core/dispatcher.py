@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
-from extproc.core.learning import learn_answer, learn_look
+from extproc.core.learning import learn_answer, learn_end, learn_look
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.objective import Criticality, Objective
@@ -134,9 +134,11 @@ class Dispatcher:
         """A request's exchange is over; its slot goes to the next in line, once it is free."""
         address = lease.address
         self.ledger.release(lease, end, now)
-        self.state.running.end(lease, end, now)
+        run = self.state.running.end(lease, end, now)
         if end is LeaseEnd.SERVED:
             self.state.timing.watch(address).ended(now - lease.opened_at)
+            if run is not None:
+                learn_end(self.state, lease, run, now)
         if end is LeaseEnd.ABANDONED:
             self._listener.unsure_of(address)
             self._wake()
@@ -155,14 +157,19 @@ class Dispatcher:
         self._desk.offer(address, now)
         self._desk.offer(picked, now)
 
-    def answered(self, lease: Lease, now: float, *, is_stream: bool = True) -> None:
-        """The response headers came: the first token of a stream, the whole of another answer.
+    def answered(
+        self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
+    ) -> None:
+        """The response headers came: the beginning of a stream, the whole of another answer.
 
         Call it after `served_by`. Only the first call for a lease counts.
         """
         run = self.state.running.answered(lease, now)
-        if run is not None:
-            learn_answer(self.state, lease, run, now, is_stream=is_stream)
+        if run is None:
+            return
+        run.is_stream, run.is_error = is_stream, is_error
+        if not is_error:
+            learn_answer(self.state, lease, run, now)
 
     def passing(self) -> list[Address]:
         """Where a request that takes no slot may go, best first; empty when nobody serves."""
@@ -196,7 +203,7 @@ class Dispatcher:
             if is_current or not account.is_sighted:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
-        if observation.slot_readings:
+        if observation.busy_slots is not None:
             learn_look(self.state, endpoint, observation)
         self._desk.lose_models(self.state.intake.report(endpoint), now)
         self._desk.offer(endpoint.address, now)

@@ -1,4 +1,21 @@
-"""What the course of each request and each look teach about speeds and caches."""
+"""What the course of each request and each look teach about speeds and caches.
+
+When a first token came, in the order in which it is believed:
+
+    looks     they saw the answer's tokens: going back from those (see `course`)
+    headers   of a stream, at a server whose headers were found to come with first tokens. Some
+              builds send them when they begin to read: those headers teach nothing
+    the end   when little can have happened between what is known and the end; the headers of
+              an answer that is no stream are its end
+    reading   a look that still sees no token after twice the expected time: later than that
+
+Beside these each whole service counts: what endpoints of which nothing else is known are held
+against the others by. Answers with an error teach nothing.
+
+The tokens that a lesson counts are those that were expected to be read, not those that really
+were: an expectation that is regularly wrong (it cannot know that a server also holds its own last
+answer) is thus made good by the speed that goes with it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +23,23 @@ from typing import TYPE_CHECKING
 
 from extproc.core.blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
+from extproc.core.timing import task_of
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.course import Course
     from extproc.core.endpoint import Endpoint
     from extproc.core.lease import Lease
     from extproc.core.observation import Observation, SlotReading
     from extproc.core.running import Run
     from extproc.core.state import State
+    from extproc.core.timing import Speed, Stopwatch
 
 DEFAULT_CONTEXT_TOKENS = 4096
+NARROW = 0.25
+"""An interval of that share of its end, or less, is as good as a measured time."""
+LATE = 2.0
+"""A prompt that is still being read after so many times the expected seconds is a lesson."""
 
 
 def expect(state: State, run: Run, address: Address, busy_slots: int, now: float) -> None:
@@ -32,14 +56,14 @@ def expect(state: State, run: Run, address: Address, busy_slots: int, now: float
         run.remembered = memory.segments(request.prompt_blocks, depth)
 
 
-def learn_answer(state: State, lease: Lease, run: Run, now: float, *, is_stream: bool) -> None:
-    """The answer began: the prompt was read, and so long it took."""
+def learn_answer(state: State, lease: Lease, run: Run, now: float) -> None:
+    """The headers of an answer without an error came."""
     request, address = run.request, lease.address
     if request.kind is not Kind.GENERATION:
         return
-    if is_stream and request.prompt_tokens is not None:
-        fresh = max(0.0, request.prompt_tokens - run.cached_tokens)
-        state.timing.watch(address).answered(fresh, now - lease.opened_at)
+    watch = state.timing.watch(address)
+    if run.is_stream and watch.trusts_headers:
+        _teach(watch, run, now - lease.opened_at)
     if request.prompt_blocks:
         endpoint = state.fleet.get(address)
         if endpoint is not None:
@@ -50,32 +74,168 @@ def learn_answer(state: State, lease: Lease, run: Run, now: float, *, is_stream:
         state.sessions.served(request.session_id, address, request.prompt_tokens)
 
 
+def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
+    """A request was served to its end, and its answer was no error."""
+    request, answered_at = run.request, run.answered_at
+    if request.prompt_tokens is None or answered_at is None:
+        return
+    if run.is_error or lease.weight_slots > 1:
+        return
+    watch = state.timing.watch(lease.address)
+    speed = state.timing.speed(lease.address, now)
+    taken_s = (now if run.is_stream else answered_at) - lease.opened_at
+    answer_tokens = 0.0
+    if request.kind is Kind.GENERATION:
+        answer_tokens = speed.answer_tokens
+        if request.max_tokens is not None:
+            answer_tokens = min(answer_tokens, request.max_tokens)
+    watch.served(_fresh_tokens(run), answer_tokens, taken_s)
+    if run.course is not None and run.course.has_token:
+        if watch.knows_pace:
+            _learn_first_token(watch, lease, run, run.course, speed)
+        return
+    # Nobody saw a token: it came between the last look, or the headers, and the end.
+    answer_s = answer_tokens * speed.token_s(1)
+    earliest_s = 0.0
+    if run.is_stream:
+        earliest_s = answered_at - lease.opened_at
+    if run.course is not None:
+        earliest_s = max(earliest_s, run.course.reading_until - lease.opened_at)
+    if request.kind is not Kind.GENERATION:
+        earliest_s = taken_s
+    elif request.max_tokens is not None and watch.knows_pace:
+        earliest_s = max(earliest_s, taken_s - 1.5 * request.max_tokens * speed.token_s(1))
+    if taken_s - earliest_s <= NARROW * taken_s:
+        first_s = max(earliest_s, taken_s - answer_s)
+        _judge_headers(watch, lease, run, speed, first_s, taken_s - earliest_s)
+        _teach(watch, run, first_s)
+
+
 def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> None:
-    """What the busy slots show: the pace of tokens, and what was really cached."""
+    """What the busy slots show: the pace of tokens, first tokens, and what was really cached."""
     readings = observation.slot_readings
     address = endpoint.address
-    state.timing.watch(address).decoded(readings, len(readings), observation.answered_at)
-    account = state.ledger.account(address)
-    if account.foreign_slots or len(readings) != len(account.leases):
+    watch = state.timing.watch(address)
+    began_at, answered_at = observation.began_at, observation.answered_at
+    courses = watch.looked(readings, len(readings), began_at, answered_at)
+    if not readings:
         return
+    speed = state.timing.speed(address, answered_at)
+    runs = _runs_of(state, endpoint, observation)
+    for reading in readings:
+        course = courses.get(task_of(reading))
+        lease, run = runs.get(task_of(reading), (None, None))
+        if run is not None and lease is not None:
+            _learn_cache(state, address, run, reading)
+            if course is not None:
+                run.course = course
+                _learn_course(watch, lease, run, course, speed)
+        elif course is not None and not course.has_taught:
+            _learn_stranger(watch, course, speed)
+
+
+def _runs_of(
+    state: State, endpoint: Endpoint, observation: Observation
+) -> dict[tuple[str, int], tuple[Lease, Run]]:
+    """Whose task is which, where all of them are ours."""
+    account = state.ledger.account(endpoint.address)
+    readings = observation.slot_readings
+    if account.foreign_slots or len(readings) != len(account.leases):
+        return {}
     # All of it is ours: tasks are numbered in the order in which the server began them.
     leases = sorted(account.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
+    found = {}
     for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
         if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
             run = state.running.get(lease)
             if run is not None:
-                _learn_cache(state, address, run, reading)
+                found[task_of(reading)] = (lease, run)
+    return found
+
+
+def _learn_course(watch: Stopwatch, lease: Lease, run: Run, course: Course, speed: Speed) -> None:
+    """One of our own requests was looked at."""
+    if not course.has_token:
+        answered_at = run.answered_at
+        is_early = answered_at is not None and course.reading_until > answered_at
+        if is_early and run.is_stream and not run.was_judged:
+            run.was_judged = True
+            watch.judged(is_first_token=False)  # its headers came, and still no token
+        so_far_s = course.reading_until - lease.opened_at
+        fresh_tokens = _fresh_tokens(run)
+        if so_far_s > LATE * speed.first_token_s(fresh_tokens):
+            watch.answered(fresh_tokens, so_far_s)
+        return
+    first = course.first_token(speed.token_s(1))
+    if first is not None and first.is_own_pace:
+        _learn_first_token(watch, lease, run, course, speed)
+
+
+def _learn_first_token(
+    watch: Stopwatch, lease: Lease, run: Run, course: Course, speed: Speed
+) -> None:
+    """Looks saw the answer's tokens: so its first one is known, and how much was read."""
+    first = course.first_token(speed.token_s(1))
+    request = run.request
+    if first is None or course.has_taught or request.prompt_tokens is None:
+        return
+    course.has_taught = True
+    if course.whole_prompt_tokens:
+        watch.sized(course.whole_prompt_tokens, request.prompt_tokens)
+    first_s = max(0.0, first.at - lease.opened_at)
+    if run.is_stream and run.answered_at is not None:
+        first_s = max(first_s, run.answered_at - lease.opened_at)
+    _judge_headers(watch, lease, run, speed, first_s, first.slack_s)
+    _teach(watch, run, first_s)
+
+
+def _learn_stranger(watch: Stopwatch, course: Course, speed: Speed) -> None:
+    """A task that cannot be told to be one of ours: it began between two looks."""
+    first, per_estimate = course.first_token(speed.token_s(1)), watch.tokens_per_estimate
+    if first is None or not first.is_own_pace or per_estimate is None:
+        return
+    course.has_taught = True
+    shortest_s, longest_s = first.at - course.reading_since, first.at - course.unseen_until
+    if course.processed_tokens and longest_s - shortest_s <= NARROW * longest_s:
+        fresh_tokens = course.processed_tokens / per_estimate
+        watch.answered(fresh_tokens, (shortest_s + longest_s) / 2)
+
+
+def _judge_headers(
+    watch: Stopwatch, lease: Lease, run: Run, speed: Speed, first_s: float, slack_s: float
+) -> None:
+    """Whether a stream's headers came with its first token. Only a prompt that took much longer
+    to read than `slack_s`, the error of `first_s`, can tell."""
+    if not run.is_stream or run.answered_at is None or run.was_judged:
+        return
+    reading_s = min(first_s, speed.prefill_s * _fresh_tokens(run))
+    if reading_s > 2.0 * slack_s:
+        run.was_judged = True
+        headers_s = run.answered_at - lease.opened_at
+        watch.judged(is_first_token=headers_s > first_s - reading_s / 2)
+
+
+def _teach(watch: Stopwatch, run: Run, first_s: float) -> None:
+    """Once for each request."""
+    if run.request.prompt_tokens is not None and not run.has_taught:
+        run.has_taught = True
+        watch.answered(_fresh_tokens(run), first_s)
+
+
+def _fresh_tokens(run: Run) -> float:
+    return max(0.0, (run.request.prompt_tokens or 0) - run.cached_tokens)
 
 
 def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading) -> None:
     prompt_tokens = run.request.prompt_tokens
-    if not run.remembered or not reading.prompt_tokens or prompt_tokens is None:
+    real_tokens = reading.whole_prompt_tokens
+    if not run.remembered or not real_tokens or prompt_tokens is None:
         return
     if reading.cached_tokens is None:
         return
     memory = state.prefixes.memory(address)
     if memory is not None:
-        found_share = reading.cached_tokens / reading.prompt_tokens  # its tokens are not ours
+        found_share = reading.cached_tokens / real_tokens  # its tokens are not ours
         memory.correct(run.remembered, found_share * prompt_tokens / BLOCK_TOKENS)
     run.remembered = ()  # once for each request
 

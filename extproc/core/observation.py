@@ -49,18 +49,31 @@ class ModelReading:
 class SlotReading:
     """One busy slot. `task_id` grows with each request of a server process.
 
-    `prompt_tokens` is the prompt's whole length, `cached_tokens` how much of it was found in
-    the server's cache; `decoded_tokens` were generated so far, at most `remaining_tokens` more
-    will be (None: no limit). `adapter_ids` are the adapters that the request runs with.
+    `cached_tokens` of the prompt were found in the server's cache, `processed_tokens` were read
+    so far, counted by whole batches; `decoded_tokens` were generated so far, at most
+    `remaining_tokens` more will be (None: no limit). `prompt_tokens` is all that the slot holds
+    now: the prompt as far as its batches began, and the answer. `adapter_ids` are the adapters
+    that the request runs with.
     """
 
     task_id: int
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    processed_tokens: int | None = None
     decoded_tokens: int | None = None
     remaining_tokens: int | None = None
     adapter_ids: tuple[int, ...] = ()
     model: str = ""
+
+    @property
+    def whole_prompt_tokens(self) -> int | None:
+        """The prompt's length; None while it is not known because it is still being read."""
+        cached, processed = self.cached_tokens, self.processed_tokens
+        if cached is None or processed is None:
+            return self.prompt_tokens
+        if self.decoded_tokens:
+            return cached + processed
+        return None if cached else self.prompt_tokens  # nothing was found: of however much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

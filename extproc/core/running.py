@@ -12,6 +12,7 @@ from extproc.core.lease import LeaseEnd
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.attainment import Promises
+    from extproc.core.course import Course
     from extproc.core.fairness import Fairness, Flow
     from extproc.core.lease import Lease
     from extproc.core.objective import Objective
@@ -27,11 +28,16 @@ class Run:
         "asked_at",
         "cached_tokens",
         "charged_s",
+        "course",
         "expected_first_s",
         "flow",
+        "has_taught",
+        "is_error",
+        "is_stream",
         "objective",
         "remembered",
         "request",
+        "was_judged",
     )
 
     def __init__(
@@ -47,6 +53,13 @@ class Run:
         self.cached_tokens = 0.0
         self.expected_first_s = 0.0
         self.remembered: tuple[Segment, ...] = ()
+        self.is_stream = self.is_error = False
+        self.course: Course | None = None
+        """What looks showed of it, as far as they could be told to be of it."""
+        self.has_taught = False
+        """Its first token was learned from."""
+        self.was_judged = False
+        """Whether its headers came with its first token was learned from."""
 
 
 class Running:

@@ -4,8 +4,9 @@
     then each token    decode_s, by how many slots are busy
     slot held for      the sum, with the answer lengths that were seen
 
-An endpoint of which little is known is taken for the fleet's median one. All of it decays, so
-that a server that became slow is known as slow after some tens of requests.
+An endpoint of which little is known is taken for the fleet's median one, times how much longer
+its services took as a whole. All of it decays, so that a server that became slow is known as
+slow after some tens of requests. What may teach what is said in `learning`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from extproc.core.course import Course
 from extproc.core.pulse import LineFit, Mean
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 UNKNOWN_PROMPT_TOKENS = 500
 MAX_TASKS = 1024
 """Slots whose progress is remembered from one look to the next, for each endpoint."""
+TRUSTED_SHARE = 0.7
+"""Of the streams that were looked at, so many must have had their headers with their first
+token, before headers count as such."""
 
 
 def refresh_s(endpoints: int) -> float:
@@ -50,14 +55,70 @@ class Speed(NamedTuple):
         """Seconds for each token while so many slots are busy, its own among them."""
         return self.decode_s + self.decode_slope_s * busy_slots
 
+    def times(self, factor: float) -> Speed:
+        """The same, so many times as slow; what requests ask for is no matter of speed."""
+        return self._replace(
+            fixed_s=self.fixed_s * factor,
+            prefill_s=self.prefill_s * factor,
+            decode_s=self.decode_s * factor,
+            decode_slope_s=self.decode_slope_s * factor,
+        )
+
 
 COLD = Speed()
+
+
+class Wholes:
+    """Whole services of one endpoint: how much longer they took than elsewhere.
+
+    Sums that forget, so that another endpoint's speed can be put in later: O(1), and linear in
+    what was asked of it.
+    """
+
+    KEEP, CLIP, TRUST = 0.95, 8.0, 0.5
+    __slots__ = ("_answer", "_fresh", "_taken", "weight")
+
+    def __init__(self) -> None:
+        self._fresh = self._answer = self._taken = 0.0
+        self.weight = 0.0
+
+    def add(self, fresh_tokens: float, answer_tokens: float, taken_s: float) -> None:
+        """A service took so long; the tokens are what it was expected to read and write."""
+        if self.weight > 1.5:
+            taken_s = min(taken_s, self.CLIP * self._taken / self.weight)
+        self._fresh = self._fresh * self.KEEP + fresh_tokens
+        self._answer = self._answer * self.KEEP + answer_tokens
+        self._taken = self._taken * self.KEEP + taken_s
+        self.weight = self.weight * self.KEEP + 1.0
+
+    def factor(self, typical: Speed) -> float:
+        """How many times as slow as a `typical` endpoint it is; 1 counts as half a service."""
+        if not self.weight:
+            return 1.0
+        there_s = (
+            self.weight * typical.fixed_s
+            + self._fresh * typical.prefill_s
+            + self._answer * typical.token_s(1)
+        )
+        prior_s = self.TRUST * there_s / self.weight
+        return (self._taken + prior_s) / (there_s + prior_s) if there_s else 1.0
 
 
 class Stopwatch:
     """What was measured of one endpoint. Every call is O(1), or O(readings)."""
 
-    __slots__ = ("_answer", "_decode", "_first", "_slot", "_tasks")
+    __slots__ = (
+        "_answer",
+        "_courses",
+        "_decode",
+        "_first",
+        "_headers",
+        "_looked_at",
+        "_size",
+        "_slot",
+        "_tasks",
+        "_wholes",
+    )
 
     def __init__(self, answer: Mean) -> None:
         """`answer` is the fleet's: how long answers are is a matter of the requests."""
@@ -65,41 +126,84 @@ class Stopwatch:
         self._decode = LineFit(keep=0.99)
         self._answer = answer
         self._slot = Mean(clip=8.0)
-        self._tasks: dict[int, tuple[float, int]] = {}
+        self._size = Mean(keep=0.95, clip=8.0)
+        self._headers = Mean(keep=0.9)
+        self._wholes = Wholes()
+        self._tasks: dict[Task, tuple[float, int]] = {}
+        self._courses: dict[Task, Course] = {}
+        self._looked_at = float("-inf")
 
     @property
     def weight(self) -> float:
         """How much was learned: about the number of answers, as far as they are remembered."""
         return self._slot.weight
 
+    @property
+    def knows_pace(self) -> bool:
+        """Whether its pace of tokens is its own and not the fleet's."""
+        return self._decode.weight >= 3.0
+
+    @property
+    def trusts_headers(self) -> bool:
+        """Whether a stream's headers come with its first token here."""
+        return self._headers.weight > 1.5 and self._headers.value(0.0) >= TRUSTED_SHARE
+
+    @property
+    def tokens_per_estimate(self) -> float | None:
+        """Real tokens for each one that was estimated from a prompt's length; None at first."""
+        return self._size.value(1.0) if self._size.weight else None
+
     def answered(self, fresh_tokens: float, first_s: float) -> None:
-        """A stream's headers came `first_s` after it was sent there."""
+        """The first token came `first_s` after a request was sent there, with so many
+        (estimated) tokens to read that were not cached."""
         self._first.add(fresh_tokens, first_s)
+
+    def judged(self, *, is_first_token: bool) -> None:
+        """A stream's headers turned out to come with its first token, or before."""
+        self._headers.add(1.0 if is_first_token else 0.0)
+
+    def sized(self, real_tokens: int, estimated_tokens: int) -> None:
+        """A prompt's real length became known."""
+        if estimated_tokens:
+            self._size.add(real_tokens / estimated_tokens)
+
+    def served(self, fresh_tokens: float, answer_tokens: float, taken_s: float) -> None:
+        """A whole service of a request took so long; the tokens are what was expected of it."""
+        self._wholes.add(fresh_tokens, answer_tokens, taken_s)
 
     def ended(self, slot_s: float) -> None:
         """A request held its slot for so long."""
         self._slot.add(slot_s)
 
-    def decoded(self, readings: Iterable[SlotReading], busy_slots: int, now: float) -> None:
-        """Learn the pace of tokens from slots that were looked at twice during one request."""
-        tasks: dict[int, tuple[float, int]] = {}
+    def looked(
+        self, readings: Iterable[SlotReading], busy_slots: int, began_at: float, answered_at: float
+    ) -> dict[Task, Course]:
+        """Learn the pace of tokens from slots that were looked at twice during one request;
+        returns the courses of what runs there. Times are monotonic seconds."""
+        tasks: dict[Task, tuple[float, int]] = {}
+        courses: dict[Task, Course] = {}
         for reading in readings:
-            done = reading.decoded_tokens
-            if done is None or len(tasks) >= MAX_TASKS:
+            if reading.decoded_tokens is None or len(tasks) >= MAX_TASKS:
                 continue
-            tasks[reading.task_id] = (now, done)
-            before = self._tasks.get(reading.task_id)
-            if before is not None and done > before[1] > 0 and now > before[0]:
-                self._decode.add(busy_slots, (now - before[0]) / (done - before[1]))
-        for task_id, (_, done) in self._tasks.items():
-            if task_id not in tasks and done:
+            task, done = task_of(reading), reading.decoded_tokens
+            course = self._courses.get(task) or Course(self._looked_at, began_at)
+            course.seen(reading, began_at, answered_at)
+            courses[task] = course
+            tasks[task] = (answered_at, done)
+            before = self._tasks.get(task)
+            if before is not None and done > before[1] > 0 and answered_at > before[0]:
+                self._decode.add(busy_slots, (answered_at - before[0]) / (done - before[1]))
+        for task, (_, done) in self._tasks.items():
+            if task not in tasks and done:
                 self._answer.add(done)
-        self._tasks = tasks
+        self._tasks, self._courses, self._looked_at = tasks, courses, answered_at
+        return courses
 
     def speed(self, typical: Speed) -> Speed:
         """Its numbers; where little is known those of the `typical` endpoint count as well."""
-        fixed_s, prefill_s = self._first.line((typical.fixed_s, typical.prefill_s))
-        decode_s, slope_s = self._decode.line((typical.decode_s, typical.decode_slope_s))
+        likely = typical.times(self._wholes.factor(typical))
+        fixed_s, prefill_s = self._first.line((likely.fixed_s, likely.prefill_s))
+        decode_s, slope_s = self._decode.line((likely.decode_s, likely.decode_slope_s))
         return Speed(
             fixed_s=fixed_s,
             prefill_s=prefill_s,
@@ -108,6 +212,14 @@ class Stopwatch:
             answer_tokens=self._answer.value(typical.answer_tokens, trust=5.0),
             slot_s=self._slot.value(typical.slot_s, trust=5.0),
         )
+
+
+Task = tuple[str, int]
+"""What a server's process calls one request: a router numbers each of its models apart."""
+
+
+def task_of(reading: SlotReading) -> Task:
+    return (reading.model, reading.task_id)
 
 
 class Timing:

@@ -29,7 +29,7 @@ def learn(
     served = response.served
     if served is None:
         if lease is not None:
-            dispatcher.answered(lease, now, is_stream=response.is_stream)
+            _answered(dispatcher, response, lease, now)
         return
     # A retry means that those before the one who served could not be reached.
     for address in asked[: response.attempts - 1]:
@@ -37,7 +37,12 @@ def learn(
             dispatcher.connect_failed(address, now)
     if lease is not None:
         dispatcher.served_by(lease, served, now)
-        dispatcher.answered(lease, now, is_stream=response.is_stream)
+        _answered(dispatcher, response, lease, now)
+
+
+def _answered(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
+    is_error = not 200 <= response.status < 300
+    dispatcher.answered(lease, now, is_stream=response.is_stream, is_error=is_error)
 
 
 def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:

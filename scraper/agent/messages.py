@@ -66,6 +66,7 @@ def _slot(slot: SlotReading) -> pb.Look.Slot:
         task_id=max(0, slot.task_id),
         prompt_tokens=slot.prompt_tokens,
         cached_tokens=slot.cached_tokens,
+        processed_tokens=slot.processed_tokens,
         decoded_tokens=slot.decoded_tokens,
         remaining_tokens=slot.remaining_tokens,
         adapter_ids=slot.adapter_ids,

@@ -55,10 +55,11 @@ def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
     watch = timing.watch(A)
     for second in range(1, 200):
         busy = 1 + second % 4
-        watch.decoded([SlotReading(task_id=second, decoded_tokens=10)], busy, float(2 * second))
+        then = float(2 * second)
+        watch.looked([SlotReading(task_id=second, decoded_tokens=10)], busy, then, then)
         tokens = round(1 / (0.01 + 0.002 * busy))
         reading = SlotReading(task_id=second, decoded_tokens=10 + tokens)
-        watch.decoded([reading], busy, 2.0 * second + 1.0)
+        watch.looked([reading], busy, then + 1.0, then + 1.0)
     speed = timing.speed(A, 1000.0)
     assert speed.token_s(1) == pytest.approx(0.012, rel=0.1)
     assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)

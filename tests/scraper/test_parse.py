@@ -65,6 +65,7 @@ def test_the_recorded_slots_are_read() -> None:
         task_id=4,
         prompt_tokens=723,
         cached_tokens=0,
+        processed_tokens=10,
         decoded_tokens=713,
         remaining_tokens=2287,
     )

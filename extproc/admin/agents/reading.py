@@ -106,6 +106,7 @@ def _slot(slot: pb.Look.Slot) -> SlotReading:
         task_id=slot.task_id,
         prompt_tokens=_optional(slot, "prompt_tokens"),
         cached_tokens=_optional(slot, "cached_tokens"),
+        processed_tokens=_optional(slot, "processed_tokens"),
         decoded_tokens=_optional(slot, "decoded_tokens"),
         remaining_tokens=_optional(slot, "remaining_tokens"),
         adapter_ids=tuple(slot.adapter_ids),

@@ -42,6 +42,7 @@ FULL = Observation(
             task_id=7,
             prompt_tokens=100,
             cached_tokens=50,
+            processed_tokens=20,
             decoded_tokens=3,
             remaining_tokens=9,
             adapter_ids=(1, 2),

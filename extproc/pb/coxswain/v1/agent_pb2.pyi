@@ -75,7 +75,7 @@ class Look(_message.Message):
         remedy: str
         def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
     class Slot(_message.Message):
-        __slots__ = ("task_id", "prompt_tokens", "cached_tokens", "decoded_tokens", "remaining_tokens", "adapter_ids", "model")
+        __slots__ = ("task_id", "prompt_tokens", "cached_tokens", "decoded_tokens", "remaining_tokens", "adapter_ids", "model", "processed_tokens")
         TASK_ID_FIELD_NUMBER: _ClassVar[int]
         PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
         CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Look(_message.Message):
         REMAINING_TOKENS_FIELD_NUMBER: _ClassVar[int]
         ADAPTER_IDS_FIELD_NUMBER: _ClassVar[int]
         MODEL_FIELD_NUMBER: _ClassVar[int]
+        PROCESSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
         task_id: int
         prompt_tokens: int
         cached_tokens: int
@@ -90,7 +91,8 @@ class Look(_message.Message):
         remaining_tokens: int
         adapter_ids: _containers.RepeatedScalarFieldContainer[int]
         model: str
-        def __init__(self, task_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., adapter_ids: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ...) -> None: ...
+        processed_tokens: int
+        def __init__(self, task_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., adapter_ids: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., processed_tokens: _Optional[int] = ...) -> None: ...
     class Adapter(_message.Message):
         __slots__ = ("id", "name", "scale")
         ID_FIELD_NUMBER: _ClassVar[int]

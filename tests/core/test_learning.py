@@ -1,0 +1,247 @@
+"""Claims about what teaches speeds: extproc/core/learning.py, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.observation import SlotReading
+from extproc.core.request import Kind
+from extproc.core.timing import COLD, Speed, Wholes
+from tests.fakes.steered_fleet import SteeredFleet
+
+PROMPT_TOKENS = 1000
+READING_S, TOKEN_S = 4.0, 0.05
+"""How the servers here really are: they read a prompt in 4 s, then write 20 tokens a second."""
+
+
+class Served:
+    """One endpoint with one slot and one request after another on it."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self.fleet = SteeredFleet()
+        self.address = self.fleet.add(slots)
+        self.task = 0
+
+    def begin(self, **asked: object) -> Lease:
+        self.task += 1
+        return self.fleet.pick(prompt_tokens=PROMPT_TOKENS, allowed=None, **asked)
+
+    def look(self, lease: Lease, after_s: float, *, strangers: int = 0) -> None:
+        """What /slots shows then of a request that began with the lease."""
+        self.fleet.now = lease.opened_at + after_s
+        decoded = 1 + int((after_s - READING_S) / TOKEN_S) if after_s >= READING_S else 0
+        ours = SlotReading(
+            task_id=self.task,
+            prompt_tokens=PROMPT_TOKENS + decoded,
+            cached_tokens=0,
+            processed_tokens=PROMPT_TOKENS if decoded else 0,
+            decoded_tokens=decoded,
+        )
+        others = tuple(
+            SlotReading(task_id=10_000 + number, decoded_tokens=0) for number in range(strangers)
+        )
+        self.fleet.look(
+            self.address,
+            busy_slots=1 + strangers,
+            slot_readings=(ours, *others),
+        )
+
+    def headers(self, lease: Lease, after_s: float, **told: bool) -> None:
+        self.fleet.now = lease.opened_at + after_s
+        self.fleet.dispatcher.answered(lease, self.fleet.now, **told)
+
+    def end(self, lease: Lease, after_s: float, end: LeaseEnd = LeaseEnd.SERVED) -> None:
+        self.fleet.now = lease.opened_at + after_s
+        self.fleet.dispatcher.release(lease, end, self.fleet.now)
+        self.fleet.now += 5.0
+        self.fleet.look(self.address, busy_slots=0)
+
+    @property
+    def speed(self) -> Speed:
+        self.fleet.now += 5.0
+        return self.fleet.dispatcher.state.timing.speed(self.address, self.fleet.now)
+
+    @property
+    def first_token_s(self) -> float:
+        return self.speed.first_token_s(PROMPT_TOKENS)
+
+    @property
+    def trusts_headers(self) -> bool:
+        return self.fleet.dispatcher.state.timing.watch(self.address).trusts_headers
+
+
+def stream(server: Served, headers_s: float, looks_s: tuple[float, ...], ends_s: float) -> None:
+    """One streamed request: its headers, looks at it, its end."""
+    lease = server.begin()
+    events = sorted([(headers_s, "headers"), *((at, "look") for at in looks_s)])
+    for at, what in events:
+        server.headers(lease, at) if what == "headers" else server.look(lease, at)
+    server.end(lease, ends_s)
+
+
+def test_headers_that_come_before_reading_teach_nothing() -> None:
+    """They came after 10 ms; looks show that 4 s were read. Reading is not free."""
+    server = Served()
+    for _ in range(10):
+        stream(server, 0.01, (2.0, 5.0, 7.0), 9.0)
+    assert not server.trusts_headers
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+    assert server.speed.token_s(1) == pytest.approx(TOKEN_S, rel=0.1)
+
+
+def test_such_headers_teach_nothing_also_where_nobody_looks_any_more() -> None:
+    server = Served()
+    for _ in range(10):
+        stream(server, 0.01, (2.0, 5.0, 7.0), 9.0)
+    for _ in range(100):
+        stream(server, 0.01, (), 9.0)
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+
+
+def test_headers_that_come_with_first_tokens_are_found_out() -> None:
+    """Looks agree with them: then those count that nobody looked at, too."""
+    server = Served()
+    for _ in range(5):
+        stream(server, READING_S, (5.0, 7.0), 9.0)
+    assert server.trusts_headers
+    for _ in range(100):
+        stream(server, 2.0, (), 9.0)  # it became faster
+    assert server.first_token_s == pytest.approx(2.0, rel=0.1)
+
+
+def test_trust_is_lost_when_a_look_proves_headers_early() -> None:
+    """A server was replaced by one of another build."""
+    server = Served()
+    for _ in range(10):
+        stream(server, READING_S, (5.0, 7.0), 9.0)
+    assert server.trusts_headers
+    for _ in range(5):
+        stream(server, 0.01, (2.0, 5.0, 7.0), 9.0)
+    assert not server.trusts_headers
+
+
+def test_headers_that_no_look_judged_teach_nothing() -> None:
+    """After 0.1 s of 9: it may have read all the time, or not at all."""
+    server = Served()
+    stream(server, 0.1, (), 9.0)
+    whole_s = COLD.first_token_s(PROMPT_TOKENS) + 200 * COLD.token_s(1)
+    # What is left is that it took 9 s where a cold one would have taken whole_s.
+    factor = (9.0 + whole_s / 2) / (1.5 * whole_s)
+    expected_s = COLD.times(factor).first_token_s(PROMPT_TOKENS)
+    assert server.first_token_s == pytest.approx(expected_s)
+
+
+def test_a_short_answer_ends_when_it_was_read() -> None:
+    """One look at 3.8 s saw no token, and at 4.1 s it was over: 4 s, give or take."""
+    server = Served()
+    for _ in range(20):
+        lease = server.begin(max_tokens=2)
+        server.headers(lease, 0.01)
+        server.look(lease, 3.8)
+        server.end(lease, 4.1)
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+
+
+def test_an_answer_that_is_no_stream_teaches_by_looks_too() -> None:
+    server = Served()
+    for _ in range(10):
+        lease = server.begin()
+        server.look(lease, 5.0)
+        server.look(lease, 7.0)
+        server.headers(lease, 9.0, is_stream=False)
+        server.end(lease, 9.0)
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+
+
+def test_an_embedding_is_nothing_but_reading() -> None:
+    server = Served()
+    for _ in range(20):
+        lease = server.begin(kind=Kind.EMBEDDING)
+        server.headers(lease, READING_S, is_stream=False)
+        server.end(lease, READING_S)
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+
+
+def test_errors_teach_nothing() -> None:
+    """A broken server that answers 500 at once must not look like the quickest."""
+    server = Served()
+    before = server.speed
+    for _ in range(20):
+        lease = server.begin()
+        server.headers(lease, 0.001, is_stream=False, is_error=True)
+        server.end(lease, 0.002)
+    after = server.speed
+    assert (after.fixed_s, after.prefill_s, after.decode_s) == pytest.approx(
+        (before.fixed_s, before.prefill_s, before.decode_s)
+    )
+
+
+def test_a_prompt_that_is_read_for_long_is_a_lesson_before_it_ends() -> None:
+    """A slow server is not sent more prompts while its first one is still being read."""
+    server = Served()
+    lease = server.begin()
+    server.look(lease, 3.0)
+    once = server.first_token_s
+    assert once > 2 * COLD.first_token_s(PROMPT_TOKENS)
+
+
+def test_tasks_of_strangers_teach_where_sizes_are_known() -> None:
+    """A stranger's prompt of as many real tokens took 8 s, give or take the half second in which
+    it must have begun."""
+    server = Served(slots=2)
+    stream(server, 0.01, (5.0, 7.0), 9.0)  # 1,000 estimated tokens were 1,000 real ones
+    before_s = server.first_token_s
+    server.fleet.now += 100.0
+    server.fleet.look(server.address, busy_slots=0)
+    for gap_s, decoded in ((0.5, 0), (3.75, 0), (5.0, 21), (2.0, 61)):
+        server.fleet.now += gap_s
+        reading = SlotReading(
+            task_id=77,
+            cached_tokens=0,
+            processed_tokens=PROMPT_TOKENS if decoded else 0,
+            decoded_tokens=decoded,
+        )
+        server.fleet.look(server.address, busy_slots=1, slot_readings=(reading,))
+    assert before_s + 0.5 < server.first_token_s < 8.0
+
+
+def test_the_real_length_of_a_prompt_tells_what_was_cached() -> None:
+    """1,500 tokens of an answer are not a part of the prompt: 10 + 990 are, 99 % of it cached."""
+    reading = SlotReading(
+        task_id=1, prompt_tokens=2500, cached_tokens=990, processed_tokens=10, decoded_tokens=1500
+    )
+    assert reading.whole_prompt_tokens == 1000
+    half = SlotReading(task_id=1, prompt_tokens=2048, cached_tokens=40, processed_tokens=0)
+    assert half.whole_prompt_tokens is None
+
+
+def test_whole_services_tell_slow_from_fast() -> None:
+    """Typical: 0.1 + 0.001 * 1000 + 0.02 * 100 = 3.1 s. Ten services of 31 s: nearly ten times."""
+    typical = Speed(fixed_s=0.1, prefill_s=0.001, decode_s=0.02, decode_slope_s=0.0)
+    wholes = Wholes()
+    assert wholes.factor(typical) == 1.0
+    wholes.add(1000, 100, 31.0)
+    assert wholes.factor(typical) == pytest.approx((31.0 + 1.55) / (3.1 + 1.55))
+    for _ in range(200):
+        wholes.add(1000, 100, 31.0)
+    assert wholes.factor(typical) == pytest.approx(10.0, rel=0.03)
+    wholes.add(1000, 100, 1e9)
+    assert wholes.factor(typical) < 15.0
+
+
+def test_a_fast_and_a_slow_one_are_told_apart_by_their_ends_alone() -> None:
+    """No look ever met a request: headers after 10 ms on both, ends after 0.1 and 3 s."""
+    fleet = SteeredFleet()
+    slow, fast = fleet.add(2), fleet.add(2)
+    takes_s = {slow: 3.0, fast: 0.1}
+    picked: list[Address] = []
+    for _ in range(20):
+        lease = fleet.pick(prompt_tokens=300, max_tokens=8)
+        picked.append(lease.address)
+        fleet.dispatcher.answered(lease, fleet.now + 0.01)
+        fleet.now += takes_s[lease.address]
+        fleet.finish(lease)
+        fleet.now += 2.0
+    assert picked[8:] == [fast] * 12

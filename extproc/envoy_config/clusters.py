@@ -13,6 +13,7 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
     ClusterEdsClusterConfig,
     ClusterLbPolicy,
     ClusterOriginalDstLbConfig,
+    OutlierDetection,
     UpstreamConnectionOptions,
 )
 from envoy_data_plane.envoy.config.core.v3 import (
@@ -59,6 +60,12 @@ from extproc.envoy_config.transport import abilities, is_ip, picker_socket, sock
 UNBOUNDED = 1_000_000
 """More than ever runs. The line is kept by the picker; a breaker here would only break it."""
 
+PICKER_KEEPALIVE = KeepaliveSettings(interval=seconds(2), timeout=seconds(3))
+"""In full duplex nothing else bounds the wait for a picker that is frozen, or whose host is gone.
+gRPC answers these pings by itself, however busy the picker is."""
+
+COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
+
 SERVER_KEEPALIVE_S = 4.0
 """llama-server hangs up on a connection idle for 5 s; Envoy must let go of it first."""
 
@@ -69,7 +76,7 @@ def clusters(options: EnvoyOptions) -> list[Cluster]:
     if options.status is not None:
         found.append(_status(options.status_cluster, options.status))
     if options.tracing is not None:
-        found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing))
+        found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing, COLLECTOR_KEEPALIVE))
     return found
 
 
@@ -155,11 +162,15 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and end reports. A dead one fails fast."""
-    cluster = _grpc_cluster(options.picker_cluster, options.picker)
+    cluster = _grpc_cluster(options.picker_cluster, options.picker, PICKER_KEEPALIVE)
+    cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:
         cluster.transport_socket = picker_socket(options.picker_tls)
     cluster.connect_timeout = seconds(options.connect_timeout_s)
-    cluster.common_lb_config = ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0.0))
+    cluster.common_lb_config = ClusterCommonLbConfig(
+        healthy_panic_threshold=Percent(value=0.0),
+        update_merge_window=NEVER,  # else its loss is acted on up to a second later
+    )
     cluster.health_checks = [
         HealthCheck(
             timeout=seconds(1),
@@ -173,6 +184,25 @@ def picker(options: EnvoyOptions) -> Cluster:
     return cluster
 
 
+def _gone_at_once() -> OutlierDetection:
+    """One lost or refused connection takes the picker out, until a health check succeeds.
+
+    Without it Envoy would go on to open streams, and in full duplex to give them bodies of
+    which it keeps no copy, until three health checks had failed.
+    """
+    return OutlierDetection(
+        split_external_local_origin_errors=True,
+        consecutive_local_origin_failure=1,
+        enforcing_consecutive_local_origin_failure=100,
+        max_ejection_percent=100,  # there is one, and without it we fail open
+        successful_active_health_check_uneject_host=True,
+        # What it answers, well or badly, is no sign that it is gone.
+        enforcing_consecutive_5xx=0,
+        enforcing_success_rate=0,
+        enforcing_local_origin_success_rate=0,
+    )
+
+
 def _status(name: str, place: HostPort) -> Cluster:
     """The picker's HTTP pages, of which clients reach the queue's alone."""
     return _one_place(
@@ -182,8 +212,7 @@ def _status(name: str, place: HostPort) -> Cluster:
     )
 
 
-def _grpc_cluster(name: str, place: HostPort) -> Cluster:
-    keepalive = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
+def _grpc_cluster(name: str, place: HostPort, keepalive: KeepaliveSettings) -> Cluster:
     protocol = HttpProtocolOptionsExplicitHttpConfig(
         http2_protocol_options=Http2ProtocolOptions(connection_keepalive=keepalive)
     )

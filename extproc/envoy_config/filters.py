@@ -72,10 +72,15 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
     of gateways, where all of them flow through it. Response trailers are on although
     llama-server sends none: it keeps the stream, and with it the lease, open until the answer
     has ended.
+
+    It is on for the route to the servers alone. A request that is refused before it has a
+    route (too many headers, not HTTP) would otherwise have its refusal held back for the
+    picker's word about it, and lost, since Envoy closes such a connection at once.
     """
     fails_open = options.has_discovery
     return HttpFilter(
         name=names.EXT_PROC_FILTER,
+        disabled=True,  # but on the route to the servers
         typed_config=typed(
             ExternalProcessor(
                 grpc_service=grpc_service(options.picker_cluster),

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from envoy_data_plane.envoy.config.accesslog.v3 import (
     AccessLogFilter,
     ComparisonFilter,
     ComparisonFilterOp,
+    ExtensionFilter,
     ResponseFlagFilter,
     StatusCodeFilter,
 )
-from envoy_data_plane.envoy.config.core.v3 import RuntimeUInt32, SubstitutionFormatString
+from envoy_data_plane.envoy.config.core.v3 import (
+    HeaderValue,
+    HeaderValueOption,
+    RuntimeUInt32,
+    SubstitutionFormatString,
+)
+from envoy_data_plane.envoy.extensions.access_loggers.filters.cel.v3 import ExpressionFilter
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     LocalReplyConfig,
     ResponseMapper,
 )
 from envoy_data_plane.google.protobuf import Struct
 
+from extproc.envoy_config import names
+from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions
 
 BODY = {
@@ -25,11 +37,18 @@ BODY = {
         "code": "%RESPONSE_FLAGS_LONG%",
     }
 }
-UNSTEERED = {
+PICKER_LOST = {
     "error": {
-        "message": "The endpoint picker did not answer, or the request has no room for its answer.",
+        "message": "The endpoint picker was lost while it had this request; ask again.",
         "type": "server_error",
-        "code": "picker-failed",
+        "code": names.PICKER_LOST,
+    }
+}
+CROWDED = {
+    "error": {
+        "message": "The request has too many headers, or too large ones.",
+        "type": "invalid_request_error",
+        "code": names.TOO_MANY_HEADERS,
     }
 }
 UNAUTHORIZED = {
@@ -39,27 +58,58 @@ UNAUTHORIZED = {
         "code": "invalid-api-key",
     }
 }
+TOO_LARGE = 431
+LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
+"""Failing open was no choice: in full duplex the body had gone to the picker."""
+
+NO_ROOM = 'response.code_details.contains("header_mutation_result_exceeds_limit")'
+"""The client's headers and the picker's together are more than the listener allows."""
 
 
 def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
     """Replies with a response flag are Envoy's own; the picker's refusals have none.
 
-    Nor has the 500 that Envoy answers, without a word, when it can do nothing but fail closed:
-    the picker was lost in the middle of a body, or a request has as many headers as are allowed.
-    The picker itself never answers 500.
+    Nor have the two that Envoy answers with 500 and without a word: only its details tell
+    them apart. The picker itself never answers 500.
     """
+    crowded = {names.REASON: names.TOO_MANY_HEADERS}
+    lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
     mappers = [
         _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
-        _told(_has_status(500), UNSTEERED),
+        _told(_has_detail(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
+        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
+        _told(_has_detail(LOST), PICKER_LOST, status=503, headers=lost),
     ]
     if options.client_keys:
         mappers.insert(0, _told(_has_status(401), UNAUTHORIZED))
     return LocalReplyConfig(mappers=mappers)
 
 
-def _told(filter_: AccessLogFilter, body: dict[str, dict[str, str]]) -> ResponseMapper:
+def _told(
+    filter_: AccessLogFilter,
+    body: dict[str, dict[str, str]],
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> ResponseMapper:
     text = SubstitutionFormatString(json_format=Struct.from_dict(body))
-    return ResponseMapper(filter=filter_, body_format_override=text)
+    return ResponseMapper(
+        filter=filter_,
+        status_code=status,
+        body_format_override=text,
+        headers_to_add=[
+            HeaderValueOption(header=HeaderValue(key=key, value=value))
+            for key, value in headers.items()
+        ],
+    )
+
+
+def _has_detail(expression: str) -> AccessLogFilter:
+    matcher = ExtensionFilter(
+        name="envoy.access_loggers.extension_filters.cel",
+        typed_config=typed(ExpressionFilter(expression=expression)),
+    )
+    return AccessLogFilter(extension_filter=matcher)
 
 
 def _has_status(status: int) -> AccessLogFilter:

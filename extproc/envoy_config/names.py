@@ -33,6 +33,8 @@ CLIENT: Final = "x-coxswain-client"
 
 REASON: Final = "x-coxswain-reason"
 BLOCKED_PATH: Final = "blocked-path"
+PICKER_LOST: Final = "picker-lost"
+TOO_MANY_HEADERS: Final = "too-many-headers"
 
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
 EXT_PROC_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"

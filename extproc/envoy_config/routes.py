@@ -14,6 +14,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
 )
 from envoy_data_plane.envoy.config.route.v3 import (
     DirectResponseAction,
+    FilterConfig,
     HeaderMatcher,
     RetryPolicy,
     RetryPolicyRetryBackOff,
@@ -24,7 +25,10 @@ from envoy_data_plane.envoy.config.route.v3 import (
     RouteMatch,
     VirtualHost,
 )
-from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import ExtProcPerRoute
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExtProcOverrides,
+    ExtProcPerRoute,
+)
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
@@ -60,7 +64,6 @@ def _queue_route(options: EnvoyOptions) -> Route:
         match=RouteMatch(prefix="/queue/", headers=[is_get]),
         # A stream tells until the request is served.
         route=RouteAction(cluster=options.status_cluster, timeout=NEVER, idle_timeout=NEVER),
-        typed_per_filter_config={names.EXT_PROC_FILTER: typed(ExtProcPerRoute(disabled=True))},
     )
 
 
@@ -90,7 +93,6 @@ def _refusal(name: str, pattern: str, method: str | None) -> Route:
             _header("content-type", "application/json"),
             _header(names.REASON, names.BLOCKED_PATH),
         ],
-        typed_per_filter_config={names.EXT_PROC_FILTER: typed(ExtProcPerRoute(disabled=True))},
     )
 
 
@@ -123,6 +125,12 @@ def _server_route(options: EnvoyOptions) -> Route:
         ),
         # A try can be repeated only while its body is still at hand.
         request_body_buffer_limit=options.body_buffer_bytes,
+        # Only here is the picker asked; the filter itself is off by default.
+        typed_per_filter_config={
+            names.EXT_PROC_FILTER: typed(
+                FilterConfig(config=typed(ExtProcPerRoute(overrides=ExtProcOverrides())))
+            )
+        },
     )
 
 

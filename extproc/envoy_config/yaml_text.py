@@ -18,8 +18,17 @@ class _Dumper(yaml.SafeDumper):
 
 def tree(message: betterproto2.Message) -> dict[str, Any]:
     """`message` as plain dicts, lists and scalars, by Protobuf's JSON rules."""
-    content = message.to_dict(casing=betterproto2.Casing.SNAKE)
+    content: dict[str, Any] = _respelled(message.to_dict(casing=betterproto2.Casing.SNAKE))
     _spell_out_zero(content)
+    return content
+
+
+def _respelled(content: Any) -> Any:
+    """The way back from JSON's spelling splits `5xx`, which Envoy then does not know."""
+    if isinstance(content, list):
+        return [_respelled(item) for item in content]
+    if isinstance(content, dict):
+        return {key.replace("_5_xx", "_5xx"): _respelled(item) for key, item in content.items()}
     return content
 
 

@@ -72,7 +72,7 @@ async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
 
 @pytest.mark.parametrize("mode", ["discovery"])
 async def test_the_picker_killed_leaves_envoy_serving(stack: Stack) -> None:
-    """In full-duplex mode Envoy may refuse instead: it has no copy of the body (0041)."""
+    """In full duplex running answers are cut (0043); for the rest see test_picker_lost.py."""
     held = await stack.hold()
     await stack.kill(stack.picker)
     assert await held.next_chunk(), "running streams go on"

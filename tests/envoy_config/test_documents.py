@@ -118,6 +118,28 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     assert shared.items() <= parts["http_connection_manager"].items()
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None:
+    """Not about refusals of what has no route, nor about paths that end in Envoy."""
+    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    assert manager["http_filters"][0]["disabled"] is True
+    routes = manager["route_config"]["virtual_hosts"][0]["routes"]
+    asked = [route["name"] for route in routes if "typed_per_filter_config" in route]
+    assert asked == ["llama"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_lost_picker_is_known_at_once(mode: Mode) -> None:
+    """By its connection, not by what it answers, and without a delay for merged updates."""
+    picker = _clusters(bootstrap(EnvoyOptions(mode=mode)))["coxswain"]
+    outliers = picker["outlier_detection"]
+    assert outliers["consecutive_local_origin_failure"] == 1
+    assert outliers["split_external_local_origin_errors"] is True
+    assert outliers["max_ejection_percent"] == 100
+    assert outliers["enforcing_consecutive_5xx"] == 0
+    assert picker["common_lb_config"]["update_merge_window"] == "0s"
+
+
 def test_the_names_of_the_clusters_are_used_throughout() -> None:
     options = replace(EnvoyOptions(), llama_cluster="servers", picker_cluster="steering")
     assert set(_clusters(bootstrap(options))) == {"servers", "steering", "steering-status"}

@@ -1,0 +1,98 @@
+"""The picker dies, freezes or goes, and Envoy is left alone with the requests.
+
+What had not begun by then is served by least_request, in either mode. What was in the picker's
+hands in full duplex cannot be: Envoy has no copy of a body that it gave away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.e2e.stack import CHAT, Stack, chat, until
+
+pytestmark = [pytest.mark.e2e]
+
+MANY = 30
+LARGE = {"padding": "x" * 300_000}
+
+
+async def flags_of_picker(stack: Stack) -> str:
+    """What Envoy thinks of the picker, as its admin page tells it."""
+    answer = await stack.client.get(f"http://127.0.0.1:{stack.envoy_admin_port}/clusters")
+    _, _, rest = answer.text.partition(f"coxswain::127.0.0.1:{stack.grpc_port}::health_flags::")
+    return rest.partition("\n")[0]
+
+
+async def until_known_lost(stack: Stack) -> str:
+    """Wait until Envoy gives the picker up; returns its flags at that moment."""
+    flags = ""
+
+    async def is_lost() -> bool:
+        nonlocal flags
+        flags = await flags_of_picker(stack)
+        return flags != "healthy"
+
+    await until(is_lost)
+    return flags
+
+
+async def assert_served_without_picker(stack: Stack) -> None:
+    for body in (chat(1), chat(1) | LARGE):
+        for _ in range(MANY):
+            answer = await stack.client.post(stack.url(CHAT), json=body)
+            assert answer.status_code == 200, answer.text
+            assert "x-coxswain-endpoint" not in answer.headers
+
+
+async def test_a_killed_picker_is_given_up_before_any_health_check_failed(stack: Stack) -> None:
+    """Or each request until then would give its body to nobody, and be refused."""
+    await stack.kill(stack.picker)
+    assert await until_known_lost(stack) == "/failed_outlier_check"
+    await assert_served_without_picker(stack)
+
+
+async def test_a_picker_that_comes_back_is_asked_again_and_may_die_again(stack: Stack) -> None:
+    """The second death is noticed as fast as the first, a second after the return too."""
+    for _ in range(2):
+        await stack.kill(stack.picker)
+        assert "failed_outlier_check" in await until_known_lost(stack)
+        await assert_served_without_picker(stack)
+        await stack.restart_picker()
+        await stack.until_ready()
+
+
+async def test_a_picker_that_ends_by_sigterm_refuses_nobody_afterwards(stack: Stack) -> None:
+    assert stack.picker is not None
+    stack.terminate(stack.picker)
+    assert await stack.picker.wait() == 0
+    await until_known_lost(stack)
+    await assert_served_without_picker(stack)
+
+
+@pytest.mark.parametrize("mode", ["gateway"])
+async def test_who_waits_in_a_picker_that_dies_is_told_to_ask_again(stack: Stack) -> None:
+    held = await stack.fill()
+    waiting = asyncio.create_task(stack.ask())
+    await stack.until_waiting(1)
+    await stack.kill(stack.picker)
+    refused = await waiting
+    assert refused.status_code == 503
+    assert refused.headers["x-coxswain-reason"] == "picker-lost"
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["code"] == "picker-lost"
+    for one in held:
+        with pytest.raises(httpx.TransportError):
+            await one.read_on()
+
+
+@pytest.mark.parametrize("mode", ["gateway"])
+async def test_a_frozen_picker_holds_nobody_for_long(stack: Stack) -> None:
+    """Full duplex has no message timeout: the pings on the picker's connection are the bound."""
+    stack.freeze(stack.picker)
+    refused = await stack.ask()
+    assert refused.status_code == 503
+    assert refused.headers["x-coxswain-reason"] == "picker-lost"
+    await assert_served_without_picker(stack)

@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING
 
+import grpc
+
 if TYPE_CHECKING:
+    from extproc.core.outcome import Settlement
     from extproc.core.registry import ExchangeSight
     from extproc.stream.exchange import Exchange
     from extproc.stream.wire import Wire
 
+log = logging.getLogger("coxswain.stream")
+
 
 class RunningStream:
-    """Lets others than its own coroutine look at an exchange, and end it."""
+    """Its own coroutine reads and answers. Others may look at the exchange, settle its wait, and
+    end it; what they have to say is written beside that coroutine, which goes on reading and so
+    notices when the client leaves."""
 
-    __slots__ = ("_wire", "exchange", "id")
+    __slots__ = ("_answering", "_settled", "_wire", "exchange", "id")
 
     def __init__(self, exchange: Exchange, wire: Wire) -> None:
         self.exchange = exchange
         self.id = exchange.id
         self._wire = wire
+        self._answering: asyncio.Task[None] | None = None
+        self._settled: asyncio.Future[None] | None = None
+
+    async def answer(self) -> None:
+        """Send what the exchange has to say now; waits for the network."""
+        while (reply := self.exchange.take_reply()) is not None:
+            await self._wire.write(reply)
+
+    def settle(self, settlement: Settlement) -> None:
+        """The wait is over: the exchange owns the result at once, and Envoy hears of it next."""
+        self.exchange.settle(settlement)
+        self._answering = asyncio.create_task(self._answer_late())
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
+    async def settled(self) -> None:
+        """Return when the wait is over."""
+        if self.exchange.ticket is not None:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+
+    async def _answer_late(self) -> None:
+        await asyncio.sleep(0)  # a client that leaves in this turn of the loop is sent nowhere
+        try:
+            await self.answer()
+        except grpc.aio.InternalError:
+            log.debug("exchange %s: the stream ended before the answer was written", self.id)
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        if self._answering is not None:
+            self._answering.cancel()
+
+    # What others see and do
 
     def sight(self, now: float) -> ExchangeSight:
         return self.exchange.sight(now)
@@ -28,5 +71,5 @@ class RunningStream:
 
     async def cancel(self, now: float) -> None:
         """End it for its client: refused where it waits, cut off where it runs."""
-        if self.exchange.cancel(now) and (refusal := self.exchange.take_reply()) is not None:
-            await self._wire.write(refusal)
+        if self.exchange.cancel(now):
+            await self.answer()

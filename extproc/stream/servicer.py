@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from extproc.core.dispatcher import Dispatcher
-    from extproc.core.queue import Ticket
     from extproc.core.record import ExchangeRecord
     from extproc.core.registry import Registry
     from extproc.stream.waiting_room import WaitingRoom
@@ -89,14 +88,14 @@ class ExternalProcessor:
         stream = RunningStream(exchange, wire)
         self._enter(stream)
         try:
-            await self._converse(exchange, wire)
+            await self._converse(stream, exchange, wire)
         except ProtocolError as error:
             log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except grpc.aio.InternalError:
             log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
         finally:
-            wire.close()
+            stream.close()
             self._leave(stream)
 
     def _enter(self, stream: RunningStream) -> None:
@@ -108,30 +107,26 @@ class ExternalProcessor:
         self._running -= 1
         if self._running == 0:
             self._idle.set()
+        if stream.exchange.ticket is not None:
+            self._waiting_room.leave(stream.exchange.ticket)
         self._registry.leave(stream)
         self._tell(stream.exchange.end(self._clock()))
 
-    async def _converse(self, exchange: Exchange, wire: Wire) -> None:
+    async def _converse(self, stream: RunningStream, exchange: Exchange, wire: Wire) -> None:
+        """Answer each message. While the request waits in line this goes on reading: the end of
+        the stream, a half-close or our cancellation, is how its client's leaving shows."""
         while (message := await wire.read()) is not None:
+            if exchange.ticket is not None:
+                # A part of its body: Envoy keeps the rest, and we this one, until it is served.
+                await stream.settled()
             is_undecided = exchange.is_undecided
             began_at = self._clock()
             exchange.feed(message, began_at)
             if is_undecided:
                 exchange.decided(self._clock() - began_at)
             del message  # a request that waits needs its headers no more
-            if exchange.ticket is not None and await self._leaves(exchange, exchange.ticket, wire):
-                return
-            while (reply := exchange.take_reply()) is not None:
-                await wire.write(reply)
-
-    async def _leaves(self, exchange: Exchange, ticket: Ticket, wire: Wire) -> bool:
-        """Hold Envoy's question until the ticket is settled, or its client has left.
-
-        The client's leaving is the end of the stream, which comes as a half-close or cancels us.
-        """
-        woken = self._waiting_room.enter(exchange, ticket)
-        try:
-            await wire.write(codec.hold(ticket.request.timeout_s + HOLD_MARGIN_S))
-            return await wire.ends_before(woken)
-        finally:
-            self._waiting_room.leave(ticket)
+            if exchange.ticket is not None:
+                self._waiting_room.enter(stream, exchange.ticket)
+                await wire.write(codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S))
+            else:
+                await stream.answer()

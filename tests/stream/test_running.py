@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any, cast
 
+import grpc
+import pytest
+
 from extproc.core.registry import ExchangeState
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running import RunningStream
+from extproc.stream.waiting_room import WaitingRoom
 from extproc.stream.wire import Wire
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandStream, eventually
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -40,3 +47,81 @@ async def test_a_report_reaches_the_exchange() -> None:
     stream.exchange.feed(answer, fleet.now)
     stream.break_off()
     assert stream.exchange.end(fleet.now).verdict.value == "broken"
+
+
+# The end of a wait
+
+
+class Waiting:
+    """One stream that waits for the only slot, which `serve` hands to it."""
+
+    def __init__(self, hand: HandStream | None = None) -> None:
+        self.hand = hand or HandStream()
+        self.fleet = SmallFleet(1)
+        room = WaitingRoom()
+        self.fleet.listener.on_settled = room.settled
+        self._lease = self.fleet.pick()
+        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        exchange.feed(envoy.request_headers(), self.fleet.now)
+        assert exchange.ticket is not None
+        self.stream = RunningStream(exchange, Wire(cast("Any", self.hand)))
+        room.enter(self.stream, exchange.ticket)
+
+    def serve(self) -> None:
+        self.fleet.finish(self._lease)
+
+
+async def test_the_end_of_a_wait_is_told_beside_its_coroutine() -> None:
+    """Which goes on reading meanwhile."""
+    waiting = Waiting()
+    waiting.serve()
+    await eventually(lambda: bool(waiting.hand.sent))
+    assert [envoy.destination(one) for one in waiting.hand.sent] == [["10.0.0.1:8000"]]
+
+
+async def test_who_waits_for_the_end_of_a_wait() -> None:
+    """Returns with it, and at once afterwards."""
+    waiting = Waiting()
+    until_settled = asyncio.create_task(waiting.stream.settled())
+    await asyncio.sleep(0)
+    assert not until_settled.done()
+    waiting.serve()
+    await until_settled
+    await waiting.stream.settled()
+
+
+async def test_a_wait_whose_reader_was_cancelled() -> None:
+    """Its settlement comes all the same, so that the end of the exchange can give the slot back."""
+    waiting = Waiting()
+    until_settled = asyncio.create_task(waiting.stream.settled())
+    await asyncio.sleep(0)
+    until_settled.cancel()
+    waiting.serve()
+    waiting.stream.close()
+    waiting.stream.exchange.end(waiting.fleet.now)
+    assert waiting.fleet.account(waiting.fleet.addresses[0]).leases == {}
+
+
+async def test_a_stream_that_is_closed_answers_no_more() -> None:
+    """The destination was never sent: its slot is free at once."""
+    waiting = Waiting()
+    waiting.serve()
+    waiting.stream.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert waiting.hand.sent == []
+    assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"
+
+
+async def test_an_answer_into_a_dead_stream(caplog: pytest.LogCaptureFixture) -> None:
+    """The client left: that is no fault of ours."""
+
+    class Dead(HandStream):
+        async def write(self, response: pb.ProcessingResponse) -> None:
+            raise grpc.aio.InternalError("RPC already finished.")
+
+    waiting = Waiting(Dead())
+    with caplog.at_level(logging.DEBUG, logger="coxswain"):
+        waiting.serve()
+        await eventually(lambda: bool(caplog.records))
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]

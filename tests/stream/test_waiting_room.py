@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any, cast
 
 import pytest
 
 from extproc.core.outcome import Picked
 from extproc.core.queue import Ticket
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
+from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom
+from extproc.stream.wire import Wire
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -23,39 +26,27 @@ class Line:
         self.fleet.listener.on_settled = self.room.settled
         self.lease = self.fleet.pick()
 
-    def exchange(self, request_id: str = "") -> tuple[Exchange, Ticket]:
+    def stream(self, request_id: str = "") -> tuple[RunningStream, Ticket]:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
         assert exchange.ticket is not None
-        return exchange, exchange.ticket
+        return RunningStream(exchange, Wire(cast("Any", HandStream()))), exchange.ticket
 
 
 async def test_a_settlement_has_an_owner_at_once() -> None:
-    """The exchange holds its lease before its coroutine has run again."""
+    """The exchange holds its lease before anything else has run."""
     line = Line()
-    exchange, ticket = line.exchange()
-    woken = line.room.enter(exchange, ticket)
+    stream, ticket = line.stream()
+    line.room.enter(stream, ticket)
     line.fleet.finish(line.lease)
-    assert exchange.stage is Stage.LEASED
+    assert stream.exchange.stage is Stage.LEASED
     assert isinstance(line.fleet.listener.settlements[ticket.id], Picked)
-    await asyncio.wait_for(woken, 5)
-
-
-async def test_a_stream_that_was_cancelled_still_takes_its_settlement() -> None:
-    """So that its end can give the slot back; nobody is woken twice."""
-    line = Line()
-    exchange, ticket = line.exchange()
-    line.room.enter(exchange, ticket).cancel()
-    line.fleet.finish(line.lease)
-    assert exchange.stage is Stage.LEASED
-    exchange.end(line.fleet.now)
-    assert line.fleet.account(line.fleet.addresses[0]).leases == {}
 
 
 async def test_leaving() -> None:
     """Who left is forgotten; leaving once more, or after a settlement, is no error."""
     line = Line()
-    first, second = line.exchange(), line.exchange()
+    first, second = line.stream(), line.stream()
     line.room.enter(*first)
     line.room.enter(*second)
     line.room.leave(first[1])
@@ -63,14 +54,14 @@ async def test_leaving() -> None:
     line.fleet.dispatcher.withdraw(first[1], line.fleet.now)
     line.fleet.finish(line.lease)
     line.room.leave(second[1])
-    assert second[0].stage is Stage.LEASED
+    assert second[0].exchange.stage is Stage.LEASED
     assert line.room._waiting == {}
 
 
 async def test_a_ticket_that_nobody_waits_for() -> None:
     """A settlement without an owner would be a lost slot: a bug, told as one."""
     line = Line()
-    line.exchange()
+    line.stream()
     with pytest.raises(KeyError):
         line.fleet.finish(line.lease)
 
@@ -78,7 +69,7 @@ async def test_a_ticket_that_nobody_waits_for() -> None:
 async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
     """While it waits, and of several with one id the last to come."""
     line = Line()
-    first, second = line.exchange("a"), line.exchange("a")
+    first, second = line.stream("a"), line.stream("a")
     line.room.enter(*first)
     line.room.enter(*second)
     assert line.room.find("a") is second[1]
@@ -92,13 +83,13 @@ async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
 async def test_who_has_no_id_is_not_found() -> None:
     """An empty id names nobody."""
     line = Line()
-    line.room.enter(*line.exchange())
+    line.room.enter(*line.stream())
     assert line.room.find("") is None
 
 
 async def test_who_was_served_is_not_found() -> None:
-    """The wait is over with the settlement, before its coroutine has run again."""
+    """The wait is over with the settlement, before anything else has run."""
     line = Line()
-    line.room.enter(*line.exchange("a"))
+    line.room.enter(*line.stream("a"))
     line.fleet.finish(line.lease)
     assert line.room.find("a") is None

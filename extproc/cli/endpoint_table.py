@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import console, seconds, word
+from extproc.cli.output import console, printable, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
             str(slots.leased),
             str(slots.foreign),
             str(slots.total),
-            Text(_models(endpoint), no_wrap=True, overflow="ellipsis"),
+            Text(models(endpoint), no_wrap=True, overflow="ellipsis"),
             seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
             Text(str(len(endpoint.issues) or ""), style="yellow"),
         )
@@ -90,8 +90,9 @@ def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     lines = []
     for endpoint in endpoints:
         for issue in endpoint.issues:
-            line = Text(f"{called(endpoint)}: {issue.code}: {issue.message}", style="yellow")
-            line.append(f"\n  -> {issue.remedy}", style="default")
+            what = printable(f"{called(endpoint)}: {issue.code}: {issue.message}")
+            line = Text(what, style="yellow")
+            line.append(f"\n  -> {printable(issue.remedy)}", style="default")
             lines.append(line)
     return lines
 
@@ -112,8 +113,9 @@ def _spaced(lines: list[Text]) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _models(endpoint: pb.Endpoint) -> str:
+def models(endpoint: pb.Endpoint) -> str:
+    """The loaded ones, or else those that can be; two of them, and how many more."""
     loaded = [model.name for model in endpoint.models if model.is_loaded]
     names = loaded or [model.name for model in endpoint.models]
-    shown = ", ".join(name.rpartition("/")[2] for name in names[:2])
+    shown = ", ".join(printable(name.rpartition("/")[2]) for name in names[:2])
     return f"{shown} +{len(names) - 2}" if len(names) > 2 else shown

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.picker import Picker
 from extproc.cli.talking import talks
-
-if TYPE_CHECKING:
-    from extproc.pb.coxswain.v1 import admin_pb2
 
 group = typer.Typer(rich_markup_mode=None)
 
@@ -45,30 +42,16 @@ async def endpoints(
     """
     from extproc.cli.endpoint_table import show
     from extproc.cli.endpoint_watch import watch_endpoints
+    from extproc.cli.fleet import all_endpoints
 
     if watch:
-        await watch_endpoints(picker, output, lambda: _all(picker))
+        await watch_endpoints(picker, output, lambda: all_endpoints(picker))
         return
-    found = await _all(picker)
+    found = await all_endpoints(picker)
     if output is Format.JSON:
         print_json([plain(endpoint) for endpoint in found])
     else:
         show(found)
-
-
-async def _all(picker: Picker) -> list[admin_pb2.Endpoint]:
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-    found: list[pb.Endpoint] = []
-    token = ""
-    while True:
-        page = await picker.ask(
-            picker.admin.ListEndpoints, pb.ListEndpointsRequest(page_token=token)
-        )
-        found.extend(page.endpoints)
-        token = page.next_page_token
-        if not token:
-            return found
 
 
 @group.command()

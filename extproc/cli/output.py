@@ -83,6 +83,12 @@ def word(enum: str, name: str) -> str:
     return name.removeprefix(prefix.lstrip("_").upper() + "_").lower().replace("_", "-")
 
 
+def printable(text: str) -> str:
+    """What somebody else wrote, fit for a terminal: nothing in it moves the cursor, hides text
+    or turns its direction."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 def seconds(value: float) -> str:
     """A duration in a few characters: `0.4s`, `12s`, `3m05s`, `2h10m`."""
     if value < 9.95:

@@ -160,6 +160,8 @@ def _open(connection: Connection, further: tuple[tuple[str, Any], ...] = ()) -> 
 
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        # Whoever watches wants a picker that was restarted back at once, not in two minutes.
+        ("grpc.max_reconnect_backoff_ms", 1_000),
         *further,
     ]
     if not connection.is_tls:

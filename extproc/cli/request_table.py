@@ -10,7 +10,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import ROOMY, Format, console, plain, print_json, seconds, word
+from extproc.cli.output import (
+    ROOMY,
+    Format,
+    console,
+    plain,
+    print_json,
+    printable,
+    seconds,
+    word,
+)
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -61,14 +70,16 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
         table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
     for request in answer.requests:
         state = word("RequestState", pb.RequestState.Name(request.state))
-        cells = [Text(request.request_id or "-")] * has_request_ids
+        cells = [Text(printable(request.request_id) or "-")] * has_request_ids
         cells += [
             Text(request.exchange_id),
             Text(state, style=STYLES.get(state, "")),
             Text(str(request.position or "")),
             Text(request.endpoint),
         ]
-        cells += [Text(request.model)] * has_models + [Text(request.criticality)] * has_classes
+        cells += [Text(printable(request.model))] * has_models + [
+            Text(request.criticality)
+        ] * has_classes
         cells += [
             Text(seconds(request.age_s)),
             Text(seconds(request.waited_s)),

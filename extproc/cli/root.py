@@ -19,10 +19,11 @@ from extproc.cli import (
     reload,
     requests,
     serve,
+    top,
     up,
 )
 
-COMMANDS = (up, serve, agent, endpoints, queue, requests, explain, config, envoy, reload)
+COMMANDS = (up, serve, agent, top, endpoints, queue, requests, explain, config, envoy, reload)
 
 root = typer.Typer(
     name="coxswain",

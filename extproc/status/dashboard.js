@@ -139,7 +139,9 @@ function showPast(name, value) {
   const points = values.map((one, index) => `${first + index + 1} ${100 - (100 * one) / Math.max(1, most)}`);
   curve.classList.toggle("is-short", values.length < MIN_SHOWN);
   curve.setAttribute("viewBox", `0 0 ${width} 100`);
-  curve.firstElementChild.setAttribute("d", `M${first} 100L${first} ${points[0].split(" ")[1]}L${points.join("L")}L${width} 100Z`);
+  const edge = `${first} ${points[0].split(" ")[1]}L${points.join("L")}`;
+  curve.querySelector(".edge").setAttribute("d", `M${edge}`);
+  curve.querySelector(".area").setAttribute("d", `M${first} 100L${edge}L${width} 100Z`);
   describe(curve, "aria-label", `at most ${whole.format(most)} since this page was opened, or in the last five minutes`);
 }
 

@@ -8,28 +8,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from extproc.cli.root import root
-from tests.fakes.picker import FakePicker, running_picker, until
+from tests.fakes.picker import running_picker, until
 
 A, B = "10.0.0.1:8080", "10.0.0.2:8080"
 Run = Callable[..., Coroutine[Any, Any, Result]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Types a command, in a thread: the picker it talks to lives in the test's event loop."""
-    for name in ("COXSWAIN_PICKER", "COXSWAIN_TOKEN", "COXSWAIN_TOKEN_FILE", "COXSWAIN_CA"):
-        monkeypatch.delenv(name, raising=False)
-
-    async def invoke(*arguments: str, picker: FakePicker | None = None, stdin: str = "") -> Result:
-        if picker is not None:
-            arguments = (*arguments, "--picker", f"127.0.0.1:{picker.port}")
-        return await asyncio.to_thread(lambda: CliRunner().invoke(root, arguments, input=stdin))
-
-    return invoke
 
 
 def parsed(result: Result) -> Any:
@@ -188,7 +172,13 @@ async def test_options_of_the_group_reach_its_commands(run: Run) -> None:
 
 async def test_exit_codes_are_documented(run: Run) -> None:
     """Every command that talks to a picker says in its help how it ends."""
-    for command in (["endpoints"], ["endpoints", "drain"], ["queue", "watch"], ["explain"]):
+    for command in (
+        ["top"],
+        ["endpoints"],
+        ["endpoints", "drain"],
+        ["queue", "watch"],
+        ["explain"],
+    ):
         assert "Exit codes: 0 done" in (await run(*command, "--help")).stdout
 
 

@@ -1,0 +1,24 @@
+"""All endpoints of a picker, however many pages they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from extproc.cli.picker import Picker
+
+
+async def all_endpoints(picker: Picker) -> list[pb.Endpoint]:
+    """Sorted by address; raises `PickerError`."""
+    found: list[pb.Endpoint] = []
+    token = ""
+    while True:
+        page = await picker.ask(
+            picker.admin.ListEndpoints, pb.ListEndpointsRequest(page_token=token)
+        )
+        found.extend(page.endpoints)
+        token = page.next_page_token
+        if not token:
+            return found

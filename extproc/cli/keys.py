@@ -1,0 +1,49 @@
+"""Single keys from the terminal, while an event loop runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def keys(pressed: Callable[[str], None]) -> Iterator[None]:
+    """Within `with`, tell each key at once and do not show it; Ctrl-C stays what it is.
+
+    The empty string tells that the terminal is gone. Where stdin is none, nothing is told. The
+    terminal is left as it was found.
+    """
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        try:
+            typed = os.read(terminal, 64).decode(errors="replace")
+        except OSError:
+            typed = ""
+        for key in typed:
+            pressed(key)
+        if not typed:
+            loop.remove_reader(terminal)
+            pressed("")
+
+    tty.setcbreak(terminal)
+    loop.add_reader(terminal, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(terminal)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

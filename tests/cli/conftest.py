@@ -1,0 +1,27 @@
+"""Types a command for every test of this folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from extproc.cli.root import root
+from tests.fakes.picker import FakePicker
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coroutine[Any, Any, Result]]:
+    """Runs it in a thread: the picker it talks to lives in the test's event loop."""
+    for name in ("COXSWAIN_PICKER", "COXSWAIN_TOKEN", "COXSWAIN_TOKEN_FILE", "COXSWAIN_CA"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def invoke(*arguments: str, picker: FakePicker | None = None, stdin: str = "") -> Result:
+        if picker is not None:
+            arguments = (*arguments, "--picker", f"127.0.0.1:{picker.port}")
+        return await asyncio.to_thread(lambda: CliRunner().invoke(root, arguments, input=stdin))
+
+    return invoke

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 
 import httpx
 
@@ -22,6 +22,7 @@ from scraper.target import EndpointTarget
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_CONNECTIONS = 4
 MAX_PREPARED = 64
+MAX_CONTEXTS = 16
 
 
 class FailureKind(Enum):
@@ -96,7 +97,9 @@ class LlamaClient:
         self._timeouts = timeouts
         self._clock = clock
         self._transport = httpx.AsyncHTTPTransport(
-            verify=(tls or _verified(target)) if target.is_tls else _no_tls(),
+            verify=(tls or _verified(target.ca_file, target.ca_digest))
+            if target.is_tls
+            else _no_tls(),
             trust_env=False,
             limits=httpx.Limits(
                 max_connections=MAX_CONNECTIONS,
@@ -235,9 +238,10 @@ def _shown(path: str) -> str:
     return path.partition("?")[0]
 
 
-@cache
-def _verified(target: EndpointTarget) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=target.ca_file)
+@lru_cache(maxsize=MAX_CONTEXTS)
+def _verified(ca_file: str | None, _digest: str) -> ssl.SSLContext:
+    """Reading authorities is slow, and many servers share them."""
+    return ssl.create_default_context(cafile=ca_file)
 
 
 def _no_tls() -> ssl.SSLContext:

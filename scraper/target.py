@@ -17,7 +17,8 @@ class EndpointTarget:
     """One server to look at. Connections always go to `address`, whatever it is called.
 
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
-    TLS). `ca_file` names the authorities to trust under TLS, None the system's. `api_key` is
+    TLS). `ca_file` names the authorities to trust under TLS, None the system's; `ca_digest`
+    tells one content of that file from another. `api_key` is
     sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
     over what the server says. `may_sleep` says if the server was started with
     `--sleep-idle-seconds`; None lets the scraper find out (`scraper/sleep.py`).
@@ -28,6 +29,7 @@ class EndpointTarget:
     address: Address
     is_tls: bool = False
     ca_file: str | None = None
+    ca_digest: str = ""
     path_prefix: str = ""
     host_name: str | None = None
     api_key: str | None = field(default=None, repr=False)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from extproc.envoy_config.blocked_path import BlockedPath
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
-from extproc.settings import parse_endpoints, tls_profile
+from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
 from extproc.settings.client_keys import read_client_keys
-from extproc.settings.values import is_ip
 
 SYSTEM = "system"
 """How `envoy.server_ca_files` calls the authorities of the machine that Envoy runs on."""
 
 if TYPE_CHECKING:
-    from extproc.settings import EndpointSettings, Settings
+    from extproc.settings import Access, EndpointSettings, Settings
 
 
 def envoy_options(settings: Settings) -> EnvoyOptions:
@@ -27,15 +26,19 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
     Raises `OptionsError` or `BlockedPathError` for what the settings themselves let pass.
     """
     envoy = settings.envoy
-    endpoints = (*settings.endpoints, *_followed(settings))
+    servers: tuple[Access, ...] = (
+        *settings.endpoints,
+        *settings.discovery.dns,
+        *_followed(settings),
+    )
     return EnvoyOptions(
         mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
         listener=HostPort.parse(envoy.listen),
         admin=HostPort.parse(envoy.admin),
         picker=_reached_at(HostPort.parse(envoy.picker or settings.listen.grpc)),
         picker_tls=_picker_tls(settings),
-        tls_profiles=_tls_profiles(endpoints, envoy.server_ca_files),
-        injects_keys=envoy.inject_keys or any(each.inject_key for each in endpoints),
+        tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
+        injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         client_keys=_client_keys(settings),
         status=_status_place(settings) if envoy.countdown else None,
         message_timeout_s=envoy.message_timeout_s,
@@ -91,21 +94,17 @@ def _picker_tls(settings: Settings) -> PickerTls | None:
     )
 
 
-def _tls_profiles(
-    endpoints: tuple[EndpointSettings, ...], ca_files: tuple[str, ...]
-) -> tuple[TlsProfile, ...]:
+def _tls_profiles(servers: tuple[Access, ...], ca_files: tuple[str, ...]) -> tuple[TlsProfile, ...]:
     """One for all servers that share authorities, and one for each that goes by its IP address.
 
     In the order of their mention: first those of known servers, then those that may come.
     """
     found = {}
-    for endpoint in endpoints:
-        if endpoint.is_tls:
-            name = endpoint.server_name or endpoint.host
-            found[endpoint.tls_profile] = TlsProfile(
-                name=endpoint.tls_profile,
-                server_name=name if is_ip(name) else None,
-                ca_file=endpoint.ca_file or SYSTEM_CA,
+    for server in servers:
+        if server.is_tls:
+            name = profile_of(server)
+            found[name] = TlsProfile(
+                name=name, server_name=certified_ip(server), ca_file=server.ca_file or SYSTEM_CA
             )
     for file in ca_files:
         ca_file = None if file == SYSTEM else file

@@ -10,7 +10,7 @@ from extproc.admin.surroundings import Reloaded, ReloadError
 from extproc.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 Key = tuple[str, ...]
 
@@ -38,15 +38,17 @@ log = logging.getLogger("coxswain.settings")
 
 
 class LiveSettings:
-    """Holds the settings in force. `load` reads them anew and may block; `apply` takes over.
+    """Holds the settings in force. `load` reads them anew and may block.
 
-    Secrets are not in it: settings only name the files and variables that hold them.
+    `apply` takes over and tells of which settings anything is new: the files that they name
+    may have changed although they did not. Secrets are not in it: settings only name the
+    files and variables that hold them.
     """
 
     def __init__(
         self,
         settings: Settings,
-        apply: Callable[[Settings], Awaitable[None]],
+        apply: Callable[[Settings], Awaitable[Sequence[str]]],
         load: Callable[[], Settings] | None = None,
         file: str = "",
     ) -> None:
@@ -60,7 +62,10 @@ class LiveSettings:
         return self.present.model_dump(mode="json")
 
     async def reload(self, is_dry_run: bool) -> Reloaded:
-        """Read again and apply what is in `HOT`; raises `ReloadError` and changes nothing."""
+        """Read again and apply what is in `HOT`; raises `ReloadError` and changes nothing.
+
+        Keys and certificates are read again in any case; a dry run does not tell of them.
+        """
         if self._load is None:
             raise ReloadError("this picker was started without settings that could be read again")
         async with self._turn:
@@ -72,14 +77,27 @@ class LiveSettings:
             except SettingsError as error:
                 raise ReloadError(str(error)) from None
             rest = tuple(key for key in changed if key not in HOT)
-            if applied and not is_dry_run:
+            if not is_dry_run:
                 try:
-                    await self._apply(merged)
+                    news = await self._apply(merged)
                 except SettingsError as error:
                     raise ReloadError(str(error)) from None
                 self.present = merged
-                log.info("settings reloaded: %s", ", ".join(applied))
+                applied = tuple(sorted({*applied, *news}))
+                if applied:
+                    log.info("settings reloaded: %s", ", ".join(applied))
             return Reloaded(applied=applied, needs_restart=rest)
+
+    async def refresh(self) -> None:
+        """Read the keys and certificates again that the settings name; a bad one is logged."""
+        async with self._turn:
+            try:
+                news = await self._apply(self.present)
+            except SettingsError as error:
+                log.error("keys and certificates stay as they were: %s", error)
+                return
+        if news:
+            log.info("keys or certificates were read again: %s", ", ".join(news))
 
 
 def _changed(old: Settings, new: Settings) -> list[str]:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from extproc.app.listings import listings_of, names_of, read_endpoints, secret_files
 from extproc.core.address import Address
-from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
 from scraper.discovery.dns import SOURCE as DNS
-from scraper.discovery.dns import DnsEndpoints, DnsName
+from scraper.discovery.dns import DnsEndpoints
 from scraper.discovery.file import SOURCE as FILE
 from scraper.discovery.file import EndpointsFile
 from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.memory import Pace
-from scraper.discovery.nomination import Listing, ListingError, Nomination
+from scraper.discovery.nomination import Nomination
 from scraper.discovery.resolver import Resolver
 from scraper.target import EndpointTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from extproc.core.endpoint import EndpointSpec
-    from extproc.settings import DiscoverySettings, EndpointSettings, Settings
+    from extproc.settings import DiscoverySettings, Settings
 
 SETTINGS: Final = "settings"
 AGENTS: Final = "agents"
@@ -61,6 +60,7 @@ class Members:
             self._silent = {AGENTS}
         self._listed = ListedEndpoints(SETTINGS, self.publish)
         self._file: EndpointsFile | None = None
+        self._secrets_of_file: set[Path] = set()
         self._dns: DnsEndpoints | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._is_known = False
@@ -82,12 +82,20 @@ class Members:
             if source is not None:
                 await source.aclose()
 
-    async def renew(self, settings: Settings) -> None:
-        """Follow other settings; raises `SettingsError` before anything is changed.
+    @property
+    def secrets(self) -> set[Path]:
+        """The files that hold keys and authorities, whose content is not in any settings."""
+        return self._plan.secrets | self._secrets_of_file
 
-        What both name stays as it is. A source keeps its endpoints until it speaks anew.
+    async def renew(self, settings: Settings) -> tuple[str, ...]:
+        """Follow other settings, or the same with other keys and certificates in their files.
+
+        Raises `SettingsError` before anything is changed. What both name stays as it is. A
+        source keeps its endpoints until it speaks anew. Returns the settings of which anything
+        is new, be it only a key.
         """
-        before, self._plan = self._plan, _Plan(settings)
+        plan = await asyncio.to_thread(_Plan, settings)
+        before, self._plan = self._plan, plan
         self._listed.set(self._plan.listings)
         old, new = before.discovery, self._plan.discovery
         if old.file != new.file:
@@ -96,14 +104,24 @@ class Members:
                 self._file = None
             self._start_file()
             if self._file is None:
+                self._secrets_of_file = set()
                 self.publish(FILE, (), True)
+        elif self._file is not None:
+            self._file.doubt()
         if _resolving(old) != _resolving(new) and self._dns is not None:
             await self._dns.aclose()
             self._dns = None
+            if not self._plan.names:
+                self.publish(DNS, (), True)
         if self._dns is not None:
             self._dns.set(self._plan.names)
         else:
             self._start_dns()
+        news = {
+            "endpoints": before.listings != plan.listings,
+            "discovery.dns": before.names != plan.names,
+        }
+        return tuple(key for key, is_new in news.items() if is_new)
 
     def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
         """All that `source` names now; of two nominations for one address the first counts."""
@@ -156,9 +174,14 @@ class Members:
         if path is not None:
             file = Path(path).expanduser()
             self._file = EndpointsFile(
-                file, lambda content: _read_file(content, str(file)), self.publish
+                file,
+                lambda content: read_endpoints(content, str(file), self._note_secrets),
+                self.publish,
             )
             self._file.start()
+
+    def _note_secrets(self, files: set[Path]) -> None:
+        self._secrets_of_file = files
 
     def _start_dns(self) -> None:
         if self._plan.names:
@@ -174,27 +197,13 @@ def _resolving(discovery: DiscoverySettings) -> object:
 
 
 class _Plan:
-    """What the settings ask of the sources, with the keys read."""
+    """What the settings ask of the sources, with the keys read; raises `SettingsError`."""
 
     def __init__(self, settings: Settings) -> None:
         self.discovery: DiscoverySettings = settings.discovery
-        self.listings = _listings(settings.endpoints)
-        keys = read_api_keys(self.discovery.dns)
-        try:
-            self.names = [
-                DnsName(
-                    listing=Listing(
-                        host=name.name,
-                        port=name.port or 0,
-                        slots=name.slots,
-                        api_key=keys.get(name.address),
-                    ),
-                    is_service=name.type == "srv",
-                )
-                for name in self.discovery.dns
-            ]
-        except ListingError as error:
-            raise _key_error(error) from None
+        self.listings = listings_of(settings.endpoints)
+        self.names = names_of(self.discovery.dns)
+        self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
 
     @property
     def sources(self) -> set[str]:
@@ -204,52 +213,3 @@ class _Plan:
             *({FILE} if self.discovery.file is not None else ()),
             *({DNS} if self.names else ()),
         }
-
-
-def _read_file(content: bytes, name: str) -> Sequence[Listing]:
-    """What an endpoints file names; blocks on the disk for keys in files."""
-    try:
-        return _listings(parse_endpoints(content, name))
-    except SettingsError as error:
-        raise ListingError("; ".join(map(str, error.problems))) from None
-
-
-def _listings(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
-    endpoints = tuple(endpoints)
-    keys: Mapping[str, str] = read_api_keys(endpoints)
-    try:
-        return [
-            Listing(
-                host=endpoint.host,
-                port=endpoint.port,
-                name=endpoint.name or "",
-                slots=endpoint.slots,
-                api_key=keys.get(endpoint.address),
-                is_injected=endpoint.inject_key,
-                is_tls=endpoint.is_tls,
-                ca_file=_readable(endpoint),
-                server_name=endpoint.server_name,
-                tls_profile=endpoint.tls_profile,
-            )
-            for endpoint in endpoints
-        ]
-    except ListingError as error:
-        raise _key_error(error) from None
-
-
-def _readable(endpoint: EndpointSettings) -> str | None:
-    """The file with the authorities of an https server; raises `SettingsError` for a bad one."""
-    if endpoint.ca_file is None:
-        return None
-    file = str(Path(endpoint.ca_file).expanduser())
-    try:
-        ssl.create_default_context(cafile=file)
-    except OSError as error:  # what is no certificate is one too
-        reason = error.strerror or "it holds no certificates"
-        problem = Problem(where=endpoint.address, key="ca_file", message=f"{file}: {reason}")
-        raise SettingsError([problem]) from None
-    return file
-
-
-def _key_error(error: ListingError) -> SettingsError:
-    return SettingsError([Problem(where="", key="API key", message=str(error))])

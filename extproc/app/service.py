@@ -22,6 +22,7 @@ from extproc.app.members import AGENTS, Members
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
+from extproc.app.secret_watch import SecretWatch
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
@@ -37,7 +38,7 @@ from scraper.loop import Scraper
 from scraper.schedule import Attention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from extproc.core.address import Address
     from extproc.core.endpoint import EndpointSpec
@@ -100,6 +101,7 @@ class Service:
         self._members = Members(
             settings, self._set_members, self._discovery.open, self._agents.roster.is_reporting
         )
+        self._secret_watch = SecretWatch(lambda: self._members.secrets, self.settings.refresh)
         self._processor = ExternalProcessor(
             self.dispatcher,
             self._waiting_room,
@@ -171,6 +173,7 @@ class Service:
         self._telemetry.start()
         await self._server.start()
         self._members.start()
+        self._secret_watch.start()
         await self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
@@ -186,19 +189,21 @@ class Service:
         self._discovery.close()
         if self._server is not None:
             await self._server.stop(grace=0.5)
+        await self._secret_watch.aclose()
         await self._members.aclose()
         await self._scraper.aclose()
         self._alarm.stop()
         await self._pages.stop()
         await self._telemetry.aclose()
 
-    async def _apply(self, settings: Settings) -> None:
+    async def _apply(self, settings: Settings) -> Sequence[str]:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
-        await self._members.renew(settings)
+        news = await self._members.renew(settings)
         self.dispatcher.options = options.dispatcher_options(settings)
         self._processor.options = options.exchange_options(settings)
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
+        return news
 
     # The world's news, brought to the core
 

@@ -5,8 +5,9 @@ settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
 
 from __future__ import annotations
 
+from extproc.settings.access import Access, certified_ip, profile_of, tls_profile
 from extproc.settings.discovery_section import DiscoverySettings, DnsSettings
-from extproc.settings.endpoint_section import EndpointSettings, tls_profile
+from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.endpoints_file import parse_endpoints
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import ListenSettings
@@ -22,6 +23,7 @@ from extproc.settings.telling_section import LogSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "Access",
     "AdminSettings",
     "AgentsSettings",
     "DiscoverySettings",
@@ -38,8 +40,10 @@ __all__ = [
     "ScraperSettings",
     "Settings",
     "SettingsError",
+    "certified_ip",
     "load_settings",
     "parse_endpoints",
+    "profile_of",
     "read_api_key",
     "read_api_keys",
     "settings_reference",

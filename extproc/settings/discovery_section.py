@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.settings.access import check_access
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
@@ -50,6 +51,23 @@ class DnsSettings(Section):
     api_key_file: str | None = Field(
         default=None, min_length=1, description="The file that holds the servers' API key."
     )
+    inject_key: bool = Field(
+        default=False,
+        description="Whether Envoy sends these servers their API key with each request.",
+    )
+    tls: bool = Field(default=False, description="Whether these servers speak TLS.")
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="With tls: the authorities to trust, PEM, here and where Envoy runs; by "
+        "default the system's.",
+    )
+    server_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="With tls: the name in the servers' certificates; by default the host's.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -74,9 +92,18 @@ class DnsSettings(Section):
             raise PydanticCustomError("dns", "SRV records tell the port; remove it here")
         if self.name.rstrip(".").rpartition(".")[2].isdigit():
             raise PydanticCustomError("dns", "this is an IP address; put it under `endpoints`")
-        if self.api_key_env is not None and self.api_key_file is not None:
-            raise PydanticCustomError("one_of", "give api_key_env or api_key_file, not both")
+        check_access(self)
         return self
+
+    @property
+    def host(self) -> str:
+        """The name that is looked up."""
+        return self.name
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the servers speak TLS."""
+        return self.tls
 
     @property
     def address(self) -> str:

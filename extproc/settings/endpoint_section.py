@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.settings.access import check_access
 from extproc.settings.section import Section
-from extproc.settings.values import PositiveCount, Server, is_ip, split_host_port
+from extproc.settings.values import PositiveCount, Server, split_host_port
 
 HTTPS: Final = "https://"
-
-
-def tls_profile(ca_file: str | None, ip: str | None = None) -> str:
-    """The name of the profile for servers of these authorities (None: the system's)."""
-    content = f"{ca_file or ''}|{ip or ''}"
-    return f"tls-{sha256(content.encode()).hexdigest()[:12]}"
 
 
 class EndpointSettings(Section):
@@ -47,7 +41,8 @@ class EndpointSettings(Section):
     api_key_file: str | None = Field(
         default=None,
         min_length=1,
-        description="The file that holds the server's API key; blanks around it do not count.",
+        description="The file that holds the server's API key; blanks around it do not count. "
+        "It is read again when it changes.",
     )
     inject_key: bool = Field(
         default=False,
@@ -77,13 +72,8 @@ class EndpointSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _check_key_sources(self) -> Self:
-        if self.api_key_env is not None and self.api_key_file is not None:
-            raise PydanticCustomError("one_of", "give api_key_env or api_key_file, not both")
-        if self.inject_key and self.api_key_env is None and self.api_key_file is None:
-            raise PydanticCustomError("together", "inject_key needs api_key_env or api_key_file")
-        if not self.is_tls and (self.ca_file is not None or self.server_name is not None):
-            raise PydanticCustomError("together", "ca_file and server_name are for https://")
+    def _check_access(self) -> Self:
+        check_access(self)
         return self
 
     @property
@@ -100,15 +90,3 @@ class EndpointSettings(Section):
     def is_tls(self) -> bool:
         """Whether the server speaks TLS."""
         return self.address.startswith(HTTPS)
-
-    @property
-    def tls_profile(self) -> str:
-        """By which name Envoy knows how to speak TLS to it; empty for in the clear.
-
-        Servers with the same authorities share one, unless an IP address is what stands in
-        their certificate.
-        """
-        if not self.is_tls:
-            return ""
-        name = self.server_name or self.host
-        return tls_profile(self.ca_file, name if is_ip(name) else None)

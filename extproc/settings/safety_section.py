@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
 from extproc.settings.values import Count, SomeSeconds
 
 
 class _TokenSettings(Section):
+    """A bearer token that callers show, and where it is."""
+
+    token_env: str | None = None
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The file that holds it; read again when it changes.",
+    )
+
     @model_validator(mode="after")
     def _check_token_sources(self) -> Self:
-        values: Any = self
-        if values.token_env is not None and values.token_file is not None:
-            raise PydanticCustomError("one_of", "give token_env or token_file, not both")
+        check_one_source(self.token_env, self.token_file, "token")
         return self
 
 
@@ -29,11 +37,6 @@ class AdminSettings(_TokenSettings):
         description="The environment variable that holds the operators' bearer token. "
         "Without any of these two, COXSWAIN_ADMIN_TOKEN where it is set.",
     )
-    token_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The file that holds it; read again when it changes.",
-    )
 
 
 class AgentsSettings(_TokenSettings):
@@ -45,11 +48,6 @@ class AgentsSettings(_TokenSettings):
         description="The environment variable that holds the agents' bearer token. "
         "Without any of these two, COXSWAIN_AGENTS_TOKEN where it is set, and else agents "
         "show the operators' token.",
-    )
-    token_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The file that holds it; read again when it changes.",
     )
     ttl_s: SomeSeconds = Field(
         default=3.0,
@@ -67,34 +65,7 @@ class AgentsSettings(_TokenSettings):
 
 
 class _PortTlsSettings(Section):
-    @model_validator(mode="after")
-    def _check_complete(self) -> Self:
-        values: Any = self
-        if (values.cert_file is None) != (values.key_file is None):
-            raise PydanticCustomError("together", "give cert_file and key_file together")
-        if values.client_ca_file is not None and values.cert_file is None:
-            raise PydanticCustomError("together", "client_ca_file needs cert_file and key_file")
-        return self
-
-
-class GrpcTlsSettings(_PortTlsSettings):
-    """TLS on the data plane's port. The files are read again when they change."""
-
-    cert_file: str | None = Field(
-        default=None, min_length=1, description="The port's certificate chain, PEM."
-    )
-    key_file: str | None = Field(
-        default=None, min_length=1, description="The certificate's private key, PEM."
-    )
-    client_ca_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The authorities, PEM, of which Envoy must show a certificate (mutual TLS).",
-    )
-
-
-class AdminTlsSettings(_PortTlsSettings):
-    """TLS on the admin port. The files are read again when they change."""
+    """The certificate that a port shows, and whose it wants to see."""
 
     cert_file: str | None = Field(
         default=None, min_length=1, description="The port's certificate chain, PEM."
@@ -107,6 +78,23 @@ class AdminTlsSettings(_PortTlsSettings):
         min_length=1,
         description="The authorities, PEM, of which callers must show a certificate (mutual TLS).",
     )
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise PydanticCustomError("together", "give cert_file and key_file together")
+        if self.client_ca_file is not None and self.cert_file is None:
+            raise PydanticCustomError("together", "client_ca_file needs cert_file and key_file")
+        return self
+
+
+class GrpcTlsSettings(_PortTlsSettings):
+    """TLS on the data plane's port, where Envoy calls. The files are read again when they
+    change."""
+
+
+class AdminTlsSettings(_PortTlsSettings):
+    """TLS on the admin port. The files are read again when they change."""
 
 
 class ClientsSettings(Section):

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from extproc.core.address import AddressError
 from scraper.discovery.memory import Failed, Found, Memory, Nothing, Pace
@@ -24,6 +24,8 @@ SOURCE = "dns"
 MAX_BACKOFF_S = 30.0
 
 log = logging.getLogger("coxswain.discovery")
+
+_Question: TypeAlias = tuple[str, int, bool]
 
 
 class Lookups(Protocol):
@@ -40,6 +42,11 @@ class DnsName:
 
     listing: Listing
     is_service: bool = False
+
+    @property
+    def question(self) -> _Question:
+        """What is looked up, apart from how the servers that are found are to be asked."""
+        return self.listing.host, self.listing.port, self.is_service
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +76,13 @@ class _Follower:
         self._pace = pace
         self._services: Memory[Service] = Memory()
         self._hosts: dict[str, _Host] = {}
+        self._found: list[tuple[Service, str]] = []
         self._failures = 0
+
+    def rename(self, name: DnsName) -> None:
+        """The same question, with another key or other slots: its endpoints stay."""
+        self.name = name
+        self._nominate()
 
     async def look(self) -> float:
         """Look it up once; returns the seconds until the next time. Takes some seconds at most."""
@@ -94,20 +107,25 @@ class _Follower:
         return ipv4, ipv6
 
     def _settle(self, services: Sequence[Service]) -> None:
-        nominations = {}
-        for service in services:
-            for ip in self._hosts[service.host].ips:
-                host = service.host.rstrip(".")
-                listing = replace(self.name.listing, host=host, port=service.port)
-                try:
-                    nomination = nominate(listing, ip)
-                except AddressError:
-                    continue
-                nominations[nomination.spec.address] = nomination
-        self.nominations = tuple(nominations.values())
+        self._found = [
+            (service, ip) for service in services for ip in self._hosts[service.host].ips
+        ]
+        self._nominate()
         self.has_spoken = (not self.name.is_service or self._services.has_spoken) and all(
             host.has_spoken for host in self._hosts.values()
         )
+
+    def _nominate(self) -> None:
+        nominations = {}
+        for service, ip in self._found:
+            host = service.host.rstrip(".")
+            listing = replace(self.name.listing, host=host, port=service.port)
+            try:
+                nomination = nominate(listing, ip)
+            except AddressError:
+                continue
+            nominations[nomination.spec.address] = nomination
+        self.nominations = tuple(nominations.values())
 
     def _delay_s(self, answers: Sequence[object]) -> float:
         failed = [answer for answer in answers if isinstance(answer, Failed)]
@@ -138,22 +156,26 @@ class DnsEndpoints:
         self._publish = publish
         self._lookups = lookups
         self._pace = pace or Pace()
-        self._followers: dict[DnsName, _Follower] = {}
-        self._tasks: dict[DnsName, asyncio.Task[None]] = {}
+        self._followers: dict[_Question, _Follower] = {}
+        self._tasks: dict[_Question, asyncio.Task[None]] = {}
 
     def set(self, names: Sequence[DnsName]) -> None:
         """Follow these from now on; a name that was followed already keeps its endpoints."""
-        wanted = dict.fromkeys(names)
-        for name in [name for name in self._followers if name not in wanted]:
-            self._tasks.pop(name).cancel()
-            del self._followers[name]
-        for name in wanted:
-            if name not in self._followers:
-                follower = _Follower(name, self._lookups, self._pace)
-                self._followers[name] = follower
-                self._tasks[name] = asyncio.create_task(
-                    self._follow(follower), name=f"follow {name.listing.host}"
-                )
+        wanted: dict[_Question, DnsName] = {}
+        for name in names:
+            wanted.setdefault(name.question, name)
+        for question in self._followers.keys() - wanted.keys():
+            self._tasks.pop(question).cancel()
+            del self._followers[question]
+        for question, name in wanted.items():
+            follower = self._followers.get(question)
+            if follower is not None:
+                follower.rename(name)
+                continue
+            follower = self._followers[question] = _Follower(name, self._lookups, self._pace)
+            self._tasks[question] = asyncio.create_task(
+                self._follow(follower), name=f"follow {name.listing.host}"
+            )
         self._tell()
 
     async def aclose(self) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from scraper.discovery.file_look import look_at
 from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.nomination import Listing, ListingError, Publish
 
@@ -42,6 +42,7 @@ class EndpointsFile:
         self._listed = ListedEndpoints(SOURCE, publish)
         self._in_force: Sequence[Listing] | None = None
         self._problem = ""
+        self._is_doubted = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -52,6 +53,10 @@ class EndpointsFile:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")
 
+    def doubt(self) -> None:
+        """What it refers to may have changed: read it again soon, although it looks the same."""
+        self._is_doubted = True
+
     async def aclose(self) -> None:
         """Look no more; what was published stays."""
         if self._task is not None:
@@ -60,12 +65,13 @@ class EndpointsFile:
         await self._listed.aclose()
 
     async def _run(self) -> None:
-        read = before = await asyncio.to_thread(_look, self.path)
+        read = before = await asyncio.to_thread(look_at, self.path)
         await self._take_over()
         while True:
             await asyncio.sleep(self._interval_s)
-            looks = await asyncio.to_thread(_look, self.path)
-            if looks != read and looks == before:
+            looks = await asyncio.to_thread(look_at, self.path)
+            if self._is_doubted or (looks != read and looks == before):
+                self._is_doubted = False
                 await self._take_over()
                 read = looks
             before = looks
@@ -105,20 +111,3 @@ class EndpointsFile:
             log.error(
                 "%s; the %d endpoints that it named before stay", problem, len(self._in_force)
             )
-
-
-class _Looks(NamedTuple):
-    """What changes when a file does. A name that leads nowhere looks like None."""
-
-    device: int
-    inode: int
-    changed_ns: int
-    size_bytes: int
-
-
-def _look(path: Path) -> _Looks | None:
-    try:
-        found = os.stat(path)  # the link's target, as it is now
-    except OSError:
-        return None
-    return _Looks(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

@@ -31,6 +31,7 @@ class Listing:
     """Envoy sends the key with each request to this server."""
     is_tls: bool = False
     ca_file: str | None = None
+    ca_digest: str = ""
     server_name: str | None = None
     tls_profile: str = ""
 
@@ -78,6 +79,7 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             address=address,
             is_tls=listing.is_tls,
             ca_file=listing.ca_file,
+            ca_digest=listing.ca_digest,
             host_name=server_name or None,
             api_key=listing.api_key,
             slots=listing.slots,

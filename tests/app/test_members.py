@@ -41,6 +41,11 @@ class World:
             self._changed.clear()
             await self._changed.wait()
 
+    async def have_key(self, key: str, *addresses: str) -> None:
+        while {self.key_of(address) for address in addresses} != {key}:
+            self._changed.clear()
+            await self._changed.wait()
+
     def key_of(self, address: str) -> str | None:
         endpoint = self.fleet.get(Address.parse(address))
         assert endpoint is not None
@@ -154,3 +159,34 @@ async def test_other_sources_may_come_with_a_reload(tmp_path: Path) -> None:
         await world.are("10.0.0.3:8080")
         await world.members.renew(settings(**names, endpoints=["10.0.0.1:1"]))
         await world.are("10.0.0.3:8080", "10.0.0.1:1")
+
+
+async def test_other_keys_at_the_same_places_are_read_at_a_renewal(tmp_path: Path) -> None:
+    """The settings are equal and the files they name are not: in the list, by DNS, in the file."""
+    keys = {name: tmp_path / name for name in ("listed", "named", "filed")}
+    for key in keys.values():
+        key.write_text("old")
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"endpoints: [{{address: '10.0.0.3:1', api_key_file: {keys['filed']}}}]")
+    async with FakeDnsServer() as server:
+        server.records["llama.test", "A"] = ["10.0.0.2"]
+        given = settings(
+            endpoints=[{"address": "10.0.0.1:1", "api_key_file": str(keys["listed"])}],
+            discovery__file=str(file),
+            discovery__dns=[{"name": "llama.test.", "port": 1, "api_key_file": str(keys["named"])}],
+            discovery__nameservers=[str(server.address)],
+        )
+        async with running(given) as world:
+            addresses = [f"10.0.0.{number}:1" for number in (1, 2, 3)]
+            await world.are(*addresses)
+            assert world.members.secrets == set(keys.values())
+            assert await world.members.renew(given) == ()
+            for key in keys.values():
+                key.write_text("new")
+            assert await world.members.renew(given) == ("endpoints", "discovery.dns")
+            await world.have_key("new", *addresses)
+            assert world.addresses == set(addresses)
+            keys["filed"].write_text("")  # a key that is gone changes nothing
+            await world.members.renew(settings(discovery__file=str(file)))
+            await world.are("10.0.0.3:1")
+            assert world.key_of("10.0.0.3:1") == "new"

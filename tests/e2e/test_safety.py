@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from extproc.core.endpoint import Health
 from tests.e2e.one_process import running, server_side
 from tests.fakes.authority import Authority
 from tests.fakes.llama_server import FakeLlamaServer
+from tests.fakes.picker import until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -74,3 +77,39 @@ async def test_a_server_behind_tls(tmp_path: Path) -> None:
             answer = await stack.client.get("/props?mine=1")
             assert answer.status_code == 200
             assert answer.headers["x-coxswain-endpoint"] == str(server.address)
+
+
+async def test_a_servers_new_key_is_used_without_a_word(tmp_path: Path) -> None:
+    """Only the content of its file changed: the scraper and Envoy show the new one, within
+    seconds, and so they do with new authorities."""
+    key_file = tmp_path / "key"
+    key_file.write_text("sk-old")
+    authority = Authority(tmp_path)
+    async with FakeLlamaServer(tls=server_side(authority.issue("server"))) as server:
+        server.api_key = "sk-old"
+        endpoint = {
+            "address": f"https://{server.address}",
+            "ca_file": str(authority.ca),
+            "api_key_file": str(key_file),
+            "inject_key": True,
+        }
+        async with running(tmp_path, {"endpoints": [endpoint]}) as stack:
+            assert (await stack.client.get("/props?mine=1")).status_code == 200
+            server.api_key = "sk-new"
+            key_file.write_text("sk-new")
+            async with asyncio.timeout(20):
+                while (await stack.client.get("/props?mine=1")).status_code != 200:  # noqa: ASYNC110  # Envoy tells no event
+                    await asyncio.sleep(0.05)
+            await until(lambda: ("/slots", "Bearer sk-new") in shown(server))
+            await until(lambda: stack.endpoint(server.address).health is Health.READY)
+            other = Authority(tmp_path, "other authority")
+            authority.ca.write_bytes(b"")
+            await stack.service.settings.refresh()
+            assert stack.endpoint(server.address).health is Health.READY, "the old ones stay"
+            authority.ca.write_bytes(other.ca.read_bytes())
+            await until(lambda: stack.endpoint(server.address).health is Health.DOWN)
+
+
+def shown(server: FakeLlamaServer) -> set[tuple[str, str]]:
+    """Which keys it was shown with which path."""
+    return {(asked.path, asked.headers.get("authorization", "")) for asked in server.asked}

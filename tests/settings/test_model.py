@@ -13,6 +13,7 @@ from extproc.settings import (
     QueueSettings,
     ScraperSettings,
     Settings,
+    profile_of,
     settings_reference,
     settings_schema,
 )
@@ -140,7 +141,7 @@ def test_endpoints_behind_tls() -> None:
         }
     ).endpoints
     assert (one.is_tls, one.host, one.port) == (True, "gpu.example", 443)
-    assert one.tls_profile == two.tls_profile != plain.tls_profile == ""
+    assert profile_of(one) == profile_of(two) != profile_of(plain) == ""
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,17 @@ async def test_silence_is_a_failure(server: FakeDnsServer, monkeypatch: pytest.M
         server.is_mute = False
         server.records["llama.test", "A"] = ["10.0.0.2"]
         await told.are("10.0.0.2:8080")
+
+
+async def test_another_key_leaves_the_endpoints_where_they_are(server: FakeDnsServer) -> None:
+    """The same name with a new key: at no moment is one of its servers out of the fleet."""
+    server.records["llama.test", "A"] = ["10.0.0.1"]
+    told = Publications()
+    source = DnsEndpoints(told, Resolver([server.address]), QUICK)
+    source.set([host("llama.test.", api_key="old")])
+    await told.are("10.0.0.1:8080")
+    server.is_mute = True
+    source.set([host("llama.test.", api_key="new")])
+    target = told.one("10.0.0.1:8080").target
+    assert target is not None and target.api_key == "new"
+    await source.aclose()

@@ -54,10 +54,11 @@ class Server:
     command: list[str | Path]
     client: httpx.AsyncClient = field(repr=False)
     child: Child | None = None
+    host: str = "127.0.0.1"
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     async def busy(self) -> int:
         """How many slots really work now, asked of the server itself."""
@@ -150,12 +151,13 @@ class Stack:
         *,
         kind: str = "llama",
         port: int | None = None,
+        host: str = "127.0.0.1",
         start: bool = True,
         flags: tuple[str | Path, ...] = (),
     ) -> Server:
         port = port or free_ports(1)[0]
-        command = [*self._server_command(kind, port, slots), *flags]
-        server = Server(port, slots, command, self.client)
+        command = [*self._server_command(kind, port, slots), "--host", host, *flags]
+        server = Server(port, slots, command, self.client, host=host)
         self.servers.append(server)
         if start:
             await self.start_server(server)
@@ -181,7 +183,7 @@ class Stack:
         if not model.exists():
             write_model(model, MODEL_SHAPE)
         return [
-            *("nice", "-n", "10", binary, "-m", model, "--host", "127.0.0.1"),
+            *("nice", "-n", "10", binary, "-m", model),
             *("--port", str(port), "-np", str(slots), "-c", str(CONTEXT_TOKENS * slots)),
             *("-t", "1", "--no-webui"),
         ]

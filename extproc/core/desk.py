@@ -147,9 +147,6 @@ class Desk:
 
         A heavy ticket that finds too few slots has them kept, if it is its turn.
         """
-        roomy = self._state.views.at(ticket.demand).best_for(ticket.request.weight_slots)
-        if roomy is not None:
-            self.offer(roomy, now)
         if ticket.kept_at is not None:
             self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
         if not ticket.is_waiting:

@@ -45,6 +45,11 @@ LATE = 2.0
 def expect(state: State, run: Run, address: Address, busy_slots: int, now: float) -> None:
     """Note what is expected of a request that was just picked."""
     request = run.request
+    if not request.prompt_blocks and request.session_id is None:
+        if request.prompt_tokens is not None:
+            speed = state.timing.speed(address, now)
+            run.expected_first_s = speed.first_token_s(request.prompt_tokens)
+        return
     if request.prompt_tokens is None and not request.prompt_blocks:
         return
     cost = state.scorer.cost(request, address, busy_slots, now, is_hopeful=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
     """Within `with`, tell each key at once and do not show it; Ctrl-C stays what it is.
 
     The empty string tells that the terminal is gone. Where stdin is none, nothing is told. The
-    terminal is left as it was found.
+    terminal is left as it was found. Call it in the main thread.
     """
     if not sys.stdin.isatty():
         yield
@@ -41,9 +42,12 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
             pressed("")
 
     tty.setcbreak(terminal)
+    # A shell gives the terminal back with its own modes when a stopped command goes on.
+    loop.add_signal_handler(signal.SIGCONT, tty.setcbreak, terminal)
     loop.add_reader(terminal, read)
     try:
         yield
     finally:
+        loop.remove_signal_handler(signal.SIGCONT)
         loop.remove_reader(terminal)
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)

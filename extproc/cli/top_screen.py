@@ -31,7 +31,7 @@ def picture(sight: Sight, frame: Frame, clock: str = "", notice: str = "") -> Gr
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
     names = {each.address: each.name or each.address for each in sight.endpoints}
     issues = issue_lines(sight.endpoints)
-    shown_issues = issues if frame.height_lines is None else issues[:MAX_ISSUES]
+    shown_issues = issues if frame.height_lines is None else _first(issues)
     rest = None
     if frame.height_lines is not None:
         rest = frame.height_lines - HEAD_LINES - len(shown_issues) - bool(shown_issues)
@@ -49,6 +49,14 @@ def picture(sight: Sight, frame: Frame, clock: str = "", notice: str = "") -> Gr
         if more:
             parts.append(Text(more, style="dim"))
     return Group(*parts)
+
+
+def _first(issues: list[Text]) -> list[Text]:
+    if len(issues) <= MAX_ISSUES:
+        return issues
+    rest = len(issues) - MAX_ISSUES + 1
+    more = Text(f"! and {rest} more; `coxswain endpoints` lists them", style="yellow")
+    return [*issues[: MAX_ISSUES - 1], more]
 
 
 def _room(sight: Sight, lines: int | None) -> tuple[int, int, int]:

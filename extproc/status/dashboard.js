@@ -302,21 +302,30 @@ function tellWhetherLive() {
   write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy serves on without the picker.`);
 }
 
+async function failureOf(asking) {
+  let answer;
+  try {
+    answer = await asking;
+  } catch {
+    return "The picker does not answer.";
+  }
+  if (!answer.ok) return `The picker answers with an error (${answer.status}).`;
+  try {
+    show(await answer.json());
+  } catch {
+    return "What the picker answers cannot be read.";
+  }
+  answeredAt = new Date();
+  return "";
+}
+
 async function look() {
   const began = performance.now();
-  try {
-    const answer = await fetch("status", {
-      headers: { "cache-control": "max-age=1" }, // many viewers may share one answer
-      signal: AbortSignal.timeout(PATIENCE_MS),
-    });
-    if (!answer.ok) throw new Error(`answered ${answer.status}`);
-    show(await answer.json());
-    answeredAt = new Date();
-    failure = "";
-  } catch (error) {
-    const isUnreadable = error instanceof SyntaxError || error.message.startsWith("answered");
-    failure = isUnreadable ? "What answers here is not the picker." : "The picker does not answer.";
-  }
+  const asking = fetch("status", {
+    headers: { "cache-control": "max-age=1" }, // many viewers may share one answer
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  });
+  failure = await failureOf(asking);
   tellWhetherLive();
   const took = performance.now() - began;
   const pause = Math.max(POLL_MS - took, took / MAX_SHARE, 0);

@@ -95,7 +95,9 @@ class Terminal:
         os.write(self.keyboard, text.encode())
 
     async def until_shown(self, text: str) -> None:
-        await until(lambda: text.encode() in self.shown)
+        async with asyncio.timeout(60):  # a process starts meanwhile
+            while text.encode() not in self.shown:  # noqa: ASYNC110  # a terminal knows no events
+                await asyncio.sleep(0.005)
 
     async def left_with(self) -> int:
         """Its exit code; what it wrote last must have left the screen, and the keys as before."""
@@ -142,6 +144,17 @@ async def test_q_leaves_and_the_terminal_is_as_before() -> None:
         screen.type("x")
         picker.add_ready(A, slots=2, name="gpu-7")
         await screen.until_shown("gpu-7")
+        screen.type("q")
+        assert await screen.left_with() == 0
+
+
+async def test_a_stopped_one_that_goes_on_still_hears_keys() -> None:
+    """Ctrl-Z and `fg`: the shell has set the terminal to whole lines meanwhile."""
+    async with running_picker() as picker, terminal(picker) as screen:
+        await screen.until_shown("no endpoints yet")
+        termios.tcsetattr(screen.keyboard, termios.TCSANOW, screen.before)
+        screen.process.send_signal(signal.SIGCONT)
+        await until(lambda: termios.tcgetattr(screen.keyboard) != screen.before)
         screen.type("q")
         assert await screen.left_with() == 0
 

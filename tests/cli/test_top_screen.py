@@ -85,9 +85,10 @@ def test_no_line_of_the_screen_is_wasted() -> None:
 
 def test_what_is_left_out_is_counted() -> None:
     """The numbers of the status count, not how many the list had."""
-    text = "\n".join(lines(sight(60, 400, 400), height=24))
+    text = "\n".join(lines(sight(60, 400, 400, issues=60), height=24))
     running, waiting = (text.count(f"\n{state:08d}") for state in (2, 1))
     assert f"and {400 - running} more running, {400 - waiting} more waiting" in text
+    assert "! and 58 more;" in text and text.count("\n! machine-") == 2
     listed = text.count("\nmachine-")
     assert f"and {60 - listed} more endpoints" in text
 

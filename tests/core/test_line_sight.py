@@ -31,12 +31,12 @@ def test_the_expected_end_of_the_line_follows_its_pace() -> None:
     fleet = SmallFleet(1)
     lease = fleet.pick()
     ticket = fleet.queue()
-    fleet.queue()
-    fleet.queue()
+    for _ in range(3):
+        fleet.queue()
     fleet.now += 3.0
     fleet.finish(lease)
     fleet.now += 3.0
     fleet.finish(fleet.handed(ticket))
     sight = look_at_line(fleet.dispatcher, fleet.now)
-    assert sight.waiting == 1 and sight.expected_s is not None
-    assert sight.expected_s == fleet.dispatcher.expected_s(1)
+    assert sight.waiting == 2
+    assert sight.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)

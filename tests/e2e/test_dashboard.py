@@ -111,5 +111,6 @@ async def test_a_picker_that_fails_is_said_plainly(tmp_path: Path) -> None:
     """In words, and for screen readers as an alert."""
     page = await seen(RuntimeError("on purpose"), tmp_path)
     assert text_of(page, "live") == "no answer"
+    assert "error (500)" in text_of(page, "stale-what")
     alert = re.search(r'<div class="notice bad" id="stale" role="alert"([^>]*)>', page)
     assert alert is not None and "hidden" not in alert[1]

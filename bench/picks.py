@@ -9,39 +9,16 @@ from collections.abc import Callable
 from random import Random
 
 from bench.result import Row, Section, at_most
-from extproc.core.address import Address
+from bench.silent_fleet import Ear, fill
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
 from extproc.core.lease import LeaseEnd
-from extproc.core.observation import Observation, Sight
-from extproc.core.outcome import Picked, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.outcome import Picked
 from extproc.core.request import Request
 
 FLEETS = (10, 100, 1_000, 10_000)
 WAITING = 100_000
 SAMPLES = 5_000
 SLOTS = (1, 2, 4, 8)
-
-
-class Ear:
-    """Hears of settlements; the rest of the world is silent."""
-
-    def __init__(self) -> None:
-        self.picked: list[Picked] = []
-
-    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
-        if isinstance(settlement, Picked):
-            self.picked.append(settlement)
-
-    def wake_at(self, when: float) -> None:
-        pass
-
-    def membership_changed(self) -> None:
-        pass
-
-    def unsure_of(self, address: Address) -> None:
-        pass
 
 
 async def measure(say: Callable[[str], None]) -> Section:
@@ -74,18 +51,7 @@ def measure_fleet(size: int) -> tuple[float, float]:
     ear = Ear()
     random = Random(size)
     dispatcher = Dispatcher(ear, random, DispatcherOptions(max_queued=2 * WAITING))
-    addresses = [Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)]
-    dispatcher.set_members("bench", [EndpointSpec(address=one) for one in addresses], 0.0)
-    for address in addresses:
-        observation = Observation(
-            address=address,
-            began_at=1.0,
-            answered_at=1.0,
-            sight=Sight.READY,
-            slots=random.choice(SLOTS),
-            busy_slots=0,
-        )
-        dispatcher.observe(observation, 1.0)
+    addresses = fill(dispatcher, size, lambda: random.choice(SLOTS))
     total = sum(dispatcher.ledger.account(one).slots for one in addresses)
     request = Request(id="bench", timeout_s=60.0)
     leases = []

@@ -8,13 +8,12 @@ import tracemalloc
 from collections.abc import Callable
 from random import Random
 
-from bench.picks import Ear
 from bench.result import Row, Section, at_most
+from bench.silent_fleet import Ear, fill
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
 from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.observation import ModelReading
 from extproc.core.outcome import Picked
 from extproc.core.prefix import MAX_BLOCKS_ALL, PrefixIndex
 from extproc.core.request import Request
@@ -49,20 +48,7 @@ def measure_fleet(size: int) -> float:
     """Microseconds of one pick."""
     random = Random(size)
     dispatcher = Dispatcher(Ear(), random, DispatcherOptions(max_queued=10**6, stale_after_s=1e9))
-    addresses = [Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)]
-    dispatcher.set_members("bench", [EndpointSpec(address=one) for one in addresses], 0.0)
-    for address in addresses:
-        observation = Observation(
-            address=address,
-            began_at=1.0,
-            answered_at=1.0,
-            sight=Sight.READY,
-            slots=8,
-            busy_slots=0,
-            models=(ModelReading(name="m"),),
-            context_tokens=8192,
-        )
-        dispatcher.observe(observation, 1.0)
+    fill(dispatcher, size, lambda: 8, (ModelReading(name="m"),))
     shared = tuple(random.getrandbits(60) for _ in range(30))
     more = PROMPT_BLOCKS - len(shared)
     chains = [shared + tuple(random.getrandbits(60) for _ in range(more)) for _ in range(PROMPTS)]

@@ -47,6 +47,8 @@ class Turns:
 
     def next_for(self, endpoint: Endpoint, account: Account, now: float) -> Ticket | None:
         """Who may take free slots of this endpoint now, or None. It is still in line."""
+        if not account.free_slots and not account.rooms:
+            return None
         while True:
             ticket, room = self._best(endpoint, account, now)
             if ticket is None or room is None:

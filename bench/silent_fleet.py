@@ -1,0 +1,56 @@
+"""A fleet without servers: the core alone, for what single calls cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from extproc.core.address import Address
+from extproc.core.dispatcher import Dispatcher
+from extproc.core.endpoint import EndpointSpec
+from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.outcome import Picked, Settlement
+from extproc.core.queue import Ticket
+
+
+class Ear:
+    """Hears of settlements; the rest of the world is silent."""
+
+    def __init__(self) -> None:
+        self.picked: list[Picked] = []
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        if isinstance(settlement, Picked):
+            self.picked.append(settlement)
+
+    def wake_at(self, when: float) -> None:
+        pass
+
+    def membership_changed(self) -> None:
+        pass
+
+    def unsure_of(self, address: Address) -> None:
+        pass
+
+
+def fill(
+    dispatcher: Dispatcher,
+    size: int,
+    slots: Callable[[], int],
+    models: tuple[ModelReading, ...] = (),
+) -> list[Address]:
+    """Give it so many idle endpoints that were looked at once; returns their addresses."""
+    addresses = [Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)]
+    dispatcher.set_members("bench", [EndpointSpec(address=one) for one in addresses], 0.0)
+    for address in addresses:
+        look = Observation(
+            address=address,
+            began_at=1.0,
+            answered_at=1.0,
+            sight=Sight.READY,
+            slots=slots(),
+            busy_slots=0,
+            models=models,
+            context_tokens=8192,
+        )
+        dispatcher.observe(look, 1.0)
+    return addresses

@@ -30,6 +30,7 @@ async def top(
         typer.Option(
             "--count",
             "-n",
+            metavar="N",
             min=1,
             help="End after so many looks; otherwise never on a terminal, and elsewhere after one.",
         ),

@@ -4,7 +4,7 @@
 
 const POLL_MS = 1000;
 const MAX_SHARE = 0.25; // of the time: an answer that takes long is asked for less often
-const PATIENCE_MS = 5000;
+const PATIENCE_MS = 3000;
 const MAX_ROWS = 300; // endpoints on the page; those in trouble come first when there are more
 const MAX_CELLS = 12; // slots drawn one by one; more of them are drawn as shares
 const MAX_CHARS = 300;

@@ -9,9 +9,10 @@ import grpc
 
 from extproc.admin import names
 from extproc.admin.refusal import already, courteous, invalid, not_now
+from extproc.admin.surroundings import Newcomer, NewcomerError
 from extproc.admin.views import endpoint_message
 from extproc.core.address import Address, AddressError
-from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.endpoint import Intent
 from extproc.core.observation import MAX_SLOTS
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
@@ -23,6 +24,8 @@ SOURCE: Final = "admin"
 MAX_ADDED: Final = 10_000
 PAGE: Final = 1000
 MAX_PAGE: Final = 10_000
+MAX_PATH_CHARS: Final = 4096
+HTTPS: Final = "https://"
 
 log = logging.getLogger("coxswain.admin")
 
@@ -65,7 +68,9 @@ class EndpointCalls(AdminServicer):
         if request.slots > MAX_SLOTS:
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
         name = names.read_new_name(self._dispatcher.fleet, request.name)
-        address, hostname = await names.read_new_address(request.address)
+        plain = request.address.strip()
+        is_tls = plain.startswith(HTTPS)
+        address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
         fleet = self._dispatcher.fleet
         known = fleet.get(address)
         if known is not None and not known.is_removed:
@@ -74,10 +79,22 @@ class EndpointCalls(AdminServicer):
         added = fleet.specs_of(SOURCE)
         if len(added) >= MAX_ADDED:
             raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
-        spec = EndpointSpec(
-            address=address, name=name, hostname=hostname, slots=request.slots or None
+        newcomer = Newcomer(
+            address=address,
+            host=hostname or address.host,
+            is_tls=is_tls,
+            name=name,
+            slots=request.slots,
+            ca_file=names.at_most(request.ca_file, "ca_file", MAX_PATH_CHARS),
+            server_name=names.at_most(request.server_name, "server_name", names.MAX_NAME_CHARS),
+            api_key_env=names.at_most(request.api_key_env, "api_key_env", names.MAX_NAME_CHARS),
+            api_key_file=names.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
+            inject_key=request.inject_key,
         )
-        self._dispatcher.set_members(SOURCE, [*added.values(), spec], self._around.clock())
+        try:
+            await self._around.added.add(newcomer)
+        except NewcomerError as error:
+            raise invalid(str(error)) from None
         log.info("an operator added %s", address)
         return pb.AddEndpointResponse(endpoint=self._message(address))
 
@@ -96,9 +113,8 @@ class EndpointCalls(AdminServicer):
                 f"{address} is named by {', '.join(others)}: take it out there, or use Drain or "
                 "Disable to keep requests away from it"
             )
-        rest = [spec for spec in added.values() if spec.address != address]
         running = len(self._dispatcher.ledger.account(address).leases)
-        self._dispatcher.set_members(SOURCE, rest, self._around.clock())
+        self._around.added.remove(address)
         log.info("an operator removed %s", address)
         return pb.RemoveEndpointResponse(running=running, remaining_sources=others)
 

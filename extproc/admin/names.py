@@ -87,6 +87,16 @@ def read_new_name(fleet: Fleet, text: str) -> str:
     return text
 
 
+def at_most(text: str, field: str, max_chars: int) -> str:
+    """A text that may be empty, of a sane length and without control characters.
+
+    Raises `Refused`.
+    """
+    if len(text) > max_chars or not text.isprintable():
+        raise invalid(f"{field}: at most {max_chars} characters, all of them printable")
+    return text
+
+
 def checked(text: str, field: str, max_chars: int) -> str:
     """A text that must be there and be of a sane length; raises `Refused`."""
     if not text.strip():

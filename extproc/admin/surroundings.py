@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.explanation import Explanation, Inquiry
     from extproc.core.registry import Registry
@@ -48,6 +49,39 @@ class SettingsDesk(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """An endpoint that an operator wants in the fleet. `host` is what stood in its address.
+
+    Of its key it names only the place. Empty texts and 0 slots stand for nothing said.
+    """
+
+    address: Address
+    host: str
+    is_tls: bool = False
+    name: str = ""
+    slots: int = 0
+    ca_file: str = ""
+    server_name: str = ""
+    api_key_env: str = ""
+    api_key_file: str = ""
+    inject_key: bool = False
+
+
+class NewcomerError(ValueError):
+    """This newcomer cannot be had; `str(error)` says what to change."""
+
+
+class OperatorsEndpoints(Protocol):
+    """The endpoints that operators added; their source in the fleet is `admin`."""
+
+    async def add(self, newcomer: Newcomer) -> None:
+        """Take it in; raises `NewcomerError` and changes nothing."""
+
+    def remove(self, address: Address) -> None:
+        """Let go of it; one that is not theirs is no error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """`clock` is the core's; `not_ready_reason` is empty when requests are taken;
     `outcomes` tells how many requests ended in which way since the start."""
@@ -56,6 +90,7 @@ class Surroundings:
     registry: Registry
     clock: Callable[[], float]
     settings: SettingsDesk
+    added: OperatorsEndpoints
     explain: Callable[[Inquiry], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
     not_ready_reason: Callable[[], str]

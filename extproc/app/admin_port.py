@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from extproc.admin.agents import AgentsService
     from extproc.admin.guard import Guard
-    from extproc.admin.surroundings import SettingsDesk
+    from extproc.admin.surroundings import OperatorsEndpoints, SettingsDesk
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
     from extproc.settings import Settings
@@ -44,6 +44,7 @@ class AdminPort:
         dispatcher: Dispatcher,
         registry: Registry,
         settings: SettingsDesk,
+        added: OperatorsEndpoints,
         exchange_options: Callable[[], ExchangeOptions],
         discovery: EndpointDiscovery,
         health: Health,
@@ -60,6 +61,7 @@ class AdminPort:
                 registry=registry,
                 clock=time.monotonic,
                 settings=settings,
+                added=added,
                 explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
                 envoys=lambda: [
                     ConnectedEnvoy(

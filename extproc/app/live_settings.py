@@ -22,6 +22,8 @@ HOT: Final = frozenset(
         "discovery.dns_min_s",
         "discovery.dns_max_s",
         "discovery.nameservers",
+        "admin.api_key_envs",
+        "admin.api_key_folder",
         "agents.ttl_s",
         "agents.forget_s",
         "queue.max_requests",

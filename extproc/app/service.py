@@ -19,6 +19,7 @@ from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.members import AGENTS, Members
+from extproc.app.operators_endpoints import AddedEndpoints
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
@@ -101,7 +102,10 @@ class Service:
         self._members = Members(
             settings, self._set_members, self._discovery.open, self._agents.roster.is_reporting
         )
-        self._secret_watch = SecretWatch(lambda: self._members.secrets, self.settings.refresh)
+        self._added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
+        self._secret_watch = SecretWatch(
+            lambda: self._members.secrets | self._added.secrets, self.settings.refresh
+        )
         self._processor = ExternalProcessor(
             self.dispatcher,
             self._waiting_room,
@@ -131,6 +135,7 @@ class Service:
             dispatcher=self.dispatcher,
             registry=self._registry,
             settings=self.settings,
+            added=self._added,
             exchange_options=lambda: self._processor.options,
             discovery=self._discovery,
             health=self._health,
@@ -199,6 +204,7 @@ class Service:
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
         news = await self._members.renew(settings)
+        await self._added.refresh()
         self.dispatcher.options = options.dispatcher_options(settings)
         self._processor.options = options.exchange_options(settings)
         self._agents.renew(options.agents_options(settings))

@@ -58,11 +58,49 @@ async def endpoints(
 @talks
 async def add(
     picker: Picker,
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOST:PORT", help="Where the server listens; https://HOST:PORT for TLS."
+        ),
+    ],
     name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
     slots: Annotated[
         int, typer.Option("--slots", min=0, help="For a server that does not tell; 0 believes it.")
     ] = 0,
+    api_key_env: Annotated[
+        str,
+        typer.Option(
+            "--api-key-env",
+            metavar="NAME",
+            help="The picker's variable with its API key, of those in admin.api_key_envs.",
+        ),
+    ] = "",
+    api_key_file: Annotated[
+        str,
+        typer.Option(
+            "--api-key-file",
+            metavar="FILE",
+            help="The file with its API key where the picker runs, in admin.api_key_folder.",
+        ),
+    ] = "",
+    inject_key: Annotated[
+        bool, typer.Option("--inject-key", help="Let Envoy send it its key with each request.")
+    ] = False,
+    server_ca: Annotated[
+        str,
+        typer.Option(
+            "--server-ca",
+            metavar="FILE",
+            help="The authorities of its certificate, where the picker and Envoy run.",
+        ),
+    ] = "",
+    certificate_name: Annotated[
+        str,
+        typer.Option(
+            "--certificate-name", metavar="NAME", help="The name in its certificate, if another."
+        ),
+    ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Take a llama-server into the fleet, until the picker restarts.
@@ -71,14 +109,23 @@ async def add(
     the settings or in a discovery file.
 
     \b
-    Example:
+    Examples:
       coxswain endpoints add 10.0.0.7:8080 --name gpu-7
+      coxswain endpoints add https://gpu-8.lan:8443 --server-ca /etc/coxswain/lan.pem
     """
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    answer = await picker.ask(
-        picker.admin.AddEndpoint, pb.AddEndpointRequest(address=address, name=name, slots=slots)
+    request = pb.AddEndpointRequest(
+        address=address,
+        name=name,
+        slots=slots,
+        ca_file=server_ca,
+        server_name=certificate_name,
+        api_key_env=api_key_env,
+        api_key_file=api_key_file,
+        inject_key=inject_key,
     )
+    answer = await picker.ask(picker.admin.AddEndpoint, request)
     if output is Format.JSON:
         print_json(plain(answer))
     else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
-from extproc.settings.values import Count, SomeSeconds
+from extproc.settings.values import LIST, Count, SomeSeconds
 
 
 class _TokenSettings(Section):
@@ -36,6 +36,17 @@ class AdminSettings(_TokenSettings):
         min_length=1,
         description="The environment variable that holds the operators' bearer token. "
         "Without any of these two, COXSWAIN_ADMIN_TOKEN where it is set.",
+    )
+
+    api_key_envs: Annotated[tuple[str, ...], LIST] = Field(
+        default=(),
+        description="The environment variables that an operator may name as a server's API key "
+        "with `endpoints add`. Who may add endpoints can have these keys sent anywhere.",
+    )
+    api_key_folder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The folder with the files that an operator may name so.",
     )
 
 

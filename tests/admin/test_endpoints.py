@@ -79,6 +79,44 @@ async def test_adds_and_removes(picker: FakePicker) -> None:
     assert list(await listed(picker)) == [B]
 
 
+async def test_how_a_server_is_reached_is_passed_on(picker: FakePicker) -> None:
+    """TLS by the address, the certificate, and where the key is; of the key itself nothing."""
+    request = pb.AddEndpointRequest(
+        address=f"https://{A}",
+        ca_file="/ca.pem",
+        server_name="gpu.example",
+        api_key_file="/keys/gpu",
+        inject_key=True,
+    )
+    added = await picker.admin.AddEndpoint(request)
+    assert added.endpoint.address == A
+    (newcomer,) = picker.added.newcomers.values()
+    assert (newcomer.is_tls, newcomer.ca_file, newcomer.server_name) == (
+        True,
+        "/ca.pem",
+        "gpu.example",
+    )
+    assert (newcomer.api_key_file, newcomer.api_key_env, newcomer.inject_key) == (
+        "/keys/gpu",
+        "",
+        True,
+    )
+    fields = {field.name for field in pb.Endpoint.DESCRIPTOR.fields}
+    assert not any("key" in name or "authorization" in name for name in fields)
+
+
+async def test_a_newcomer_that_cannot_be_had_is_refused(picker: FakePicker) -> None:
+    picker.added.problem = "api_key_env: name it in admin.api_key_envs"
+    code, text = await refusal(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=A)))
+    assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, picker.added.problem)
+    for field in ("ca_file", "server_name", "api_key_env", "api_key_file"):
+        for wrong in ("x" * 5000, "a\nb"):
+            request = pb.AddEndpointRequest(address=A)
+            setattr(request, field, wrong)
+            code, text = await refusal(picker.admin.AddEndpoint(request))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT and text.startswith(field)
+
+
 async def test_removed_endpoint_ends_its_requests(picker: FakePicker) -> None:
     """A removed endpoint stays, without new requests, while one still runs there."""
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=A))

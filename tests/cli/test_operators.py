@@ -51,6 +51,24 @@ async def test_the_life_of_an_endpoint(run: Run) -> None:
         assert gone.exit_code == 4 and "no endpoint" in gone.stderr
 
 
+async def test_an_endpoint_behind_tls_with_a_key(run: Run) -> None:
+    """The command names the files; no option takes the key itself."""
+    async with running_picker() as picker:
+        options = ("--server-ca", "/ca.pem", "--certificate-name", "gpu.example", "--inject-key")
+        key = ("--api-key-file", "/keys/gpu")
+        done = await run("endpoints", "add", f"https://{A}", *options, *key, picker=picker)
+        assert done.exit_code == 0, done.output
+        (newcomer,) = picker.added.newcomers.values()
+        assert (newcomer.is_tls, newcomer.ca_file, newcomer.api_key_file) == (
+            True,
+            "/ca.pem",
+            "/keys/gpu",
+        )
+        assert (newcomer.server_name, newcomer.inject_key) == ("gpu.example", True)
+        refused = await run("endpoints", "add", B, "--api-key", "sk-plain", picker=picker)
+        assert refused.exit_code == 2
+
+
 async def test_drain_of_a_busy_endpoint(run: Run) -> None:
     """Its deadline passes with 6 while a request runs; without one it waits for the end."""
     async with running_picker() as picker:

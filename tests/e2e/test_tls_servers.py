@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.one_process import Running, running, server_side
 from tests.fakes.authority import Authority
 from tests.fakes.llama_server import FakeLlamaServer
@@ -154,6 +157,44 @@ async def test_an_address_may_stand_in_the_certificate(tmp_path: Path) -> None:
         async with running(tmp_path, {"endpoints": [named]}) as stack:
             assert (await stack.client.get("/props?mine=1")).status_code == 200
             assert secret.tap.in_the_clear == []
+
+
+async def test_an_operator_adds_one_with_its_key(tmp_path: Path) -> None:
+    """Over the admin port: the key is named, never told, and only those set aside can be."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        values = {
+            "endpoints": [str(plain.address)],
+            "admin": {"api_key_folder": str(keys)},
+            "envoy": {"server_ca_files": [str(secret.authority.ca)], "inject_keys": True},
+        }
+        async with (
+            running(tmp_path, values) as stack,
+            grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}") as channel,
+        ):
+            admin = AdminStub(channel)
+            request = pb.AddEndpointRequest(
+                **{**secret.named, "api_key_file": str(keys / "key"), "name": "gpu"}
+            )
+            elsewhere = pb.AddEndpointRequest(**secret.named)
+            for refused in (request, elsewhere):  # it is not there yet; it is not set aside
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await admin.AddEndpoint(refused)
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            secret.key_file.rename(keys / "key")
+            told = [str(await admin.AddEndpoint(request))]
+            await until(lambda: stack.endpoint(secret.tap.address).is_pickable)
+            await admin.Disable(pb.DisableRequest(address=str(plain.address)))
+            assert await ask_in_every_way(stack.client) == {200, 404}
+            assert secret.served == 6, "with its key, which the clients do not know"
+            assert secret.tap.in_the_clear == []
+            told += [
+                str(await admin.ListEndpoints(pb.ListEndpointsRequest())),
+                str(await admin.GetSettings(pb.GetSettingsRequest())),
+                str(await admin.GetStatus(pb.GetStatusRequest())),
+            ]
+            assert KEY not in "".join(told)
 
 
 async def test_the_name_in_the_certificate_counts(tmp_path: Path) -> None:

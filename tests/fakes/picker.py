@@ -15,7 +15,7 @@ import grpc
 from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
-from extproc.admin.surroundings import Reloaded, ReloadError
+from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import EndpointSpec
@@ -69,6 +69,37 @@ class FakeSettings:
         return Reloaded(applied=("queue.timeout_s",), needs_restart=("listen.grpc",))
 
 
+class FakeAdded:
+    """Takes every newcomer in, and keeps it in `newcomers`; `problem` makes it refuse."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.newcomers: dict[Address, Newcomer] = {}
+        self.problem = ""
+
+    async def add(self, newcomer: Newcomer) -> None:
+        if self.problem:
+            raise NewcomerError(self.problem)
+        self.newcomers[newcomer.address] = newcomer
+        self._tell()
+
+    def remove(self, address: Address) -> None:
+        self.newcomers.pop(address, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        specs = [
+            EndpointSpec(
+                address=each.address,
+                name=each.name,
+                hostname="" if each.host == each.address.host else each.host,
+                slots=each.slots or None,
+            )
+            for each in self.newcomers.values()
+        ]
+        self._dispatcher.set_members("admin", specs, time.monotonic())
+
+
 class Surface:
     """The core's listener: wakes who waits, and needs no alarm."""
 
@@ -95,6 +126,7 @@ class FakePicker:
     dispatcher: Dispatcher
     registry: Registry
     settings: FakeSettings
+    added: FakeAdded
     health: Health
     channel: grpc.aio.Channel
     admin: AdminStub
@@ -165,6 +197,7 @@ async def running_picker(
         dispatcher, waiting_room, registry, ExchangeOptions(), time.monotonic, lambda _: None
     )
     settings = FakeSettings()
+    added = FakeAdded(dispatcher)
     not_ready: list[str] = []
     outcomes: dict[str, int] = {}
     admin = AdminService(
@@ -173,6 +206,7 @@ async def running_picker(
             registry=registry,
             clock=time.monotonic,
             settings=settings,
+            added=added,
             explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             not_ready_reason=lambda: "".join(not_ready),
@@ -197,6 +231,7 @@ async def running_picker(
                 dispatcher=dispatcher,
                 registry=registry,
                 settings=settings,
+                added=added,
                 health=health,
                 channel=channel,
                 admin=AdminStub(channel),

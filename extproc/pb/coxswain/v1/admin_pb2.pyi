@@ -148,14 +148,24 @@ class WatchEndpointsResponse(_message.Message):
     def __init__(self, changed: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., is_snapshot_complete: _Optional[bool] = ...) -> None: ...
 
 class AddEndpointRequest(_message.Message):
-    __slots__ = ("address", "name", "slots")
+    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CA_FILE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_NAME_FIELD_NUMBER: _ClassVar[int]
+    API_KEY_ENV_FIELD_NUMBER: _ClassVar[int]
+    API_KEY_FILE_FIELD_NUMBER: _ClassVar[int]
+    INJECT_KEY_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ...) -> None: ...
+    ca_file: str
+    server_name: str
+    api_key_env: str
+    api_key_file: str
+    inject_key: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ...) -> None: ...
 
 class AddEndpointResponse(_message.Message):
     __slots__ = ("endpoint",)

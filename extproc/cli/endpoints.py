@@ -6,14 +6,22 @@ from typing import Annotated
 
 import typer
 
+from extproc.cli import completion
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.picker import Picker
 from extproc.cli.talking import talks
 
 group = typer.Typer(rich_markup_mode=None)
 
-AddressArgument = Annotated[
-    str, typer.Argument(metavar="ENDPOINT", help="Its address (host:port) or its name.")
+_METAVAR, _HELP = "ENDPOINT", "Its address (host:port) or its name."
+ActiveArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.active_endpoints)
+]
+IdleArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.idle_endpoints)
+]
+AddedArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.added_endpoints)
 ]
 
 
@@ -135,7 +143,7 @@ async def add(
 @group.command()
 @talks
 async def remove(
-    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+    picker: Picker, endpoint: AddedArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Take out a server that was added by `endpoints add`. Its running requests end undisturbed."""
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -158,7 +166,7 @@ async def remove(
 @talks
 async def drain(
     picker: Picker,
-    endpoint: AddressArgument,
+    endpoint: ActiveArgument,
     deadline: Annotated[
         float,
         typer.Option(
@@ -184,7 +192,7 @@ async def drain(
 @group.command()
 @talks
 async def activate(
-    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+    picker: Picker, endpoint: IdleArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Give an endpoint requests again, after `drain` or `disable`."""
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -199,7 +207,7 @@ async def activate(
 @group.command()
 @talks
 async def disable(
-    picker: Picker, endpoint: AddressArgument, output: OutputOption = Format.TABLE
+    picker: Picker, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Give an endpoint no new requests until `activate`, without waiting for anything."""
     from extproc.pb.coxswain.v1 import admin_pb2 as pb

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from extproc.cli import completion
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.picker import Picker
 from extproc.cli.talking import talks
@@ -49,7 +50,14 @@ async def queue(
 @talks
 async def watch_place(
     picker: Picker,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="A request id or an exchange id.")],
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A request id or an exchange id.",
+            autocompletion=completion.waiting_requests,
+        ),
+    ],
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Follow one request through the line until it is served (0) or gone (exit code 1).

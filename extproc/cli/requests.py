@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from extproc.cli import completion
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.picker import Picker
 from extproc.cli.queue import LimitOption
@@ -24,7 +25,14 @@ def register(root: typer.Typer) -> None:
 async def requests(
     picker: Picker,
     endpoint: Annotated[
-        str, typer.Option("--endpoint", "-e", metavar="ENDPOINT", help="Only those on this one.")
+        str,
+        typer.Option(
+            "--endpoint",
+            "-e",
+            metavar="ENDPOINT",
+            help="Only those on this one.",
+            autocompletion=completion.endpoints,
+        ),
     ] = "",
     limit: LimitOption = 50,
     output: OutputOption = Format.TABLE,
@@ -48,7 +56,14 @@ async def requests(
 @talks
 async def cancel(
     picker: Picker,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="A request id or an exchange id.")],
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A request id or an exchange id.",
+            autocompletion=completion.requests,
+        ),
+    ],
     output: OutputOption = Format.TABLE,
 ) -> None:
     """End a request.

@@ -15,7 +15,7 @@ from extproc.cli.exits import EXIT_CODES, Exit
 from extproc.cli.picker import Connection, Picker, PickerError, read_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
 Rest = ParamSpec("Rest")
 
@@ -146,6 +146,15 @@ def talks(
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = f"{inspect.getdoc(command)}\n\n{EXIT_CODES}"
     return run
+
+
+def connection_of(said: Mapping[str, Any], timeout_s: float) -> Connection:
+    """The connection that these options mean, those that are not there being as by default.
+
+    Raises `PickerError`.
+    """
+    chosen = {name: said.get(name, default) for name, (_, default) in _OPTIONS.items()}
+    return _connection(**{**chosen, "timeout": timeout_s})
 
 
 def _hand_down(context: typer.Context, subcommand: str) -> None:

@@ -1,0 +1,131 @@
+"""What the shell offers for an endpoint or a request id: asked of the picker, soon and silently.
+
+A picker that is down, slow or wants a token that is not there offers nothing, and no word of it
+gets between the person and the command line.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from extproc.cli.picker import Picker
+    from extproc.pb.coxswain.v1 import admin_pb2
+
+Offer = tuple[str, str]
+"""What may stand there, and a word about it."""
+
+PATIENCE_S: Final = 0.5
+MAX_OFFERS: Final = 500
+
+
+def endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
+    """All endpoints, by name where they have one."""
+    return _endpoints(context, incomplete, lambda _: True)
+
+
+def added_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Those that an operator added, and so may remove."""
+    return _endpoints(context, incomplete, lambda endpoint: "admin" in endpoint.sources)
+
+
+def active_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Those that get requests as far as operators are concerned."""
+    return _endpoints(context, incomplete, _is_active)
+
+
+def idle_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Those that were drained or disabled."""
+    return _endpoints(context, incomplete, lambda endpoint: not _is_active(endpoint))
+
+
+def requests(context: typer.Context, incomplete: str) -> list[Offer]:
+    """All that run or wait."""
+    return _requests(context, incomplete, is_waiting=False)
+
+
+def waiting_requests(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Those in the line."""
+    return _requests(context, incomplete, is_waiting=True)
+
+
+def _is_active(endpoint: admin_pb2.Endpoint) -> bool:
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    return endpoint.intent == pb.INTENT_ACTIVE
+
+
+def _endpoints(
+    context: typer.Context, incomplete: str, suits: Callable[[admin_pb2.Endpoint], bool]
+) -> list[Offer]:
+    async def ask(picker: Picker) -> Iterator[Offer]:
+        from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+        request = pb.ListEndpointsRequest(page_size=MAX_OFFERS)
+        answer = await picker.ask(picker.admin.ListEndpoints, request)
+        suiting = [each for each in answer.endpoints if suits(each) and not each.is_removed]
+        return (
+            (each.name, each.address) if each.name else (each.address, each.hostname)
+            for each in suiting
+        )
+
+    return _offers(context, incomplete, ask)
+
+
+def _requests(context: typer.Context, incomplete: str, *, is_waiting: bool) -> list[Offer]:
+    async def ask(picker: Picker) -> Iterator[Offer]:
+        from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+        states = [pb.REQUEST_STATE_WAITING] if is_waiting else []
+        request = pb.ListRequestsRequest(limit=MAX_OFFERS, states=states)
+        answer = await picker.ask(picker.admin.ListRequests, request)
+        return (
+            (each.request_id or each.exchange_id, each.endpoint or "waiting")
+            for each in answer.requests
+        )
+
+    return _offers(context, incomplete, ask)
+
+
+def _offers(
+    context: typer.Context,
+    incomplete: str,
+    ask: Callable[[Picker], Awaitable[Iterator[Offer]]],
+) -> list[Offer]:
+    import asyncio
+
+    from extproc.cli.picker import Picker
+    from extproc.cli.talking import connection_of
+
+    async def talk() -> list[Offer]:
+        connection = connection_of(_said(context), timeout_s=PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S), Picker(connection) as picker:
+            return [offer for offer in await ask(picker) if offer[0].startswith(incomplete)]
+
+    with redirect_stderr(io.StringIO()):
+        try:
+            return asyncio.run(talk())
+        except Exception:  # noqa: BLE001  # whatever it is, a shell that completes is no place for it
+            return []
+
+
+def _said(context: Any) -> dict[str, Any]:
+    """The options of this command and of those before it.
+
+    What was typed wins over variables, and of several the nearest.
+    """
+    typed: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+    while context is not None:
+        for name, value in context.params.items():
+            source = getattr(context.get_parameter_source(name), "name", "")
+            if value is not None:
+                (typed if source == "COMMANDLINE" else other).setdefault(name, value)
+        context = context.parent
+    return {**other, **typed}

@@ -54,6 +54,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         blocked_paths=tuple(BlockedPath.parse(rule) for rule in envoy.blocked_paths),
         request_headers_timeout_s=envoy.request_headers_timeout_s,
         request_body_timeout_s=envoy.request_body_timeout_s,
+        request_body_idle_timeout_s=envoy.request_body_idle_timeout_s,
         connection_idle_timeout_s=envoy.connection_idle_timeout_s,
         max_connections=envoy.max_connections,
         max_heap_bytes=envoy.max_heap_bytes,

@@ -31,6 +31,7 @@ from extproc.core.registry import Registry
 from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.upload_reports import UploadReports
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
@@ -81,7 +82,9 @@ class Service:
             options=options.scraper_options(settings),
         )
         self._registry = Registry()
-        self._end_reports = EndReports(self._registry, self._poke)
+        self._end_reports = EndReports(
+            self._registry, self._poke, UploadReports(self._registry, time.monotonic)
+        )
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,

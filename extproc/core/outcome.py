@@ -20,6 +20,7 @@ class Reason(Enum):
     SHUTTING_DOWN = "shutting-down"
     BAD_REQUEST = "bad-request"
     CANCELLED = "cancelled"
+    UPLOAD_STALLED = "upload-stalled"
     SHED = "shed"
     EVICTED = "evicted"
     MODEL_NOT_FOUND = "model-not-found"

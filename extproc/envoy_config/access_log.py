@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from envoy_data_plane.envoy.config.accesslog.v3 import (
     AccessLog,
     AccessLogFilter,
+    AndFilter,
+    ComparisonFilter,
+    ComparisonFilterOp,
+    LogTypeFilter,
+    MetadataFilter,
     ResponseFlagFilter,
+    StatusCodeFilter,
 )
-from envoy_data_plane.envoy.config.core.v3 import ApiVersion, SubstitutionFormatString
+from envoy_data_plane.envoy.config.core.v3 import (
+    ApiVersion,
+    RuntimeUInt32,
+    SubstitutionFormatString,
+)
+from envoy_data_plane.envoy.data.accesslog.v3 import AccessLogType
 from envoy_data_plane.envoy.extensions.access_loggers.grpc.v3 import (
     CommonGrpcAccessLogConfig,
     HttpGrpcAccessLogConfig,
 )
 from envoy_data_plane.envoy.extensions.access_loggers.stream.v3 import StdoutAccessLog
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManagerHcmAccessLogOptions,
+)
+from envoy_data_plane.envoy.type.matcher.v3 import (
+    MetadataMatcher,
+    MetadataMatcherPathSegment,
+    ValueMatcher,
+)
 from envoy_data_plane.google.protobuf import Struct
 
 from extproc.envoy_config import names
@@ -50,6 +71,7 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
     return [
         AccessLog(
             name="envoy.access_loggers.stdout",
+            filter=_is_over(),
             typed_config=typed(StdoutAccessLog(log_format=line)),
         )
     ]
@@ -64,17 +86,67 @@ def end_reports(options: EnvoyOptions) -> list[AccessLog]:
     """
     if not options.end_reports:
         return []
+    flagged = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
+    return [_to_picker("coxswain-ends", _all_of(_is_over(), flagged), options)]
+
+
+def upload_reports(options: EnvoyOptions) -> list[AccessLog]:
+    """Now and then a message to the picker about each request that has a server and no answer.
+
+    It tells how much of the body came, and whether that is all. Nothing else would: most of a
+    long body goes to the server without the picker, or stays with a client that has stopped.
+    """
+    if not options.request_body_idle_timeout_s:
+        return []
+    chosen = MetadataMatcher(
+        filter=names.LB_NAMESPACE,
+        path=[MetadataMatcherPathSegment(key=names.EXCHANGE)],
+        value=ValueMatcher(present_match=True),
+    )
+    nothing = ComparisonFilter(
+        op=ComparisonFilterOp.EQ,
+        value=RuntimeUInt32(default_value=0, runtime_key="coxswain.no_status"),
+    )
+    goes_on = _all_of(
+        AccessLogFilter(log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic])),
+        AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=nothing)),
+        AccessLogFilter(
+            metadata_filter=MetadataFilter(matcher=chosen, match_if_key_not_found=False)
+        ),
+    )
+    return [_to_picker("coxswain-uploads", goes_on, options)]
+
+
+def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
+    """How often `upload_reports` are made."""
+    if not options.request_body_idle_timeout_s:
+        return None
+    return HttpConnectionManagerHcmAccessLogOptions(
+        access_log_flush_interval=timedelta(seconds=options.request_body_idle_timeout_s)
+    )
+
+
+def _to_picker(log_name: str, filter_: AccessLogFilter, options: EnvoyOptions) -> AccessLog:
     common = CommonGrpcAccessLogConfig(
-        log_name="coxswain-ends",
+        log_name=log_name,
         transport_api_version=ApiVersion.V3,
         grpc_service=grpc_service(options.picker_cluster),
         buffer_size_bytes=0,
         buffer_flush_interval=seconds(1),
     )
-    return [
-        AccessLog(
-            name="envoy.access_loggers.http_grpc",
-            filter=AccessLogFilter(response_flag_filter=ResponseFlagFilter()),
-            typed_config=typed(HttpGrpcAccessLogConfig(common_config=common)),
-        )
-    ]
+    return AccessLog(
+        name="envoy.access_loggers.http_grpc",
+        filter=filter_,
+        typed_config=typed(HttpGrpcAccessLogConfig(common_config=common)),
+    )
+
+
+def _is_over() -> AccessLogFilter:
+    """Not one of the reports about exchanges that go on."""
+    return AccessLogFilter(
+        log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic], exclude=True)
+    )
+
+
+def _all_of(*filters: AccessLogFilter) -> AccessLogFilter:
+    return AccessLogFilter(and_filter=AndFilter(filters=list(filters)))

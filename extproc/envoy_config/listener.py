@@ -26,7 +26,12 @@ from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutatio
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from extproc.envoy_config import names
-from extproc.envoy_config.access_log import access_lines, end_reports
+from extproc.envoy_config.access_log import (
+    access_lines,
+    end_reports,
+    report_interval,
+    upload_reports,
+)
 from extproc.envoy_config.filters import ext_proc, first_filters, router
 from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
@@ -65,7 +70,8 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
         # A client may name its request, and ask by that name where it stands.
         preserve_external_request_id=True,
         request_id_extension=untouched_request_ids(),
-        access_log=end_reports(options),
+        access_log=[*end_reports(options), *upload_reports(options)],
+        access_log_options=report_interval(options),
     )
 
 
@@ -93,7 +99,11 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         always_set_request_id_in_response=True,
         server_header_transformation=HttpConnectionManagerServerHeaderTransformation.OVERWRITE,
         server_name="envoy",
-        access_log=[*access_lines(options), *end_reports(options)],
+        access_log=[
+            *access_lines(options),
+            *end_reports(options),
+            *upload_reports(options),
+        ],
         tracing=tracing(options),
         local_reply_config=local_replies(options),
         route_config=route_configuration(options),

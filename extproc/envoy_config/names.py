@@ -13,6 +13,9 @@ SERVED: Final = "x-gateway-destination-endpoint-served"
 SUBSET: Final = "x-gateway-destination-endpoint-subset"
 """The metadata key of a gateway's hint; as a client's header it means nothing."""
 
+EXCHANGE: Final = "x-coxswain-exchange"
+"""The metadata key by which a report names the picker's exchange."""
+
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 

@@ -114,6 +114,7 @@ class EnvoyOptions:
     # Bounds against slow and greedy clients.
     request_headers_timeout_s: float = 10.0
     request_body_timeout_s: float = 300.0  # counted beside the time in the line
+    request_body_idle_timeout_s: float = 30.0  # with a slot held for it; 0 waits for ever
     connection_idle_timeout_s: float = 300.0
     max_connections: int = 50_000
     max_heap_bytes: int = 4096 * MIB  # near it new requests are refused; 0 is unbounded

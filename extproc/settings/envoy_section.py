@@ -151,6 +151,11 @@ class EnvoySettings(Section):
     request_body_timeout_s: SomeSeconds = Field(
         default=300.0, description="How long a client may take to send its body."
     )
+    request_body_idle_timeout_s: Seconds = Field(
+        default=30.0,
+        description="A request for which a slot is held, and of whose body nothing comes for "
+        "this long, is refused within twice this time; 0 waits for ever.",
+    )
     connection_idle_timeout_s: SomeSeconds = Field(
         default=300.0, description="When a client's connection without a request is closed."
     )

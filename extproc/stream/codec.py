@@ -49,6 +49,7 @@ _STATUS: Final = {
     Reason.SHUTTING_DOWN: 503,
     Reason.BAD_REQUEST: 400,
     Reason.CANCELLED: 503,
+    Reason.UPLOAD_STALLED: 408,
     Reason.SHED: 429,
     Reason.EVICTED: 429,
     Reason.MODEL_NOT_FOUND: 404,
@@ -59,13 +60,20 @@ _TEXT: Final = {
     Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
     Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
     Reason.CANCELLED: "An operator cancelled this request.",
+    Reason.UPLOAD_STALLED: "The rest of the request did not come.",
     Reason.SHED: "All slots are busy, and this kind of request does not wait.",
     Reason.EVICTED: "A more critical request took this one's place in the queue.",
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
 }
-_FINAL: Final = frozenset({Reason.BAD_REQUEST, Reason.CANCELLED, Reason.MODEL_NOT_FOUND})
+_FINAL: Final = frozenset(
+    {Reason.BAD_REQUEST, Reason.CANCELLED, Reason.MODEL_NOT_FOUND, Reason.UPLOAD_STALLED}
+)
 """Refusals after which the same request should not be tried again by itself."""
-_ERROR_TYPE: Final = {400: "invalid_request_error", 429: "rate_limit_error"}
+_ERROR_TYPE: Final = {
+    400: "invalid_request_error",
+    408: "invalid_request_error",
+    429: "rate_limit_error",
+}
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, *CREDENTIALS),
     *("content-type", "content-encoding", "content-length"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from extproc.core.registry import Registry
+    from extproc.stream.upload_reports import UploadReports
 
     Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
 
@@ -33,11 +34,15 @@ log = logging.getLogger("coxswain.stream")
 
 
 class EndReports:
-    """Marks running exchanges as broken off. `on_late` hears of the server of an ended one."""
+    """Marks running exchanges as broken off. `on_late` hears of the server of an ended one;
+    what is told of an exchange that goes on is for `uploads`."""
 
-    def __init__(self, registry: Registry, on_late: Callable[[Address], None]) -> None:
+    def __init__(
+        self, registry: Registry, on_late: Callable[[Address], None], uploads: UploadReports
+    ) -> None:
         self._registry = registry
         self._on_late = on_late
+        self._uploads = uploads
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the access log service on `server`."""
@@ -53,6 +58,9 @@ class EndReports:
     def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
         """Mark what one message reports; entries of other filters or pickers are passed over."""
         for entry in message.http_logs.log_entry:
+            if entry.common_properties.intermediate_log_entry:
+                self._uploads.take_in(entry)
+                continue
             namespaces = entry.common_properties.metadata.filter_metadata
             if LB_NAMESPACE not in namespaces:
                 continue

@@ -81,6 +81,7 @@ class Exchange:
         "_replies",
         "_response",
         "_trace_parent",
+        "_uploaded_bytes",
         "_waited_s",
         "id",
         "stage",
@@ -111,6 +112,7 @@ class Exchange:
         self._first_token_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
+        self._uploaded_bytes = -1
         self._replies: list[pb.ProcessingResponse] = []
         self.id = new_id()
         self.stage = Stage.NEW
@@ -169,7 +171,15 @@ class Exchange:
             case _:
                 assert_never(settlement)
 
-    def cancel(self, now: float) -> bool:
+    def stands_still_at(self, body_bytes: int) -> bool:
+        """Learn how much came of a body that has not ended. True where it holds a slot, and no
+        more came since the last time that this was told."""
+        if self.stage is not Stage.LEASED or self._response is not None:
+            return False
+        before, self._uploaded_bytes = self._uploaded_bytes, body_bytes
+        return body_bytes == before
+
+    def cancel(self, now: float, reason: Reason = Reason.CANCELLED) -> bool:
         """An operator ends it; returns whether a reply is left that must be written at once.
 
         A waiting one is refused by way of its ticket, as any other settlement. Envoy takes a
@@ -181,8 +191,8 @@ class Exchange:
         if self.stage not in _TOLD or self._is_cancelled:
             return False
         self._is_cancelled = True
-        self._reason = Reason.CANCELLED
-        self._replies = [codec.refusal(Reason.CANCELLED, 0.0)]
+        self._reason = reason
+        self._replies = [codec.refusal(reason, 0.0)]
         return True
 
     def sight(self, now: float) -> ExchangeSight:

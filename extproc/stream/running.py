@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from extproc.core.outcome import Reason
+
 if TYPE_CHECKING:
     from extproc.core.outcome import Settlement
     from extproc.core.registry import ExchangeSight
@@ -69,7 +71,13 @@ class RunningStream:
     def break_off(self) -> None:
         self.exchange.break_off()
 
-    async def cancel(self, now: float) -> None:
+    def stands_still_at(self, body_bytes: int) -> bool:
+        return self.exchange.stands_still_at(body_bytes)
+
+    async def give_up_upload(self, now: float) -> None:
+        await self.cancel(now, Reason.UPLOAD_STALLED)
+
+    async def cancel(self, now: float, reason: Reason = Reason.CANCELLED) -> None:
         """End it for its client: refused where it waits, cut off where it runs."""
-        if self.exchange.cancel(now):
+        if self.exchange.cancel(now, reason):
             await self.answer()

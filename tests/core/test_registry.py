@@ -28,6 +28,12 @@ class Known:
     def break_off(self) -> None:
         """Nothing to break."""
 
+    def stands_still_at(self, body_bytes: int) -> bool:
+        return False
+
+    async def give_up_upload(self, now: float) -> None:
+        """Nothing to give up."""
+
     async def cancel(self, now: float) -> None:
         """Nothing to cancel."""
 

@@ -13,6 +13,7 @@ from extproc.core.registry import Registry
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.end_reports import SERVICE, EndReports
 from extproc.stream.exchange import Exchange, ExchangeOptions
+from extproc.stream.upload_reports import UploadReports
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.small_fleet import SmallFleet
@@ -38,7 +39,9 @@ class Desk:
         self.fleet = SmallFleet(1, 1)
         self.registry = Registry()
         self.late: list[Address] = []
-        self.reports = EndReports(self.registry, self.late.append)
+        self.reports = EndReports(
+            self.registry, self.late.append, UploadReports(self.registry, lambda: self.fleet.now)
+        )
         self.exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         self.exchange.feed(envoy.request_headers(), self.fleet.now)
         self.exchange.take_reply()

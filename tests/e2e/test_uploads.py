@@ -1,0 +1,120 @@
+"""Clients that send their request slowly, or stop: over real Envoy, in both modes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import CHAT, Stack, chat
+
+pytestmark = [pytest.mark.e2e]
+
+IDLE_S = 0.5
+SOME_BYTES = 2_000_000
+"""More than the picker waits for before it decides, so that the rest is the server's affair."""
+
+
+@pytest.fixture(params=["auto", "never"])
+def read_body(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def stack(mode: str, read_body: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    """One simulated server with one slot; Envoy keeps no more of a body than is read."""
+    settings: dict[str, Any] = {
+        **QUICK,
+        "envoy": {"request_body_idle_timeout_s": IDLE_S, "body_buffer_bytes": 65_536},
+        "routing": {"read_body": read_body},
+    }
+    async with Stack.running(
+        tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
+    ) as running:
+        yield running
+
+
+class Upload:
+    """A request with a length that is told, sent by hand."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.sent = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, stack: Stack, body: bytes) -> AsyncIterator[Self]:
+        upload = cls(body)
+        await upload._begin(stack)
+        try:
+            yield upload
+        finally:
+            upload.writer.transport.abort()
+
+    async def _begin(self, stack: Stack) -> None:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
+        lines = [f"POST {CHAT} HTTP/1.1", "host: test", "content-type: application/json"]
+        self.writer.write(
+            "\r\n".join([*lines, f"content-length: {len(self.body)}", "", ""]).encode()
+        )
+
+    async def send(self, count: int) -> None:
+        self.writer.write(self.body[self.sent : self.sent + count])
+        self.sent += count
+        await self.writer.drain()
+
+    async def answer(self) -> tuple[int, bytes]:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        return int(head.split()[1]), head.lower()
+
+
+def large(max_tokens: int = 1) -> bytes:
+    return json.dumps(chat(max_tokens) | {"padding": "x" * (2 * SOME_BYTES)}).encode()
+
+
+async def until_leased(stack: Stack, count: int) -> None:
+    await stack.until(
+        lambda status: sum(one["slots"]["leased"] for one in status["endpoints"].values()) == count
+    )
+
+
+async def test_who_stops_in_the_middle_loses_its_slot(stack: Stack) -> None:
+    """And whoever waits for the slot gets it."""
+    async with Upload.to(stack, large()) as upload:
+        await upload.send(SOME_BYTES)
+        await until_leased(stack, 1)
+        waiting = asyncio.create_task(stack.ask())
+        await stack.until_waiting(1)
+        status, head = await upload.answer()
+        assert status == 408
+        assert b"x-coxswain-reason: upload-stalled" in head
+        assert (await waiting).status_code == 200
+
+
+async def test_who_goes_on_keeps_it_however_slowly(stack: Stack) -> None:
+    """Over many times the limit, a few bytes each time."""
+    async with Upload.to(stack, large()) as upload:
+        await upload.send(SOME_BYTES)
+        await until_leased(stack, 1)
+        for _ in range(30):
+            await asyncio.sleep(IDLE_S / 5)
+            await upload.send(10)
+        await upload.send(len(upload.body))
+        assert (await upload.answer())[0] == 200
+
+
+async def test_waiting_and_thinking_are_no_stalls(stack: Stack) -> None:
+    """One waits in the line, and one for a long answer, over many times the limit."""
+    thinking = asyncio.create_task(stack.ask(600))  # 3 s at the simulator's pace
+    await until_leased(stack, 1)
+    async with Upload.to(stack, large()) as waiting:
+        await waiting.send(len(waiting.body))
+        await stack.until_waiting(1)
+        assert (await thinking).status_code == 200
+        assert (await waiting.answer())[0] == 200

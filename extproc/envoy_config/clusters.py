@@ -66,8 +66,9 @@ gRPC answers these pings by itself, however busy the picker is."""
 
 COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
 
-SERVER_KEEPALIVE_S = 4.0
-"""llama-server hangs up on a connection idle for 5 s; Envoy must let go of it first."""
+REQUESTS_PER_CONNECTION = 1
+"""llama-server hangs up after each stream without saying so: a request that was sent before Envoy
+heard of it would be lost (docs/decisions/0035-a-connection-for-each-request.md)."""
 
 
 def clusters(options: EnvoyOptions) -> list[Cluster]:
@@ -91,7 +92,7 @@ def llama(options: EnvoyOptions) -> Cluster:
         ),
         typed_extension_protocol_options=_protocol(
             HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
-            HttpProtocolOptions(idle_timeout=seconds(SERVER_KEEPALIVE_S)),
+            HttpProtocolOptions(max_requests_per_connection=REQUESTS_PER_CONNECTION),
             last_filters(options),
         ),
     )

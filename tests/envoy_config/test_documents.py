@@ -38,6 +38,14 @@ def _clusters(text: str) -> dict[str, dict[str, Any]]:
     return {cluster["name"]: cluster for cluster in clusters}
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_no_server_is_sent_a_second_request_on_a_connection(mode: Mode) -> None:
+    """llama-server hangs up after each stream, and what was sent meanwhile would be lost."""
+    cluster = _clusters(bootstrap(EnvoyOptions(mode=mode)))["llama"]
+    protocol = next(iter(cluster["typed_extension_protocol_options"].values()))
+    assert protocol["common_http_protocol_options"]["max_requests_per_connection"] == 1
+
+
 def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
     opens = {
         mode: _manager(bootstrap(EnvoyOptions(mode=mode)))["http_filters"][0]["typed_config"].get(

@@ -75,7 +75,10 @@ class Wholes:
     what was asked of it.
     """
 
-    KEEP, CLIP, TRUST = 0.95, 8.0, 0.5
+    KEEP, CLIP = 0.95, 8.0
+    FEW = 2.5
+    """Up to so many services it is not yet believed to be slow: the first of them may have been
+    an accident, and who is believed to be slow is seldom tried again."""
     __slots__ = ("_answer", "_fresh", "_taken", "weight")
 
     def __init__(self) -> None:
@@ -92,16 +95,14 @@ class Wholes:
         self.weight = self.weight * self.KEEP + 1.0
 
     def factor(self, typical: Speed) -> float:
-        """How many times as slow as a `typical` endpoint it is; 1 counts as half a service."""
-        if not self.weight:
-            return 1.0
+        """How many times as slow as a `typical` endpoint it is."""
         there_s = (
             self.weight * typical.fixed_s
             + self._fresh * typical.prefill_s
             + self._answer * typical.token_s(1)
         )
-        prior_s = self.TRUST * there_s / self.weight
-        return (self._taken + prior_s) / (there_s + prior_s) if there_s else 1.0
+        factor = self._taken / there_s if there_s else 1.0
+        return factor if self.weight > self.FEW else min(1.0, factor)
 
 
 class Stopwatch:

@@ -96,7 +96,7 @@ TIME_TO_FIRST_TOKEN: Final = Family(
     kind=Kind.HISTOGRAM,
     help="From a request's arrival, its wait included, to the response headers: at its end for an "
     "ordinary answer; for a stream with the first token or, with newer llama-servers, when the "
-    "prompt begins to be read (docs/decisions/0033-what-response-headers-tell.md).",
+    "prompt begins to be read (docs/decisions/0034-what-teaches-speeds.md).",
     unit="s",
     buckets=_WAITS_S,
 )

@@ -122,19 +122,21 @@ class Stack:
         folder: Path,
         *,
         slots: tuple[int, ...] = (2, 4),
+        shapes: tuple[ModelShape, ...] = (),
         settings: dict[str, Any] | None = None,
         kind: str = "llama",
         mode: str = "discovery",
     ) -> AsyncIterator[Self]:
-        """Everything up and ready; everything gone afterwards. `mode` is that of Envoy."""
+        """Everything up and ready; everything gone afterwards. `mode` is that of Envoy; `shapes`
+        are those of the servers' models, where they are not all alike."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             Children(folder) as children,
             httpx.AsyncClient(timeout=60, limits=limits) as client,
         ):
             stack = cls(folder, children, client)
-            for count in slots:
-                await stack.add_server(count, kind=kind)
+            for count, shape in zip(slots, shapes or (MODEL_SHAPE,) * len(slots), strict=True):
+                await stack.add_server(count, kind=kind, shape=shape)
             await stack.start_picker(settings or {})
             await stack.start_envoy(mode)
             try:
@@ -154,9 +156,10 @@ class Stack:
         host: str = "127.0.0.1",
         start: bool = True,
         flags: tuple[str | Path, ...] = (),
+        shape: ModelShape = MODEL_SHAPE,
     ) -> Server:
         port = port or free_ports(1)[0]
-        command = [*self._server_command(kind, port, slots), "--host", host, *flags]
+        command = [*self._server_command(kind, port, slots, shape), "--host", host, *flags]
         server = Server(port, slots, command, self.client, host=host)
         self.servers.append(server)
         if start:
@@ -170,7 +173,9 @@ class Stack:
         )
         await server.child.wait_ready(server.is_ready, timeout_s=READY_S)
 
-    def _server_command(self, kind: str, port: int, slots: int) -> list[str | Path]:
+    def _server_command(
+        self, kind: str, port: int, slots: int, shape: ModelShape
+    ) -> list[str | Path]:
         if kind == "simulator":
             return [
                 *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(port)),
@@ -179,9 +184,9 @@ class Stack:
             ]
         binary = find_llama_server()
         assert binary is not None, "the fixture skips where there is no llama-server"
-        model = self.folder.parent / "model.gguf"
+        model = self.folder.parent / f"model-{shape.embedding}-{shape.layers}.gguf"
         if not model.exists():
-            write_model(model, MODEL_SHAPE)
+            write_model(model, shape)
         return [
             *("nice", "-n", "10", binary, "-m", model),
             *("--port", str(port), "-np", str(slots), "-c", str(CONTEXT_TOKENS * slots)),

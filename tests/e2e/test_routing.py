@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from extproc.demo.model import ModelShape
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, Stack
+from tests.e2e.stack import CHAT, Stack, chat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+SLOW, FAST = ModelShape(embedding=1024, layers=6), ModelShape()
+REQUESTS = 24
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
 CHATS, TURNS, AT_ONCE = 6, 4, 3
 
@@ -78,3 +83,47 @@ async def test_without_reading_bodies_chats_wander(llama: None, tmp_path: Path) 
     cached = sum(chat.cached_tokens for chat in chats)
     cacheable = sum(chat.cacheable_tokens for chat in chats)
     assert cached < 0.9 * cacheable
+
+
+async def body_of(request: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Sent in chunks: no header tells its length."""
+    yield json.dumps(request).encode()
+
+
+async def ask_one_after_another(stack: Stack) -> list[bool]:
+    """Streamed requests, each with a prompt of its own; whether each went to the fast server."""
+    fast = stack.servers[1].address
+    random = Random(3)
+    went_fast = []
+    for _ in range(REQUESTS):
+        asked = body_of(chat(4, stream=True, content=prose(random, 60)))
+        headers = {"content-type": "application/json"}
+        async with stack.client.stream(
+            "POST", stack.url(CHAT), content=asked, headers=headers
+        ) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            went_fast.append(answer.headers["x-coxswain-endpoint"] == fast)
+            async for _ in answer.aiter_lines():
+                pass
+    return went_fast
+
+
+async def test_the_fast_server_is_found_out(llama: None, tmp_path: Path) -> None:
+    """Both are idle before each request, and nothing but their speed tells them apart.
+
+    Whatever the build: also where a stream's headers come long before its first token.
+    """
+    async with Stack.running(tmp_path, slots=(2, 2), shapes=(SLOW, FAST), settings=QUICK) as stack:
+        went_fast = await ask_one_after_another(stack)
+    assert sum(went_fast[12:]) >= 11, went_fast
+
+
+async def test_without_reading_bodies_both_servers_are_alike(llama: None, tmp_path: Path) -> None:
+    """The control: the same requests, of which nothing is known, so that chance decides. It sends
+    fewer than 3 of 24 one way four times in 100,000."""
+    settings: dict[str, Any] = {**QUICK, "routing": {"read_body": "never"}}
+    async with Stack.running(
+        tmp_path, slots=(2, 2), shapes=(SLOW, FAST), settings=settings
+    ) as stack:
+        went_fast = await ask_one_after_another(stack)
+    assert 3 <= sum(went_fast) <= REQUESTS - 3, went_fast

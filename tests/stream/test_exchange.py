@@ -369,6 +369,21 @@ def test_endings_after_the_response_headers(
     assert (desk.leased, desk.draining) == ((1, 1) if drains else (0, 0))
 
 
+@pytest.mark.parametrize(("status", "teaches"), [("200", True), ("500", False), ("400", False)])
+def test_errors_teach_nothing_of_speed(status: str, teaches: bool) -> None:
+    """A server that fails at once would look like the quickest."""
+    desk = Desk(1)
+    timing = desk.fleet.dispatcher.state.timing
+    before = timing.speed(desk.fleet.addresses[0], desk.fleet.now)
+    exchange = desk.exchange()
+    desk.ask(exchange, envoy.request_headers(content_length="4000"))
+    desk.ask(exchange, envoy.response_headers(status))
+    desk.end(exchange)
+    desk.fleet.now += 10.0
+    after = timing.speed(desk.fleet.addresses[0], desk.fleet.now)
+    assert (after.prefill_s != before.prefill_s) is teaches
+
+
 def test_an_ending_before_any_answer() -> None:
     """The client left while its server computes: the slot drains."""
     desk = Desk(1)

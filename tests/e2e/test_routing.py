@@ -17,7 +17,7 @@ from tests.e2e.stack import CHAT, Stack, chat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-SLOW, FAST = ModelShape(embedding=1024, layers=6), ModelShape()
+SLOW, FAST = ModelShape(embedding=512, layers=8), ModelShape()
 REQUESTS = 24
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
 CHATS, TURNS, AT_ONCE = 6, 4, 3

@@ -63,7 +63,8 @@ class Settings(BaseSettings):
     models: dict[str, Targets] = Field(
         default={},
         description="Other names for models: `chat: tiny`, or split by weight: "
-        "`chat: {tiny: 90, small: 10}`. It decides where a request goes; its body stays as it is.",
+        "`chat: {tiny: 90, small: 10}`. It decides where a request goes; where the whole body "
+        "was read, its server is told the name that was drawn.",
     )
     objectives: dict[str, ObjectiveSettings] = Field(
         default={},

@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extproc.envoy_config.blocked_path import BlockedPath
+from extproc.core.blocked_path import BlockedPath
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
 from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile

@@ -60,7 +60,7 @@ def envoy(
     from dataclasses import replace
 
     from extproc.app.envoy import envoy_options
-    from extproc.envoy_config.blocked_path import BlockedPathError
+    from extproc.core.blocked_path import BlockedPathError
     from extproc.envoy_config.documents import bootstrap
     from extproc.envoy_config.options import Mode, OptionsError
     from extproc.envoy_config.snippet import snippet as snippet_of

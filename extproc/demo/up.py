@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from extproc.core.blocked_path import BlockedPathError
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
@@ -26,7 +27,6 @@ from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
-from extproc.envoy_config.blocked_path import BlockedPathError
 from extproc.envoy_config.options import OptionsError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from extproc.envoy_config.blocked_path import BlockedPath
+from extproc.core.blocked_path import DEFAULT_BLOCKED, BlockedPath
 from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
 
 MIB = 1024 * 1024
@@ -44,28 +44,6 @@ class HostPort:
         if not (colon and port.isascii() and port.isdigit()):
             raise OptionsError(f"{text!r} has no port; write host:port, e.g. 127.0.0.1:9002")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-DEFAULT_BLOCKED = tuple(
-    BlockedPath.parse(rule)
-    for rule in (
-        "/slots*",  # tells running prompts' numbers; saves, restores and erases caches
-        "/metrics",  # every scrape resets the server's averaged gauges
-        "POST /props",
-        "POST /lora-adapters",
-        "/models/load",
-        "/models/unload",
-        "/models/sse",
-        "POST /models",
-        "DELETE /models",
-        "/tools",  # server-side tools, a shell among them
-        "/cors-proxy",  # fetches any address that the server can reach
-        "/predict",  # Vertex AI style: its body names any other route of the server
-        "/v1/stream",  # replays or cancels an answer by its guessable conversation id
-        "/v1/streams/lookup",
-    )
-)
-"""llama-server's routes that leak what others do, or change a server, for any client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,9 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
+from extproc.core.blocked_path import BlockedPath
 from extproc.envoy_config import names
-from extproc.envoy_config.blocked_path import HIDDEN_CHARACTER, BlockedPath, path_pattern
+from extproc.envoy_config.blocked_path import HIDDEN_CHARACTER, path_pattern
 from extproc.envoy_config.messages import NEVER, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
 

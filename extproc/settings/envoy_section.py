@@ -7,45 +7,21 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.blocked_path import DEFAULT_BLOCKED, BlockedPath, BlockedPathError
 from extproc.settings.section import Section
 from extproc.settings.values import LIST, Bind, Count, Percent, Seconds, SomeSeconds, Target, Whole
 
 MIB: Final = 1024 * 1024
 
-BLOCKED_PATHS: Final = (
-    "/slots*",
-    "/metrics",
-    "POST /props",
-    "POST /lora-adapters",
-    "/models/load",
-    "/models/unload",
-    "/models/sse",
-    "POST /models",
-    "DELETE /models",
-    "/tools",
-    "/cors-proxy",
-    "/predict",
-    "/v1/stream",
-    "/v1/streams/lookup",
-)
-
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
 
 def _blocked_path(rule: str) -> str:
-    method, _, path = rule.strip().rpartition(" ")
-    if method.strip() and method.strip().upper() not in METHODS:
+    try:
+        return str(BlockedPath.parse(rule))
+    except BlockedPathError:
+        # Its text shows what was written, which may be a key given for the wrong setting.
         raise PydanticCustomError(
-            "blocked_path", "write a rule as `/path`, `/path*` or `POST /path`"
-        )
-    bare = path.removesuffix("*")
-    if not bare.startswith("/") or "//" in bare or not bare.strip("/"):
-        raise PydanticCustomError(
-            "blocked_path", "a blocked path begins with one / and names a route"
-        )
-    if any(letter in "*?#%" for letter in bare):
-        raise PydanticCustomError("blocked_path", "a blocked path may end in one *; no ?, # or %")
-    return rule.strip()
+            "blocked_path", "write a rule as `/path`, `/path*` or `POST /path`; no ?, # or %"
+        ) from None
 
 
 BlockedRule = Annotated[str, AfterValidator(_blocked_path)]
@@ -140,7 +116,7 @@ class EnvoySettings(Section):
         description="Whether requests carry the endpoint's name as Host. Needs discovery.",
     )
     blocked_paths: Annotated[tuple[BlockedRule, ...], LIST] = Field(
-        default=BLOCKED_PATHS,
+        default=tuple(map(str, DEFAULT_BLOCKED)),
         description="What Envoy answers 403 itself: `/path`, `/path*` for all below it, or "
         "`POST /path` for one method. These routes of llama-server leak what others do or "
         "change the server.",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extproc.core.blocked_path import BlockedPath
 from extproc.demo.envoy_binary import find_envoy
-from extproc.envoy_config.blocked_path import BlockedPath
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet

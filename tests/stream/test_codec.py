@@ -1,4 +1,4 @@
-"""Claims about extproc/stream/codec.py."""
+"""Claims about extproc/stream/codec/."""
 
 from __future__ import annotations
 

@@ -1,0 +1,204 @@
+"""What Envoy's messages about headers say: values out of what clients and servers wrote."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from extproc.core.address import Address, AddressError
+from extproc.stream.codec.names import (
+    ADAPTER,
+    CONTROL_HEADERS,
+    CREDENTIALS,
+    FAIRNESS_ID,
+    FILTER_ATTRIBUTES,
+    LB_NAMESPACE,
+    OBJECTIVE,
+    QUEUE_TIMEOUT,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    SERVED,
+    SESSION,
+    TRACE_PARENT,
+    TTFT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from extproc.pb import base_pb2
+    from extproc.pb import external_processor_pb2 as pb
+
+MAX_NAME_CHARS: Final = 256
+MAX_ID_CHARS: Final = 200
+MAX_PATH_CHARS: Final = 1000
+"""Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
+_MAX_ATTEMPTS: Final = 100
+
+
+class BadRequestError(ValueError):
+    """A request that cannot be understood; `str(error)` is for the client."""
+
+
+class RequestHead(NamedTuple):
+    """What the request headers say to us, the path without its query.
+
+    Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
+    made from its API key by a hash that only this process knows. `has_body` tells that a body
+    follows, `has_json` that it may be JSON, `body_bytes` how long it will be, as far as that was
+    told. `controls` are the headers that are for us alone.
+    """
+
+    method: str
+    path: str
+    id: str
+    queue_timeout_s: float | None = None
+    ttft_s: float | None = None
+    objective: str | None = None
+    fairness_id: str = ""
+    session_id: str | None = None
+    adapter: str | None = None
+    trace_parent: str = ""
+    has_body: bool = False
+    has_json: bool = False
+    body_bytes: int | None = None
+    controls: tuple[str, ...] = ()
+
+
+class ResponseHead(NamedTuple):
+    """What the response headers and Envoy's attributes say.
+
+    `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
+    an event stream, whose server works on after these headers.
+    """
+
+    status: int
+    is_stream: bool
+    served: Address | None
+    attempts: int
+    code_details: str
+
+    @property
+    def is_local_reply(self) -> bool:
+        return self.code_details not in ("", "via_upstream")
+
+
+def read_request_head(message: pb.HttpHeaders) -> RequestHead:
+    """Read what we need; raises `BadRequestError` for a head that no server could answer."""
+    found = _pick_out(message.headers, REQUEST_HEADERS)
+    path = found.get(":path", "")
+    if not path:
+        raise BadRequestError("The request has no path.")
+    get = found.get
+    length = get("content-length", "")
+    has_body = not message.end_of_stream
+    head = RequestHead(
+        method=get(":method", ""),
+        path=path.partition("?")[0][:MAX_PATH_CHARS],
+        id=get("x-request-id", "")[:MAX_ID_CHARS],
+        fairness_id=_tenant(found),
+        session_id=_name(get(SESSION)),
+        trace_parent=get(TRACE_PARENT, ""),
+        has_body=has_body,
+        has_json=has_body
+        and "content-encoding" not in found
+        and not get("content-type", "").startswith(_NOT_JSON),
+        body_bytes=int(length) if _is_count(length) else None,
+    )
+    return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
+
+
+def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
+    """The same with what the headers for us alone ask for: most requests have none."""
+    get = found.get
+    return head._replace(
+        queue_timeout_s=_milliseconds(get(QUEUE_TIMEOUT)),
+        ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
+        objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
+        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or head.fairness_id,
+        adapter=_name(get(ADAPTER)),
+        controls=tuple(filter(CONTROL_HEADERS.__contains__, found)),
+    )
+
+
+_NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
+"""Of anything else the body may be JSON: llama-server does not ask what it is called."""
+
+
+def _name(text: str | None) -> str | None:
+    return text[:MAX_NAME_CHARS] if text else None
+
+
+def _tenant(found: Mapping[str, str]) -> str:
+    key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
+    return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
+
+
+def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The `traceparent` of the stream itself: Envoy's own span, when Envoy traces; else ""."""
+    for key, value in metadata:
+        if key == TRACE_PARENT:
+            return value if isinstance(value, str) else ""
+    return ""
+
+
+def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
+    """Read status, kind and the facts about who served; what is missing or odd is left out."""
+    found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
+    status = found.get(":status", "")
+    details, attempts, address = "", 1, ""
+    attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
+    if attributes is not None:
+        get = attributes.fields.get
+        if (value := get("response.code_details")) is not None:
+            details = value.string_value
+        if (value := get("upstream.request_attempt_count")) is not None:
+            attempts = _attempts(value.number_value)
+        if (value := get("upstream.address")) is not None:
+            address = value.string_value
+    if not address and LB_NAMESPACE in request.metadata_context.filter_metadata:
+        served = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
+        if SERVED in served:
+            address = served[SERVED].string_value
+    return ResponseHead(
+        status=int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
+        is_stream=found.get("content-type", "").startswith("text/event-stream"),
+        served=_address(address),
+        attempts=attempts,
+        code_details=details,
+    )
+
+
+def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, str]:
+    """The first value of each wanted header; broken bytes become replacement characters."""
+    found: dict[str, str] = {}
+    for header in headers.headers:
+        key = header.key
+        if key in wanted and key not in found:
+            found[key] = header.raw_value.decode("utf-8", "replace") or header.value
+    return found
+
+
+def _milliseconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not _is_count(text):
+        raise BadRequestError(f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more.")
+    return int(text) / 1000
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _attempts(number: float) -> int:
+    """How often Envoy tried; a number that cannot be is one try."""
+    return int(number) if 1 <= number <= _MAX_ATTEMPTS else 1
+
+
+@lru_cache(maxsize=16_384)  # the same few servers, again and again
+def _address(text: str) -> Address | None:
+    try:
+        return Address.parse(text) if text else None
+    except AddressError:
+        return None

@@ -1,0 +1,31 @@
+"""What headers, namespaces and modes are called on the wire."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DESTINATION: Final = "x-gateway-destination-endpoint"
+SERVED: Final = "x-gateway-destination-endpoint-served"
+EXCHANGE: Final = "x-coxswain-exchange"
+LB_NAMESPACE: Final = "envoy.lb"
+FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
+QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
+TRACE_PARENT: Final = "traceparent"
+TTFT: Final = "x-slo-ttft-ms"
+ADAPTER: Final = "x-lora-adapter"
+SESSION: Final = "x-session-id"
+OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
+FAIRNESS_ID: Final = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
+CREDENTIALS: Final = ("authorization", "x-api-key")
+CONTROL_HEADERS: Final = frozenset({QUEUE_TIMEOUT, TTFT, ADAPTER, *OBJECTIVE, *FAIRNESS_ID})
+"""Request headers for us alone: no server sees them."""
+FULL_DUPLEX: Final = 4
+"""`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""
+READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
+"""Not streamed chunk by chunk: there the destination must go out before any chunk comes."""
+REQUEST_HEADERS: Final = CONTROL_HEADERS | {
+    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, *CREDENTIALS),
+    *("content-type", "content-encoding", "content-length"),
+}
+RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})
+"""All that is read of an exchange's headers; our Envoy files send no others."""

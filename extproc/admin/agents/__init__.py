@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.admin.agents.service import (
-    SERVICE,
-    AgentsOptions,
-    AgentsService,
-    AgentsSurroundings,
-)
+from extproc.admin.agents.service import SERVICE, AgentsService
+from extproc.admin.agents.surroundings import AgentsOptions, AgentsSurroundings
 
 __all__ = ["SERVICE", "AgentsOptions", "AgentsService", "AgentsSurroundings"]

@@ -1,0 +1,65 @@
+"""One agent's stream: what is to be said on it, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from extproc.admin.agents.stream_clock import StreamClock
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.admin.agents.roster import Agent
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(slots=True, eq=False)
+class AgentStream:
+    number: int
+    clock: StreamClock = field(default_factory=StreamClock)
+    agent: Agent | None = None
+    attention: pb.PickerMessage.Attention = pb.PickerMessage.ATTENTION_UNSPECIFIED
+    look_now: bool = False
+    is_drained: bool = False
+    is_number_due: bool = True
+    sent_at: float = 0.0
+    is_over: bool = False
+    end: tuple[grpc.StatusCode, str] | None = None
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self) -> None:
+        """Let the writer send a message now."""
+        self.is_number_due = True
+        self.due.set()
+
+    def close(self, code: grpc.StatusCode, text: str) -> None:
+        """End it from our side."""
+        if self.end is None:
+            self.end = (code, text)
+            self.due.set()
+
+    async def write(self, context: Context, clock: Callable[[], float]) -> None:
+        """Send whatever is due, until the stream is over."""
+        number = 0
+        while self.end is None and not self.is_over:
+            if self.is_number_due:
+                number += 1
+                message = pb.PickerMessage(
+                    number=number,
+                    attention=self.attention,
+                    look_now=self.look_now,
+                    is_drained=self.is_drained,
+                )
+                self.is_number_due = self.look_now = False
+                self.sent_at = clock()
+                self.clock.sent(number, self.sent_at)
+                await context.write(message)
+                continue
+            self.due.clear()
+            await self.due.wait()

@@ -1,0 +1,39 @@
+"""What the agents' service needs of the picker around it, and what can be chosen about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.endpoint import EndpointSpec
+    from extproc.core.observation import Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsOptions:
+    """In seconds: silence after which an endpoint is down, and after which it is forgotten."""
+
+    ttl_s: float = 3.0
+    forget_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsSurroundings:
+    """What the service needs of the picker; all are called from the event loop.
+
+    `publish` is told all endpoints that agents name. `observe` is told each look. `lost` is
+    told that nobody reports an address any more, or again: somebody else may have to look.
+    """
+
+    dispatcher: Dispatcher
+    clock: Callable[[], float]
+    publish: Callable[[list[EndpointSpec]], None]
+    observe: Callable[[Observation], None]
+    reporting_changed: Callable[[], None] = lambda: None
+    is_looked_at: Callable[[Address], bool] = lambda _: False
+    """Whether the picker itself can look at it, when its agent does not."""

@@ -190,3 +190,24 @@ async def test_other_keys_at_the_same_places_are_read_at_a_renewal(tmp_path: Pat
             await world.members.renew(settings(discovery__file=str(file)))
             await world.are("10.0.0.3:1")
             assert world.key_of("10.0.0.3:1") == "new"
+
+
+async def test_servers_of_a_name_are_reached_as_it_says(tmp_path: Path) -> None:
+    """By TLS, with the name that was looked up, and with a key that Envoy sends them."""
+    key = tmp_path / "key"
+    key.write_text("sesame")
+    async with FakeDnsServer() as server:
+        server.records["llama.test", "A"] = ["10.0.0.1"]
+        name = {"name": "llama.test.", "port": 1, "tls": True, "api_key_file": str(key)}
+        given = settings(
+            discovery__dns=[{**name, "inject_key": True}],
+            discovery__nameservers=[str(server.address)],
+        )
+        async with running(given) as world:
+            await world.are("10.0.0.1:1")
+            endpoint = world.fleet.get(Address.parse("10.0.0.1:1"))
+            assert endpoint is not None
+            target = world.members.target(endpoint.spec)
+            assert target is not None and target.is_tls and target.host_name == "llama.test"
+            assert endpoint.spec.tls_profile and endpoint.spec.server_name == "llama.test"
+            assert endpoint.spec.authorization == "Bearer sesame"

@@ -18,19 +18,19 @@ answer tells, `answer`'s. The shell feeds it and calls `end` in its `finally`; n
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final, assert_never
 
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.objective import NO_OBJECTIVE
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
-from extproc.core.record import ExchangeRecord, Verdict
-from extproc.core.registry import ExchangeSight, ExchangeState
+from extproc.core.record import ExchangeRecord
+from extproc.core.registry import ExchangeSight
 from extproc.stream import answer, codec
 from extproc.stream.ids import new_id
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.reception import Denied, PassOn, Reception, Told, Understood, Wish
 from extproc.stream.relay import Relay
+from extproc.stream.stage import SPOKEN, TOLD, Stage, state_at, verdict_at
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -39,17 +39,6 @@ if TYPE_CHECKING:
     from extproc.pb import external_processor_pb2 as pb
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
-
-
-class Stage(Enum):
-    NEW = "new"
-    READING = "reading"
-    ANSWERED = "answered"
-    PASSING = "passing"
-    WAITING = "waiting"
-    LEASED = "leased"
-    REFUSED = "refused"
-    ENDED = "ended"
 
 
 class ProtocolError(ValueError):
@@ -188,7 +177,7 @@ class Exchange:
         if self.ticket is not None:
             self._dispatcher.cancel(self.ticket, now)
             return False
-        if self.stage not in _TOLD or self._is_cancelled:
+        if self.stage not in TOLD or self._is_cancelled:
             return False
         self._is_cancelled = True
         self._reason = reason
@@ -204,7 +193,7 @@ class Exchange:
         return ExchangeSight(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
-            state=self._state(),
+            state=state_at(self.stage, is_answered=self._response is not None),
             endpoint=self._endpoint(),
             age_s=now - self._began_at,
             waited_s=self._waited_s if ticket is None else now - ticket.entered_at,
@@ -229,7 +218,9 @@ class Exchange:
             response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
         )
         is_unsent = response is None and self._destination is not None
-        verdict = self._verdict(is_cut=is_cut, is_unsent=is_unsent)
+        if self.stage is Stage.ENDED:
+            raise ExchangeError(f"exchange {self.id} ended twice")
+        verdict = verdict_at(self.stage, is_cut=is_cut, is_unsent=is_unsent)
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         endpoint = self._endpoint()
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
@@ -279,7 +270,7 @@ class Exchange:
             understood = self._reception.take(part)
             if understood is not None:
                 self._act_on(understood, now)
-        elif self.stage not in _SPOKEN:
+        elif self.stage not in SPOKEN:
             self._replies += self._reception.question.pass_on(part)
 
     def _take_trailers(self, now: float) -> None:
@@ -333,7 +324,7 @@ class Exchange:
         if not response.is_local_reply and self._first_token_at is None:
             self._first_token_at = now
         answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
-        is_told = self._options.adds_response_headers and self.stage in _TOLD
+        is_told = self._options.adds_response_headers and self.stage in TOLD
         self._replies.append(
             codec.told_way(response.served, round(self._waited_s * 1000), response.attempts)
             if is_told
@@ -353,40 +344,5 @@ class Exchange:
             return self._lease.address
         return self._addresses[0] if self._addresses else None
 
-    def _state(self) -> ExchangeState:
-        if self.stage is Stage.LEASED:
-            return ExchangeState.RUNNING if self._response is None else ExchangeState.ANSWERING
-        return _STATES[self.stage]
-
-    def _verdict(self, *, is_cut: bool, is_unsent: bool) -> Verdict:
-        """`is_unsent` tells that the destination never left this process."""
-        match self.stage:
-            case Stage.LEASED:
-                if is_unsent:
-                    return Verdict.WITHDRAWN
-                return Verdict.BROKEN if is_cut else Verdict.SERVED
-            case Stage.PASSING | Stage.NEW | Stage.ANSWERED:
-                return Verdict.PASSED
-            case Stage.WAITING | Stage.READING:
-                return Verdict.WITHDRAWN
-            case Stage.REFUSED:
-                return Verdict.REJECTED
-            case Stage.ENDED:
-                raise ExchangeError(f"exchange {self.id} ended twice")
-            case _:
-                assert_never(self.stage)
-
 
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})
-_SPOKEN: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
-"""Answered by us: Envoy sends nothing on."""
-_TOLD: Final = (Stage.LEASED, Stage.PASSING)
-_STATES: Final = {
-    Stage.NEW: ExchangeState.PASSING,
-    Stage.READING: ExchangeState.PASSING,
-    Stage.PASSING: ExchangeState.PASSING,
-    Stage.WAITING: ExchangeState.WAITING,
-    Stage.REFUSED: ExchangeState.OVER,
-    Stage.ANSWERED: ExchangeState.OVER,
-    Stage.ENDED: ExchangeState.OVER,
-}

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+import httpcore
 import httpx
 
 from scraper.target import EndpointTarget
+from scraper.wary_network import WaryBackend
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_CONNECTIONS = 4
@@ -96,16 +98,8 @@ class LlamaClient:
         self._target = target
         self._timeouts = timeouts
         self._clock = clock
-        self._transport = httpx.AsyncHTTPTransport(
-            verify=(tls or _verified(target.ca_file, target.ca_digest))
-            if target.is_tls
-            else _no_tls(),
-            trust_env=False,
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_CONNECTIONS,
-                keepalive_expiry=None,
-            ),
+        self._transport = _Transport(
+            (tls or _verified(target.ca_file, target.ca_digest)) if target.is_tls else _no_tls()
         )
         self._headers = {
             "User-Agent": "coxswain",
@@ -195,6 +189,20 @@ class LlamaClient:
             return False
         self._streams = [*self._streams[1 - MAX_CONNECTIONS :], stream]
         return True
+
+
+class _Transport(httpx.AsyncHTTPTransport):
+    """httpx's transport over a network of our own, which it has no argument for."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_CONNECTIONS,
+            keepalive_expiry=None,
+            network_backend=WaryBackend(httpcore.AnyIOBackend()),
+        )
 
 
 async def _read(response: httpx.Response) -> bytes | None:

@@ -1,0 +1,93 @@
+"""The network as the scraper reads it: a server that never comes to its answer is given up.
+
+HTTP allows any number of interim answers (100 to 199) before the real one, and the library below
+reads them all, as fast as they come. A server that sends nothing else keeps half a core busy
+until the question's time is over, and a question to /slots has half a minute.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore
+
+MAX_INTERIM_BYTES = 16 * 1024
+"""A few hundred interim answers; llama-server sends none."""
+
+_FINAL = re.compile(rb"(?:^|\r\n)HTTP/1\.[01] [2-5]")
+_LONGEST_START = len(b"\r\nHTTP/1.1 ")
+
+Options = Iterable[Any]
+
+
+class WaryBackend(httpcore.AsyncNetworkBackend):
+    """Connects as `inner` does; its streams raise `httpcore.ReadError` for what never ends."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkBackend) -> None:
+        self._inner = inner
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
+        local_address: str | None = None,
+        socket_options: Options | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        return WaryStream(stream)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
+
+
+class WaryStream(httpcore.AsyncNetworkStream):
+    """Counts what comes after a question until a final status line is there."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._has_final = False
+        self._interim_bytes = 0
+        self._end = b""
+
+    async def read(
+        self,
+        max_bytes: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
+    ) -> bytes:
+        came = await self._inner.read(max_bytes, timeout)
+        if not self._has_final:
+            self._look_at(came)
+        return came
+
+    async def write(
+        self,
+        buffer: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
+    ) -> None:
+        self._has_final, self._interim_bytes, self._end = False, 0, b""
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
+    ) -> httpcore.AsyncNetworkStream:
+        return WaryStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+    def _look_at(self, came: bytes) -> None:
+        self._has_final = _FINAL.search(self._end + came) is not None
+        self._end = (self._end + came)[-_LONGEST_START:]
+        self._interim_bytes += len(came)
+        if not self._has_final and self._interim_bytes > MAX_INTERIM_BYTES:
+            raise httpcore.ReadError("interim answers, and no end of them")

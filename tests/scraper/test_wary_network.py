@@ -1,0 +1,63 @@
+"""Claims about scraper/wary_network.py, by what the client makes of real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from extproc.core.address import Address
+from scraper.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
+from scraper.target import EndpointTarget
+
+ENDLESS = Timeouts(read_s=3600.0, slots_read_s=3600.0)
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+FINAL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+
+
+@asynccontextmanager
+async def server(answer: bytes, *, goes_on: bool) -> AsyncIterator[LlamaClient]:
+    """A client of a server that says `answer` to everything, once or for ever."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(answer)
+                await writer.drain()
+                while goes_on:
+                    writer.write(answer)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    client = LlamaClient(
+        EndpointTarget(address=Address("127.0.0.1", port)), ENDLESS, time.monotonic
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        listening.close()
+
+
+@pytest.mark.parametrize("status", [b"100", b"103", b"199"])
+async def test_a_flood_of_interim_answers_is_given_up(status: bytes) -> None:
+    """Long before the question's own time is over, which is an hour here."""
+    async with server(INTERIM.replace(b"103", status), goes_on=True) as client:
+        failure = await client.ask("/slots")
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.BROKEN
+
+
+async def test_a_few_interim_answers_before_the_real_one_are_none_of_our_business() -> None:
+    """For every question on a connection anew, however long the real one's body."""
+    body = b"[" + b" " * 100_000 + b"]"
+    async with server(INTERIM * 100 + FINAL % len(body) + body, goes_on=False) as client:
+        answers = [await client.ask("/slots") for _ in range(10)]
+    assert all(isinstance(answer, Answer) and answer.body == body for answer in answers)

@@ -22,17 +22,24 @@ FINAL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
 async def server(answer: bytes, *, goes_on: bool) -> AsyncIterator[LlamaClient]:
     """A client of a server that says `answer` to everything, once or for ever."""
 
+    serving: set[asyncio.Task[None]] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(answer)
-                await writer.drain()
-                while goes_on:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                while True:
+                    await reader.readuntil(b"\r\n\r\n")
                     writer.write(answer)
                     await writer.drain()
-                    await asyncio.sleep(0)
-        writer.close()
+                    while goes_on:
+                        writer.write(answer)
+                        await writer.drain()
+                        await asyncio.sleep(0)
+        finally:
+            writer.transport.abort()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
@@ -44,6 +51,7 @@ async def server(answer: bytes, *, goes_on: bool) -> AsyncIterator[LlamaClient]:
     finally:
         await client.aclose()
         listening.close()
+        await asyncio.wait_for(asyncio.gather(*serving), timeout=10)
 
 
 @pytest.mark.parametrize("status", [b"100", b"103", b"199"])

@@ -5,12 +5,12 @@ When a first token came, in the order in which it is believed:
     looks     they saw the answer's tokens: going back from those (see `course`)
     headers   of a stream, at a server whose headers were found to come with first tokens. Some
               builds send them when they begin to read: those headers teach nothing
-    the end   when little can have happened between what is known and the end; the headers of
-              an answer that is no stream are its end
+    the end   when little can have happened between what is known and the end; otherwise, where
+              the expectation was outside of what is possible, only the bound that it broke.
+              The headers of an answer that is no stream are its end
     reading   a look that still sees no token after twice the expected time: later than that
 
-Beside these each whole service counts: what endpoints of which nothing else is known are held
-against the others by. Answers with an error teach nothing.
+Answers with an error teach nothing.
 
 The tokens that a lesson counts are those that were expected to be read, not those that really
 were: an expectation that is regularly wrong (it cannot know that a server also holds its own last
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT_TOKENS = 4096
 NARROW = 0.25
 """An interval of that share of its end, or less, is as good as a measured time."""
+SLOWEST, SLOWEST_UNKNOWN = 1.5, 3.0
+"""How many times as slow as its pace an answer may have come; at a server whose own pace was not
+seen yet, as the fleet's."""
 LATE = 2.0
 """A prompt that is still being read after so many times the expected seconds is a lesson."""
 
@@ -89,31 +92,30 @@ def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
     watch = state.timing.watch(lease.address)
     speed = state.timing.speed(lease.address, now)
     taken_s = (now if run.is_stream else answered_at) - lease.opened_at
-    answer_tokens = 0.0
-    if request.kind is Kind.GENERATION:
-        answer_tokens = speed.answer_tokens
-        if request.max_tokens is not None:
-            answer_tokens = min(answer_tokens, request.max_tokens)
-    watch.served(_fresh_tokens(run), answer_tokens, taken_s)
     if run.course is not None and run.course.has_token:
         if watch.knows_pace:
             _learn_first_token(watch, lease, run, run.course, speed)
         return
     # Nobody saw a token: it came between the last look, or the headers, and the end.
-    answer_s = answer_tokens * speed.token_s(1)
-    earliest_s = 0.0
+    earliest_s, first_s = 0.0, taken_s
     if run.is_stream:
         earliest_s = answered_at - lease.opened_at
     if run.course is not None:
         earliest_s = max(earliest_s, run.course.reading_until - lease.opened_at)
     if request.kind is not Kind.GENERATION:
         earliest_s = taken_s
-    elif request.max_tokens is not None and watch.knows_pace:
-        earliest_s = max(earliest_s, taken_s - 1.5 * request.max_tokens * speed.token_s(1))
-    if taken_s - earliest_s <= NARROW * taken_s:
+    elif request.max_tokens is not None:
+        answer_s = request.max_tokens * speed.token_s(1)
+        slowest = SLOWEST if watch.knows_pace else SLOWEST_UNKNOWN
+        earliest_s = max(earliest_s, taken_s - slowest * answer_s)
         first_s = max(earliest_s, taken_s - answer_s)
+    if taken_s - earliest_s <= NARROW * taken_s:
         _judge_headers(watch, lease, run, speed, first_s, taken_s - earliest_s)
         _teach(watch, run, first_s)
+    else:
+        expected_s = speed.first_token_s(_fresh_tokens(run))
+        if not earliest_s <= expected_s <= taken_s:
+            _teach(watch, run, min(max(earliest_s, expected_s), taken_s))
 
 
 def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> None:

@@ -64,12 +64,19 @@ class LineFit:
         self._xy = self._xy * keep + x * y
 
     def line(self, default: tuple[float, float], trust: float = 2.0) -> tuple[float, float]:
-        """`(a, b)`, neither below 0. `default` counts as `trust` points where points are few:
-        its slope holds while all x are alike."""
+        """`(a, b)`, neither below 0. `default` counts as `trust` points where points are few.
+
+        Points of which all x are alike cannot tell `a` from `b`: then `default` holds as a whole,
+        so many times as steep and as high as the points lie above it.
+        """
         if not self._n:
             return default
         a0, b0 = default
         mean_x, mean_y = self._x / self._n, self._y / self._n
+        default_y = a0 + b0 * mean_x
+        if default_y:
+            times = (mean_y * self._n + default_y * trust) / (default_y * (self._n + trust))
+            a0, b0 = a0 * times, b0 * times
         variance = self._xx - self._n * mean_x * mean_x
         prior = trust * max(1.0, mean_x * mean_x) * 0.05
         covariance = self._xy - self._n * mean_x * mean_y

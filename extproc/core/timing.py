@@ -4,9 +4,9 @@
     then each token    decode_s, by how many slots are busy
     slot held for      the sum, with the answer lengths that were seen
 
-An endpoint of which little is known is taken for the fleet's median one, times how much longer
-its services took as a whole. All of it decays, so that a server that became slow is known as
-slow after some tens of requests. What may teach what is said in `learning`.
+An endpoint of which little is known is taken for the fleet's median one. All of it decays, so
+that a server that became slow is known as slow after some tens of requests. What may teach what
+is said in `learning`.
 """
 
 from __future__ import annotations
@@ -55,54 +55,8 @@ class Speed(NamedTuple):
         """Seconds for each token while so many slots are busy, its own among them."""
         return self.decode_s + self.decode_slope_s * busy_slots
 
-    def times(self, factor: float) -> Speed:
-        """The same, so many times as slow; what requests ask for is no matter of speed."""
-        return self._replace(
-            fixed_s=self.fixed_s * factor,
-            prefill_s=self.prefill_s * factor,
-            decode_s=self.decode_s * factor,
-            decode_slope_s=self.decode_slope_s * factor,
-        )
-
 
 COLD = Speed()
-
-
-class Wholes:
-    """Whole services of one endpoint: how much longer they took than elsewhere.
-
-    Sums that forget, so that another endpoint's speed can be put in later: O(1), and linear in
-    what was asked of it.
-    """
-
-    KEEP, CLIP = 0.95, 8.0
-    FEW = 2.5
-    """Up to so many services it is not yet believed to be slow: the first of them may have been
-    an accident, and who is believed to be slow is seldom tried again."""
-    __slots__ = ("_answer", "_fresh", "_taken", "weight")
-
-    def __init__(self) -> None:
-        self._fresh = self._answer = self._taken = 0.0
-        self.weight = 0.0
-
-    def add(self, fresh_tokens: float, answer_tokens: float, taken_s: float) -> None:
-        """A service took so long; the tokens are what it was expected to read and write."""
-        if self.weight > 1.5:
-            taken_s = min(taken_s, self.CLIP * self._taken / self.weight)
-        self._fresh = self._fresh * self.KEEP + fresh_tokens
-        self._answer = self._answer * self.KEEP + answer_tokens
-        self._taken = self._taken * self.KEEP + taken_s
-        self.weight = self.weight * self.KEEP + 1.0
-
-    def factor(self, typical: Speed) -> float:
-        """How many times as slow as a `typical` endpoint it is."""
-        there_s = (
-            self.weight * typical.fixed_s
-            + self._fresh * typical.prefill_s
-            + self._answer * typical.token_s(1)
-        )
-        factor = self._taken / there_s if there_s else 1.0
-        return factor if self.weight > self.FEW else min(1.0, factor)
 
 
 class Stopwatch:
@@ -118,7 +72,6 @@ class Stopwatch:
         "_size",
         "_slot",
         "_tasks",
-        "_wholes",
     )
 
     def __init__(self, answer: Mean) -> None:
@@ -129,7 +82,6 @@ class Stopwatch:
         self._slot = Mean(clip=8.0)
         self._size = Mean(keep=0.95, clip=8.0)
         self._headers = Mean(keep=0.9)
-        self._wholes = Wholes()
         self._tasks: dict[Task, tuple[float, int]] = {}
         self._courses: dict[Task, Course] = {}
         self._looked_at = float("-inf")
@@ -168,10 +120,6 @@ class Stopwatch:
         if estimated_tokens:
             self._size.add(real_tokens / estimated_tokens)
 
-    def served(self, fresh_tokens: float, answer_tokens: float, taken_s: float) -> None:
-        """A whole service of a request took so long; the tokens are what was expected of it."""
-        self._wholes.add(fresh_tokens, answer_tokens, taken_s)
-
     def ended(self, slot_s: float) -> None:
         """A request held its slot for so long."""
         self._slot.add(slot_s)
@@ -202,9 +150,8 @@ class Stopwatch:
 
     def speed(self, typical: Speed) -> Speed:
         """Its numbers; where little is known those of the `typical` endpoint count as well."""
-        likely = typical.times(self._wholes.factor(typical))
-        fixed_s, prefill_s = self._first.line((likely.fixed_s, likely.prefill_s))
-        decode_s, slope_s = self._decode.line((likely.decode_s, likely.decode_slope_s))
+        fixed_s, prefill_s = self._first.line((typical.fixed_s, typical.prefill_s))
+        decode_s, slope_s = self._decode.line((typical.decode_s, typical.decode_slope_s))
         return Speed(
             fixed_s=fixed_s,
             prefill_s=prefill_s,

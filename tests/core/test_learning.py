@@ -8,7 +8,7 @@ from extproc.core.address import Address
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.observation import SlotReading
 from extproc.core.request import Kind
-from extproc.core.timing import COLD, Speed, Wholes
+from extproc.core.timing import COLD, Speed
 from tests.fakes.steered_fleet import SteeredFleet
 
 PROMPT_TOKENS = 1000
@@ -123,14 +123,19 @@ def test_trust_is_lost_when_a_look_proves_headers_early() -> None:
 
 
 def test_headers_that_no_look_judged_teach_nothing() -> None:
-    """After 0.1 s of 9: it may have read all the time, or not at all."""
+    """After 0.1 s of 20: it may have read all the time, or not at all. Expected were 0.6."""
     server = Served()
-    for _ in range(2):
-        stream(server, 0.1, (), 20.4)
+    for _ in range(20):
+        stream(server, 0.1, (), 20.0)
     assert server.first_token_s == pytest.approx(0.6)
-    stream(server, 0.1, (), 20.4)
-    # What is left is that it took 20.4 s where a cold one takes 0.1 + 0.5 + 200 * 0.031 = 6.8.
-    assert server.first_token_s == pytest.approx(3 * 0.6)
+
+
+def test_no_first_token_comes_after_the_end() -> None:
+    """Expected after 0.6 s, and over after 0.1: whatever the headers were, it was sooner."""
+    server = Served()
+    for _ in range(20):
+        stream(server, 0.01, (), 0.1)
+    assert server.first_token_s == pytest.approx(0.1, rel=0.5)
 
 
 def test_a_short_answer_ends_when_it_was_read() -> None:
@@ -215,22 +220,6 @@ def test_the_real_length_of_a_prompt_tells_what_was_cached() -> None:
     assert reading.whole_prompt_tokens == 1000
     half = SlotReading(task_id=1, prompt_tokens=2048, cached_tokens=40, processed_tokens=0)
     assert half.whole_prompt_tokens is None
-
-
-def test_whole_services_tell_slow_from_fast() -> None:
-    """Typical: 0.1 + 0.001 * 1000 + 0.02 * 100 = 3.1 s. Services of 31 s: ten times; the
-    first two may have been accidents, and one that took for ever moves little."""
-    typical = Speed(fixed_s=0.1, prefill_s=0.001, decode_s=0.02, decode_slope_s=0.0)
-    wholes = Wholes()
-    assert wholes.factor(typical) == 1.0
-    for _ in range(2):
-        wholes.add(1000, 100, 31.0)
-        assert wholes.factor(typical) == 1.0
-    for _ in range(20):
-        wholes.add(1000, 100, 31.0)
-        assert wholes.factor(typical) == pytest.approx(10.0)
-    wholes.add(1000, 100, 1e9)
-    assert wholes.factor(typical) < 20.0
 
 
 def test_a_fast_and_a_slow_one_are_told_apart_by_their_ends_alone() -> None:

@@ -39,6 +39,17 @@ def test_a_line_is_found_through_noise_and_outliers() -> None:
     assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
 
 
+def test_points_at_one_place_scale_the_default() -> None:
+    """0.1 + 0.001 * 100 are 0.2, and 0.5 was seen as often as the default counts: the mean of the
+    two is 0.35, 1.75 times as much of both parts."""
+    fit = LineFit()
+    for _ in range(2):
+        fit.add(100.0, 0.5)
+    a, b = fit.line((0.1, 0.001), trust=2.0)
+    assert b == pytest.approx(0.00175, rel=0.02)
+    assert a + 100.0 * b == pytest.approx((0.5 + 0.35) / 2, rel=0.02)
+
+
 def test_the_unknown_are_taken_for_the_median() -> None:
     timing = Timing()
     assert timing.speed(C, 0.0) == COLD

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import grpc
-
 from extproc.core.outcome import Reason
+from extproc.stream.wire import StreamOverError
 
 if TYPE_CHECKING:
     from extproc.core.outcome import Settlement
@@ -55,7 +55,7 @@ class RunningStream:
         await asyncio.sleep(0)  # a client that leaves in this turn of the loop is sent nowhere
         try:
             await self.answer()
-        except grpc.aio.InternalError:
+        except StreamOverError:
             log.debug("exchange %s: the stream ended before the answer was written", self.id)
 
     def close(self) -> None:
@@ -78,6 +78,8 @@ class RunningStream:
         await self.cancel(now, Reason.UPLOAD_STALLED)
 
     async def cancel(self, now: float, reason: Reason = Reason.CANCELLED) -> None:
-        """End it for its client: refused where it waits, cut off where it runs."""
+        """End it for its client: refused where it waits, cut off where it runs. One whose stream
+        ends in the same moment is over anyway."""
         if self.exchange.cancel(now, reason):
-            await self.answer()
+            with suppress(StreamOverError):
+                await self.answer()

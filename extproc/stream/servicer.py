@@ -12,7 +12,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
 from extproc.stream.running import RunningStream
-from extproc.stream.wire import Wire
+from extproc.stream.wire import StreamOverError, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ class ExternalProcessor:
         except ProtocolError as error:
             log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except grpc.aio.InternalError:
+        except StreamOverError:
             log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
         finally:
             stream.close()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import grpc
 from google.protobuf.message import DecodeError
 
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ProtocolError
 
 if TYPE_CHECKING:
-    import grpc
-
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
+
+
+class StreamOverError(Exception):
+    """Nobody is at the other end any more, so nothing can be written."""
 
 
 class Wire:
@@ -34,6 +37,10 @@ class Wire:
         return message if isinstance(message, pb.ProcessingRequest) else None
 
     async def write(self, response: pb.ProcessingResponse) -> None:
-        """Send; waits for the network."""
+        """Send; waits for the network. Raises `StreamOverError` once the stream has ended, in
+        whatever way: its client left, we answered to its end, or we broke it off."""
         async with self._writing:
-            await self._context.write(response)
+            try:
+                await self._context.write(response)
+            except grpc.aio.BaseError as error:
+                raise StreamOverError from error

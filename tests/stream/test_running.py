@@ -19,6 +19,13 @@ from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream, eventually
 from tests.fakes.small_fleet import SmallFleet
 
+OVER = [
+    grpc.aio.InternalError("Failed to execute the batch."),
+    grpc.aio.UsageError("RPC already finished."),
+    grpc.aio.AbortError("Locally aborted."),
+]
+"""What gRPC raises when a stream is over: its client left, it was answered, it was broken off."""
+
 
 def running(fleet: SmallFleet) -> tuple[RunningStream, HandStream]:
     hand = HandStream()
@@ -37,6 +44,15 @@ async def test_a_stream_that_is_cancelled() -> None:
     await stream.cancel(fleet.now)
     await stream.cancel(fleet.now)
     assert [envoy.refusal(answer) for answer in hand.sent] == [(503, "cancelled")]
+
+
+@pytest.mark.parametrize("error", OVER)
+async def test_a_cancel_that_crosses_the_end(error: Exception) -> None:
+    """The operator hears of no error of ours: the exchange is over, as was wished."""
+    fleet = SmallFleet(1)
+    exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
+    exchange.feed(envoy.request_headers(), fleet.now)
+    await RunningStream(exchange, Wire(cast("Any", Dead(error)))).cancel(fleet.now)
 
 
 async def test_a_report_reaches_the_exchange() -> None:
@@ -113,14 +129,23 @@ async def test_a_stream_that_is_closed_answers_no_more() -> None:
     assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"
 
 
-async def test_an_answer_into_a_dead_stream(caplog: pytest.LogCaptureFixture) -> None:
+class Dead(HandStream):
+    """Refuses what is written as gRPC does when its stream is over."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    async def write(self, response: pb.ProcessingResponse) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", OVER)
+async def test_an_answer_into_a_dead_stream(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     """The client left: that is no fault of ours."""
-
-    class Dead(HandStream):
-        async def write(self, response: pb.ProcessingResponse) -> None:
-            raise grpc.aio.InternalError("RPC already finished.")
-
-    waiting = Waiting(Dead())
+    waiting = Waiting(Dead(error))
     with caplog.at_level(logging.DEBUG, logger="coxswain"):
         waiting.serve()
         await eventually(lambda: bool(caplog.records))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import grpc
 import pytest
 from google.protobuf.message import DecodeError
 
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ProtocolError
-from extproc.stream.wire import Wire
+from extproc.stream.wire import StreamOverError, Wire
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 
@@ -40,6 +41,17 @@ async def test_bytes_that_are_no_message() -> None:
 
     with pytest.raises(ProtocolError, match="no message"):
         await wire(Garbled()).read()
+
+
+async def test_writing_into_the_end() -> None:
+    """However gRPC calls it, it is one error of ours."""
+
+    class Over(HandStream):
+        async def write(self, response: pb.ProcessingResponse) -> None:
+            raise grpc.aio.UsageError("RPC already finished.")
+
+    with pytest.raises(StreamOverError):
+        await wire(Over()).write(pb.ProcessingResponse())
 
 
 async def test_one_writer_at_a_time() -> None:

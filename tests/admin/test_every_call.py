@@ -162,7 +162,10 @@ async def test_hostile_input_is_refused_and_the_picker_lives_on(
     for raw in hostile(method):
         code = await status_of(picker.channel, method, raw)
         assert code in SAYS_WHAT_TO_DO, (name, raw[:80])
-    assert not [record for record in caplog.records if record.exc_info]
+    # What is left of an earlier test's event loop may be told by asyncio's logger: gRPC has one
+    # queue for all loops of a process.
+    told = [record for record in caplog.records if record.exc_info and record.name != "asyncio"]
+    assert not told
     listed = await picker.admin.ListEndpoints(pb.ListEndpointsRequest())
     assert "10.0.0.1:8080" in {endpoint.address for endpoint in listed.endpoints}
     status = await picker.admin.GetStatus(pb.GetStatusRequest())

@@ -13,7 +13,7 @@ __all__ = ["BENCHMARKS"]
 
 async def _play(name: str, say: Callable[[str], None]) -> Section:
     say(f"simulation: {name}")
-    return SCENARIOS[name](1.0)
+    return SCENARIOS[name](1.0, 1)
 
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {

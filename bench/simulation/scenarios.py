@@ -59,14 +59,14 @@ BALANCERS: dict[str, MakeBalancer] = {
 }
 
 
-def uneven(scale: float = 1.0) -> Section:
+def uneven(scale: float = 1.0, seed: int = 1) -> Section:
     """Waiting at 0.9 load, on servers of 1 to 8 slots."""
     count = int(30_000 * scale)
     rate = 0.9 * _slots(UNEVEN) / SERVICE_S
     waits = {}
     rows = []
     for name, make in {**BALANCERS, "coxswain": pilot()}.items():
-        jobs, _ = run(traces.plain(Random(5), count, rate), UNEVEN, make)
+        jobs, _ = run(traces.plain(Random(seed), count, rate), UNEVEN, make, seed)
         waits[name] = [job.waited_s for job in jobs]
         p99 = quantile(waits[name], 0.99)
         rows.append(
@@ -82,12 +82,12 @@ def uneven(scale: float = 1.0) -> Section:
     )
 
 
-def chats(scale: float = 1.0) -> Section:
+def chats(scale: float = 1.0, seed: int = 1) -> Section:
     """Conversations: what the caches give, and what it costs in waiting."""
     count = int(8_000 * scale)
     rows: list[Row] = []
     for load in (0.7, 0.95):
-        rate = _rate_for(load, count)
+        rate = _rate_for(load, count, seed)
         results = {}
         others = {name: BALANCERS[name] for name in ("least connections", "power of two choices")}
         makes = {
@@ -96,7 +96,7 @@ def chats(scale: float = 1.0) -> Section:
             "coxswain": pilot(count / rate),
         }
         for name, make in makes.items():
-            jobs, _ = run(traces.chats(Random(5), count, rate), EVEN, make)
+            jobs, _ = run(traces.chats(Random(seed), count, rate), EVEN, make, seed)
             results[name] = jobs
             rows.append(_chat_row(f"{load} load, {name}", jobs))
         ours, blind = results["coxswain"], results["affinity-blind"]
@@ -120,11 +120,12 @@ def chats(scale: float = 1.0) -> Section:
     )
 
 
-def _rate_for(load: float, count: int) -> float:
+def _rate_for(load: float, count: int, seed: int) -> float:
     """The rate of turns at which the affinity-blind line has that load."""
     rate = load * _slots(EVEN) / 3.7
     for _ in range(2):
-        jobs, _ = run(traces.chats(Random(3), count // 3, rate), EVEN, pilot(is_blind=True))
+        trace = traces.chats(Random(seed + 1), count // 3, rate)
+        jobs, _ = run(trace, EVEN, pilot(is_blind=True), seed)
         rate = load * _slots(EVEN) / mean(_held_s(job) for job in jobs)
     return rate
 
@@ -160,14 +161,15 @@ def _most_cached_tokens(jobs: Sequence[Job]) -> int:
     return tokens
 
 
-def cache_sizes(scale: float = 1.0) -> Section:
+def cache_sizes(scale: float = 1.0, seed: int = 1) -> Section:
     """Whether the belief about a cache that nobody can ask for comes right."""
     count = int(8_000 * scale)
     rows = []
     for tokens in (16_000, 400_000):
         fleet = tuple(Hardware(slots=4, cache_tokens=tokens) for _ in range(4))
         rate = 0.6 * _slots(fleet) / 3.7
-        jobs, _ = run(traces.chats(Random(7), count, rate), fleet, pilot(count / rate, kind=Noting))
+        trace = traces.chats(Random(seed), count, rate)
+        jobs, _ = run(trace, fleet, pilot(count / rate, kind=Noting), seed)
         late = jobs[count // 2 :]
         expected = sum(job.notes["cached"] for job in late)
         found = sum(job.cached_tokens for job in late)
@@ -185,14 +187,14 @@ def cache_sizes(scale: float = 1.0) -> Section:
     )
 
 
-def hot_prefix(scale: float = 1.0) -> Section:
+def hot_prefix(scale: float = 1.0, seed: int = 1) -> Section:
     """Half of all requests begin alike: nobody drowns in them."""
     count = int(6_000 * scale)
     rows = []
     for load in (0.3, 0.7, 0.9):
         rate = load * _slots(EVEN) / 3.3
-        jobs = list(traces.hot(Random(5), count, rate))
-        _, servers = run(jobs, EVEN, pilot(count / rate))
+        jobs = list(traces.hot(Random(seed), count, rate))
+        _, servers = run(jobs, EVEN, pilot(count / rate), seed)
         most = max(server.started for server in servers) / (count / len(servers))
         rows.append(at_most(f"{load} load: the busiest server's share / its fair one", most, 1.5))
     return Section(
@@ -220,18 +222,20 @@ class Noting(Pilot):
             job.notes["cached"] = run_.cached_tokens
 
 
-def foresight(scale: float = 1.0) -> Section:
+def foresight(scale: float = 1.0, seed: int = 1) -> Section:
     """What is told about the future, against what came."""
     rows = [
         at_most(
             f"predicted time to first token, {headers}: median error",
-            quantile(_first_token_errors(int(4_000 * scale), has_early_headers=is_early), 0.5),
+            quantile(
+                _first_token_errors(int(4_000 * scale), seed, has_early_headers=is_early), 0.5
+            ),
             0.25,
         )
         for headers, is_early in (("headers with it", False), ("headers before reading", True))
     ]
-    bursts = _bursts(Random(2), int(8_000 * scale))
-    waited, _ = run(bursts, UNEVEN, pilot(bursts[-1].arrived_at, kind=Noting))
+    bursts = _bursts(Random(seed), int(8_000 * scale))
+    waited, _ = run(bursts, UNEVEN, pilot(bursts[-1].arrived_at, kind=Noting), seed)
     waits = [
         abs(job.notes["wait_s"] - job.waited_s) / max(job.waited_s, 0.1)
         for job in waited[200:]
@@ -248,13 +252,14 @@ def foresight(scale: float = 1.0) -> Section:
     )
 
 
-def _first_token_errors(count: int, *, has_early_headers: bool) -> list[float]:
+def _first_token_errors(count: int, seed: int, *, has_early_headers: bool) -> list[float]:
     """Relative errors after 200 requests, each against when its first token really came."""
     mixed = tuple(
         Hardware(slots=4, prefill_s=prefill, fixed_s=fixed, has_early_headers=has_early_headers)
         for prefill, fixed in ((0.0005, 0.05), (0.0005, 0.05), (0.001, 0.1), (0.002, 0.2))
     )
-    jobs, _ = run(traces.chats(Random(1), count, 2.0), mixed, pilot(count / 2.0, kind=Noting))
+    trace = traces.chats(Random(seed), count, 2.0)
+    jobs, _ = run(trace, mixed, pilot(count / 2.0, kind=Noting), seed)
     return [
         abs(job.notes["first_s"] - taken) / taken
         for job in jobs[200:]
@@ -282,17 +287,17 @@ SERVICES = Objectives(
 )
 
 
-def overload(scale: float = 1.0) -> Section:
+def overload(scale: float = 1.0, seed: int = 1) -> Section:
     """Twice the load that fits, 30 % of it critical."""
     count = int(12_000 * scale)
-    random = Random(1)
+    random = Random(seed)
     jobs = traces.plain(random, count, 2 * _slots(UNEVEN) / SERVICE_S)
     for job in jobs:
         job.objective = "gold" if random.random() < 0.3 else "plain"
     options = DispatcherOptions(
         max_queued=200, stale_after_s=1e9, intake=IntakeOptions(objectives=SERVICES)
     )
-    jobs, _ = run(jobs, UNEVEN, pilot(0.0, options))
+    jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
     gold = [job for job in jobs if job.objective == "gold"]
     plain = [job for job in jobs if job.objective == "plain"]
     kept = sum(job.refusal is None and job.waited_s <= PROMISE_S for job in gold) / len(gold)
@@ -308,14 +313,14 @@ def overload(scale: float = 1.0) -> Section:
     )
 
 
-def tenants(scale: float = 1.0) -> Section:
+def tenants(scale: float = 1.0, seed: int = 1) -> Section:
     """One tenant floods the fleet, nine ask for a little: they must not feel it."""
     count = int(6_000 * scale)
-    random = Random(4)
+    random = Random(seed)
     jobs = traces.plain(random, count, 1.5 * _slots(EVEN) / SERVICE_S)
     for job in jobs:
         job.tenant = "flood" if random.random() < 0.7 else f"tenant {random.randrange(9)}"
-    jobs, _ = run(jobs, EVEN, pilot())
+    jobs, _ = run(jobs, EVEN, pilot(), seed)
     small = quantile((job.waited_s for job in jobs if job.tenant != "flood"), 0.99)
     flood = quantile((job.waited_s for job in jobs if job.tenant == "flood"), 0.5)
     return Section(
@@ -325,7 +330,7 @@ def tenants(scale: float = 1.0) -> Section:
     )
 
 
-SCENARIOS: dict[str, Callable[[float], Section]] = {
+SCENARIOS: dict[str, Callable[[float, int], Section]] = {
     "uneven": uneven,
     "chats": chats,
     "caches": cache_sizes,

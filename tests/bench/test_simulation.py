@@ -1,4 +1,7 @@
-"""The claims of the simulator, on shorter traces: deterministic, with the real core inside."""
+"""The claims of the simulator, on shorter traces: deterministic, with the real core inside.
+
+Each is played with three seeds: a target that chance alone meets is not met.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from bench.simulation.scenarios import SCENARIOS
 
 SCALES = {
     "uneven": 0.2,
-    "chats": 1.0,
+    "chats": 0.5,
     "caches": 0.6,
     "hot": 0.5,
     "foresight": 0.5,
@@ -18,9 +21,10 @@ SCALES = {
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_target_is_met(name: str) -> None:
-    section = SCENARIOS[name](SCALES[name])
+def test_every_target_is_met(name: str, seed: int) -> None:
+    section = SCENARIOS[name](SCALES[name], seed)
     missed = [f"{row.what}: {row.value} ({row.target})" for row in section.rows if not is_met(row)]
     assert not missed
 

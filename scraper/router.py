@@ -98,6 +98,7 @@ class RouterModels:
                 name=name,
                 aliases=model.entry.aliases,
                 is_loaded=model.entry.status is ModelStatus.LOADED,
+                is_loading=model.entry.status is ModelStatus.LOADING,
                 slots=model.slots,
                 busy_slots=model.busy_slots,
             )

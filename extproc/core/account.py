@@ -90,10 +90,11 @@ class Account:
         """Take a lease off; raises `KeyError` when it is not here."""
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
-        self._closed.append(_Closed(now, lease.opened_at, lease.weight_slots))
+        is_in_room = lease.room in self.rooms
+        self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_room))
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
-        if lease.room in self.rooms:
+        if is_in_room:
             self.rooms[lease.room].remove(lease, now)
 
     def is_news(self, observation: Observation) -> bool:
@@ -161,9 +162,19 @@ class Account:
             if draining - lease.weight_slots >= held:
                 draining -= lease.weight_slots
                 freed.append(lease)
-        closed = sum(entry.weight_slots for entry in self._closed if entry.opened_at <= answered_at)
+        closed = sum(
+            entry.slots_of(self.slots) for entry in self._closed if entry.opened_at <= answered_at
+        )
         self.foreign_slots = max(0, busy_slots - ours - closed - draining)
         return freed
+
+    def slots_in_no_room(self, observation: Observation) -> int:
+        """Weights of the leases in no room that a look, which was taken in, may have counted."""
+        answered_at = observation.answered_at
+        leases = (x for x in self.leases.values() if x.room not in self.rooms)
+        running = sum(lease.weight_slots for lease in leases if lease.opened_at <= answered_at)
+        closed = (x for x in self._closed if not x.is_in_room and x.opened_at <= answered_at)
+        return running + sum(x.slots_of(self.slots) for x in closed)
 
     def give_up_on(self, lease: Lease) -> None:
         """The cap of a draining lease passed: if its slot was last seen busy, strangers have it.
@@ -179,7 +190,12 @@ class Account:
 class _Closed(NamedTuple):
     at: float
     opened_at: float
-    weight_slots: int
+    asked_slots: int
+    is_in_room: bool
+
+    def slots_of(self, slots: int) -> int:
+        """How many it held of so many: a model that it made load showed its slots only later."""
+        return min(self.asked_slots, slots)
 
 
 def _left_at(lease: Lease) -> float:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from extproc.core.request import Request
     from extproc.core.scorer import Cost
     from extproc.core.state import State
+    from extproc.core.views import Seat
 
 LEAST_LOADED = 4
 HOLDERS = 4
@@ -79,13 +80,16 @@ class Chooser:
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
+        is_loaded = self._seat(best, order).is_loaded
         scored: list[tuple[bool, float, Choice]] = []
         for address in candidates:
             if address not in picker:
                 continue
-            room = self._room(address, order)
+            room, _, has_it_loaded = self._seat(address, order)
             if not fits(request.weight_slots, room.open_slots, room.slots):
                 continue
+            if has_it_loaded is not is_loaded:
+                continue  # no cache is worth loading a model for
             cost = self._cost(address, room, request, picker, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             scored.append((is_late, cost.total_s, Choice(address, cost)))
@@ -103,8 +107,8 @@ class Chooser:
         for address in self._known_to(request, now):
             if address == offered or address not in picker:
                 continue
-            room = self._room(address, order)
-            if room.open_slots or not room.slots:
+            room, _, is_loaded = self._seat(address, order)
+            if room.open_slots or not room.slots or not is_loaded:
                 continue
             if here is None:
                 used = self._room(offered, order)
@@ -148,9 +152,12 @@ class Chooser:
         return cost
 
     def _room(self, address: Address, order: Order) -> Account:
+        return self._seat(address, order).room
+
+    def _seat(self, address: Address, order: Order) -> Seat:
         endpoint = self._state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        return seat(endpoint, self._state.ledger.account(address), order.demand.model).room
+        return seat(endpoint, self._state.ledger.account(address), order.demand.model)
 
     def _fair(self, picker: Picker, now: float) -> float:
         """What a slot of this ranking was given on average, worked out once in a while."""

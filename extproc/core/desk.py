@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from extproc.core.chooser import Chooser
 from extproc.core.demand import ANY
+from extproc.core.endpoint import Health
 from extproc.core.forecast import Forecast, Place
 from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.chooser import Home
     from extproc.core.endpoint import Endpoint
+    from extproc.core.intake import Change
     from extproc.core.listener import Listener
     from extproc.core.order import Order
     from extproc.core.queue import Ticket
@@ -71,10 +73,11 @@ class Desk:
         account = state.ledger.account(address)
         others = state.views.at(order.demand).best(1 + self._fallbacks)
         _, room, is_loaded = seat(endpoint, account, order.demand.model)
-        lease = state.ledger.open(address, request.weight_slots, now, room)
+        model = order.demand.model
+        lease = state.ledger.open(address, request.weight_slots, now, room, model)
         state.views.changed(endpoint)
         if room is not None and not is_loaded:
-            state.loads.start(room, address, now)
+            state.loads.start(room, address, now, lease)
             state.views.load_changed(room)
             self.wake(state.loads.next_expiry())
         charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
@@ -221,14 +224,14 @@ class Desk:
             if model in endpoint.readings:
                 self.offer(endpoint.address, now)
 
-    def lose_models(self, models: frozenset[str], now: float) -> None:
-        """Nobody serves these any more: who waits for them may go anywhere, or waits on."""
+    def change_models(self, change: Change, now: float) -> None:
+        """Models appeared or disappeared: who waits for them may use others than before."""
         state = self._state
-        if not models:
+        if not change.lost and not change.gained:
             return
         is_changed = False
         for ticket in list(state.line):
-            demand = state.intake.falls_back(ticket.order.demand, models)
+            demand = state.intake.reconsidered(ticket.order, change)
             if demand is not None:
                 state.homing.left(ticket)
                 ticket.order = ticket.order._replace(demand=demand)
@@ -241,9 +244,8 @@ class Desk:
     def _withdraw_from_service(self, endpoint: Endpoint, account: Account, now: float) -> None:
         """It may not be picked: what was expected of it is expected of others."""
         state = self._state
-        for model in state.loads.pending_at(endpoint.address):
-            state.loads.end(model, endpoint.address)
-            self.load_ended(model, now)
+        if endpoint.health is Health.DOWN:
+            self._lose_loads(endpoint.address, now)
         for room in (account, *account.rooms.values()):
             ticket = room.reserved_for
             if ticket is not None:
@@ -252,6 +254,40 @@ class Desk:
         while pinned := state.homing.pinned_to(endpoint.address):  # serving one may end others
             state.homing.unpin(pinned[0])
             self.keep_slots_for(pinned[0], now)
+
+    def look_at_loads(self, endpoint: Endpoint, began_at: float, now: float) -> None:
+        """A look is in: what a router loads, has loaded, or loads no more."""
+        loads = self._state.loads
+        if self._state.fleet.get(endpoint.address) is not endpoint:
+            return  # it was removed, and ended its last request
+        if not len(loads) and not any(model.is_loading for model in endpoint.models):
+            return
+        for model in loads.over(endpoint.address, endpoint.readings, began_at):
+            loads.end(model, endpoint.address)
+            self.load_ended(model, now)
+        for reading in endpoint.models:
+            if reading.is_loading and loads.may_start(reading.name):
+                loads.start(reading.name, endpoint.address, now)
+                self._state.views.load_changed(reading.name)
+                self.wake(loads.next_expiry())
+
+    def drop_reservations(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """Slots are kept for nobody who could not use them: it serves other models now."""
+        for room in (account, *account.rooms.values()):
+            ticket = room.reserved_for
+            if ticket is None or (
+                ticket.demand.suits(endpoint)
+                and seat(endpoint, account, ticket.demand.model).room is room
+            ):
+                continue
+            self._state.line.put_back(ticket)
+            self.keep_slots_for(ticket, now)
+
+    def _lose_loads(self, address: Address, now: float) -> None:
+        loads = self._state.loads
+        for model in loads.pending_at(address):
+            loads.end(model, address)
+            self.load_ended(model, now)
 
     def _forget(self, address: Address, now: float) -> None:
         state = self._state
@@ -262,7 +298,8 @@ class Desk:
         state.prefixes.forget(address)
         state.spread.forget(address)
         self._listener.membership_changed()
-        self.lose_models(state.intake.forget(address), now)
+        self._lose_loads(address, now)
+        self.change_models(state.intake.forget(address), now)
 
     def wake(self, when: float | None) -> None:
         if when is not None:

@@ -30,6 +30,7 @@ from extproc.core.outcome import Outcome, Queued, Reason
 from extproc.core.queue import Ticket
 from extproc.core.state import State
 from extproc.core.turns import Aging
+from extproc.core.views import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -134,6 +135,7 @@ class Dispatcher:
         """A request's exchange is over; its slot goes to the next in line, once it is free."""
         address = lease.address
         self.ledger.release(lease, end, now)
+        self.state.loads.released(lease, now)
         run = self.state.running.end(lease, end, now)
         if end is LeaseEnd.SERVED:
             self.state.timing.watch(address).ended(now - lease.opened_at)
@@ -152,7 +154,10 @@ class Dispatcher:
         if address == lease.address or address not in self.fleet:
             return
         picked = lease.address
-        self.ledger.move(lease, address, now)
+        endpoint = self.fleet.get(address)
+        assert endpoint is not None
+        room = seat(endpoint, self.ledger.account(address), lease.model).model
+        self.ledger.move(lease, address, now, room)
         self.state.running.moved(lease, picked)
         self._desk.offer(address, now)
         self._desk.offer(picked, now)
@@ -205,13 +210,11 @@ class Dispatcher:
                 self._expect_next_look(endpoint, now)
         if observation.busy_slots is not None:
             learn_look(self.state, endpoint, observation)
-        self._desk.lose_models(self.state.intake.report(endpoint), now)
+        self._desk.change_models(self.state.intake.report(endpoint), now)
+        self._desk.drop_reservations(endpoint, account, now)
         self._desk.offer(endpoint.address, now)
-        for model in self.state.loads.pending_at(endpoint.address):
-            reading = endpoint.readings.get(model)
-            if reading is None or reading.is_loaded:
-                self.state.loads.end(model, endpoint.address)
-                self._desk.load_ended(model, now)
+        if observation.models:
+            self._desk.look_at_loads(endpoint, observation.began_at, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
         """Envoy could not connect there: it is down until a look that begins now succeeds."""
@@ -265,6 +268,7 @@ class Dispatcher:
             return False
         account = self.ledger.account(address)
         is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
+        is_settled = is_settled and not self.state.loads.pending_at(address)
         return not is_settled or account.foreign_slots > 0 or account.has_draining
 
     def has_leases(self, address: Address) -> bool:

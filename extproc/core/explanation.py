@@ -219,8 +219,8 @@ def _objections(
         yield f"it is {endpoint.health.value}"
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
-    room, _, is_loaded = seat(endpoint, account, demand.model)
-    if not is_loaded:
+    room, model, is_loaded = seat(endpoint, account, demand.model)
+    if model is not None and not is_loaded:
         yield from _unloaded(room)
     elif room.slots == 0:
         yield "it has not told how many slots it has"

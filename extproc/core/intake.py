@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY, Demand
 from extproc.core.models import ModelIndex, ModelMatch, resolve_model
@@ -30,6 +30,13 @@ class IntakeOptions:
     objectives: Objectives = field(default_factory=Objectives)
 
 
+class Change(NamedTuple):
+    """Names of models that an endpoint is the first to serve now, or was the last."""
+
+    gained: frozenset[str]
+    lost: frozenset[str]
+
+
 class Intake:
     """Knows what the fleet reports. Every call is O(what one request or endpoint names)."""
 
@@ -40,15 +47,16 @@ class Intake:
         self.models = ModelIndex()
         self.adapters = ModelIndex()
 
-    def report(self, endpoint: Endpoint) -> frozenset[str]:
-        """Take over what an endpoint serves now; returns the models that nobody serves now."""
+    def report(self, endpoint: Endpoint) -> Change:
+        """Take over what an endpoint serves now; returns what that changes for the fleet."""
         self.adapters.report(endpoint.address, endpoint.adapter_ids)
-        return self.models.report(endpoint.address, endpoint.readings)
+        gained = frozenset(n for n in endpoint.readings if not self.models.is_known(n))
+        return Change(gained, self.models.report(endpoint.address, endpoint.readings))
 
-    def forget(self, address: Address) -> frozenset[str]:
-        """It left the fleet; returns the models that nobody serves now."""
+    def forget(self, address: Address) -> Change:
+        """It left the fleet; returns what that changes."""
         self.adapters.report(address, ())
-        return self.models.report(address, ())
+        return Change(frozenset(), self.models.report(address, ()))
 
     def objective_of(self, request: Request) -> Objective:
         """Which service it belongs to."""
@@ -76,8 +84,15 @@ class Intake:
                 return Reason.MODEL_NOT_FOUND
         return Order(Demand(wanted, adapter, allowed), objective, model)
 
-    def falls_back(self, demand: Demand, lost: frozenset[str]) -> Demand | None:
-        """What those may use who wait for a model that nobody serves any more, if anything."""
-        if demand.model in lost and self._options.model_match is ModelMatch.LENIENT:
+    def reconsidered(self, order: Order, change: Change) -> Demand | None:
+        """What a waiting request may use after a change; None if that is what it could before.
+
+        Whose model is served by nobody may go anywhere, or waits on; whose model was served by
+        nobody does not go anywhere any more.
+        """
+        demand = order.demand
+        if demand.model is None:
+            return demand._replace(model=order.model) if order.model in change.gained else None
+        if demand.model in change.lost and self._options.model_match is ModelMatch.LENIENT:
             return demand._replace(model=None)
         return None

@@ -36,16 +36,39 @@ class LeaseError(RuntimeError):
 class Lease:
     """One open claim. Only the ledger moves it from state to state."""
 
-    __slots__ = ("address", "id", "left_at", "opened_at", "room", "state", "weight_slots")
+    __slots__ = (
+        "address",
+        "asked_slots",
+        "id",
+        "left_at",
+        "model",
+        "opened_at",
+        "room",
+        "state",
+        "weight_slots",
+    )
 
-    def __init__(self, id_: int, address: Address, weight_slots: int, opened_at: float) -> None:
+    def __init__(
+        self,
+        id_: int,
+        address: Address,
+        weight_slots: int,
+        opened_at: float,
+        *,
+        asked_slots: int | None = None,
+        model: str | None = None,
+    ) -> None:
+        """`weight_slots` are those that it takes, of `asked_slots` that it could use."""
         self.id = id_
         self.address = address
         self.weight_slots = weight_slots
+        self.asked_slots = weight_slots if asked_slots is None else asked_slots
+        self.model = model
+        """What its request asks for, as the fleet knows it."""
         self.opened_at = opened_at
         self.left_at: float | None = None
         self.room = ""
-        """The model whose slots it takes, where a server has slots by model; else empty."""
+        """The model whose slots it takes, by its own name, where a server has slots by model."""
         self.state = LeaseState.OPEN
 
     def leave(self, now: float) -> None:

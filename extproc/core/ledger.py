@@ -61,24 +61,40 @@ class Ledger:
         return fits(weight_slots, account.free_slots, account.slots)
 
     def open(
-        self, address: Address, weight_slots: int, now: float, model: str | None = None
+        self,
+        address: Address,
+        weight_slots: int,
+        now: float,
+        room: str | None = None,
+        model: str | None = None,
     ) -> Lease:
-        """Lease slots; raises `ValueError` when they are not free: a bug of the caller."""
+        """Lease slots, in a room if one is named; raises `ValueError` when they are not free: a
+        bug of the caller. `model` is what was asked for."""
         account = self._accounts[address]
-        room = account.room(model)
-        if not self.fits(room, weight_slots):
+        place = account.room(room)
+        if not self.fits(place, weight_slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
-        lease = Lease(next(self._ids), address, min(weight_slots, room.slots), now)
-        if model is not None and room is not account:
-            lease.room = model
+        lease = Lease(
+            next(self._ids),
+            address,
+            min(weight_slots, place.slots),
+            now,
+            asked_slots=weight_slots,
+            model=model,
+        )
+        if room is not None and place is not account:
+            lease.room = room
         account.add(lease)
         return lease
 
-    def move(self, lease: Lease, address: Address, now: float) -> None:
+    def move(self, lease: Lease, address: Address, now: float, room: str | None = None) -> None:
         """Another endpoint than the picked one served: its slots are the ones in use."""
         self._accounts[lease.address].remove(lease, now)
+        account = self._accounts[address]
         lease.address = address
-        self._accounts[address].add(lease)
+        lease.room = room or ""
+        lease.weight_slots = max(1, min(lease.asked_slots, account.room(room).slots))
+        account.add(lease)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
         """The exchange is over. An abandoned one drains, a served one frees its slots now."""
@@ -95,7 +111,9 @@ class Ledger:
         account = self._accounts[observation.address]
         is_by_room = account.is_news(observation) and has_rooms(observation.models)
         freed = account.observe(observation)
-        for lease in observe_rooms(account, observation) if is_by_room else freed:
+        if is_by_room:
+            freed = observe_rooms(account, observation, freed)
+        for lease in freed:
             self._close(lease, now)
 
     def expire(self, now: float) -> list[Address]:

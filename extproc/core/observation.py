@@ -36,11 +36,15 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
-    """One model that a server reports; `slots` and `busy_slots` only where told per model."""
+    """One model that a server reports; `slots` and `busy_slots` only where told per model.
+
+    `is_loading` tells of a router that it is getting the model ready, for whoever asked for it.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
     is_loaded: bool = True
+    is_loading: bool = False
     slots: int | None = None
     busy_slots: int | None = None
 

@@ -62,8 +62,8 @@ class Turns:
     ) -> tuple[Ticket | None, Account | None]:
         open_lanes: list[tuple[Lane, Account]] = []
         for lane in self._line.lanes_for(endpoint):
-            room, model, is_loaded = seat(endpoint, account, lane.demand.model)
-            if room.free_slots and (is_loaded or model is None or self._loads.may_start(model)):
+            room = self._open_room(endpoint, account, lane.demand.model)
+            if room is not None and room.free_slots:
                 open_lanes.append((lane, room))
         if not open_lanes:
             return None, None
@@ -78,6 +78,13 @@ class Turns:
             if room.reserved_for is None or _may_pass(ticket, room.reserved_for, room):
                 best = (turn, ticket, room)
         return (None, None) if best is None else best[1:]
+
+    def _open_room(self, endpoint: Endpoint, account: Account, model: str | None) -> Account | None:
+        """Where a request for that model finds its slots there; None while it is to be loaded
+        and somebody else loads it already."""
+        room, name, is_loaded = seat(endpoint, account, model)
+        is_open = is_loaded or name is None or self._loads.may_start(name)
+        return room if is_open else None
 
     def _aged(
         self, open_lanes: list[tuple[Lane, Account]], account: Account, now: float
@@ -105,9 +112,10 @@ class Turns:
         for ticket in self._line.apart():
             if not ticket.demand.suits(endpoint):
                 continue
-            room = seat(endpoint, account, ticket.demand.model).room
-            is_mine = room.reserved_for in (None, ticket)
-            if is_mine and fits(ticket.request.weight_slots, room.free_slots, room.slots):
+            room = self._open_room(endpoint, account, ticket.demand.model)
+            if room is None or room.reserved_for not in (None, ticket):
+                continue
+            if fits(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
         return None
 

@@ -27,7 +27,8 @@ MAX_VIEWS = 64
 
 
 class Seat(NamedTuple):
-    """Where at an endpoint a request finds its slots: `model` is the room's name, if any."""
+    """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
+    that is not loaded comes after all that are."""
 
     room: Account
     model: str | None = None
@@ -36,8 +37,10 @@ class Seat(NamedTuple):
 
 def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
     """The slots for that model at an endpoint that suits."""
-    if model is None or not account.rooms:
+    if not account.rooms:
         return Seat(account)
+    if model is None:
+        return Seat(account, is_loaded=False)  # which of its models it means nobody knows
     reading = endpoint.readings.get(model)
     if reading is None:
         return Seat(account)

@@ -52,6 +52,7 @@ def _model(model: ModelReading) -> pb.Look.Model:
         name=model.name,
         aliases=model.aliases,
         is_loaded=model.is_loaded,
+        is_loading=model.is_loading,
         slots=model.slots,
         busy_slots=model.busy_slots,
     )

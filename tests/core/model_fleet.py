@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from random import Random
 
-from extproc.core.account import IN_FLIGHT_S, Account
+from extproc.core.account import IN_FLIGHT_S, Account, fits
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
@@ -25,6 +25,7 @@ from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
+from extproc.core.views import seat
 from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
@@ -138,12 +139,16 @@ class ModelFleet:
         if isinstance(settlement, Rejected):
             return
         lease = settlement.lease
+        self._check_lease(lease)
+        self._arrive(lease, self.now + self.random.uniform(0, IN_FLIGHT_S * 0.99))
+        self.running[lease.id] = lease
+
+    def _check_lease(self, lease: Lease) -> None:
         account = self.dispatcher.ledger.account(lease.address)
         assert account.leased_slots <= account.slots, "over its slots through us"
-        self.servers[lease.address].take(
-            lease, self.now + self.random.uniform(0, IN_FLIGHT_S * 0.99)
-        )
-        self.running[lease.id] = lease
+
+    def _arrive(self, lease: Lease, at: float) -> None:
+        self.servers[lease.address].take(lease, at)
 
     def finish(self) -> None:
         self._end(LeaseEnd.SERVED)
@@ -158,8 +163,10 @@ class ModelFleet:
 
     def _end(self, end: LeaseEnd) -> None:
         lease = self._arrived()
-        if lease is None:
-            return
+        if lease is not None:
+            self._finish(lease, end)
+
+    def _finish(self, lease: Lease, end: LeaseEnd) -> None:
         del self.running[lease.id]
         server = self.servers[lease.address]
         if end is LeaseEnd.ABANDONED:
@@ -217,10 +224,13 @@ class ModelFleet:
         named = self.random.sample(POOL, self.random.randint(1, len(POOL)))
         for address in named:
             if address not in self.servers:
-                slots, is_blind = self.random.choice([1, 2, 4, 8]), self.random.random() < 0.2
-                self.servers[address] = ModelServer(address, slots, is_blind)
+                self.servers[address] = self._new_server(address)
         specs = [EndpointSpec(address=address) for address in named]
         self.dispatcher.set_members("test", specs, self.now)
+
+    def _new_server(self, address: Address) -> ModelServer:
+        slots, is_blind = self.random.choice([1, 2, 4, 8]), self.random.random() < 0.2
+        return ModelServer(address, slots, is_blind)
 
     def change_intent(self) -> None:
         members = self._members()
@@ -249,11 +259,16 @@ class ModelFleet:
             server = self.random.choice(list(self.servers.values()))
             self.servers[lease.address].let_go(lease)
             self.dispatcher.served_by(lease, server.address, self.now)
-            server = self.servers[lease.address]
-            server.take(lease, self.now)
+            self._arrive(lease, self.now)
 
     def fail_to_connect(self) -> None:
         self.dispatcher.connect_failed(self.random.choice(POOL), self.now)
+
+    def _look_at_all(self) -> None:
+        for address in self._members():
+            look = ModelLook(self.servers[address], self.now)
+            look.see(self.now)
+            self._tell(look)
 
     # Claims
 
@@ -275,8 +290,8 @@ class ModelFleet:
             if self.world is World.QUIET:
                 is_sure = endpoint.address not in self.given_up
                 assert account.foreign_slots == 0 or not is_sure, "all traffic is ours"
-                assert server.busy_ours(self.now) <= server.slots, "a full server was bothered"
-            if endpoint.is_pickable and account.free_slots:
+                assert not server.is_overrun(self.now), "a full server was bothered"
+            if endpoint.is_pickable:
                 self._check_idle(endpoint, account)
         assert list(map(id, dispatcher.line)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
@@ -287,18 +302,22 @@ class ModelFleet:
 
     def _check_idle(self, endpoint: Endpoint, account: Account) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
-        ledger = self.dispatcher.ledger
         for ticket in self.dispatcher.line:
             if not ticket.demand.suits(endpoint):
                 continue
-            is_kept = account.reserved_for not in (None, ticket)
-            fits = ledger.fits(account, ticket.request.weight_slots)
-            assert is_kept or not fits, "idle while somebody waits who could use it"
+            room, model, is_loaded = seat(endpoint, account, ticket.demand.model)
+            may_load = model is None or self.dispatcher.state.loads.may_start(model)
+            if not room.free_slots or not (is_loaded or may_load):
+                continue
+            is_kept = room.reserved_for not in (None, ticket)
+            is_fitting = fits(ticket.request.weight_slots, room.free_slots, room.slots)
+            assert is_kept or not is_fitting, "idle while somebody waits who could use it"
             if not is_kept:
                 assert ticket.reserves is not None, "nobody keeps slots for a heavy request"
-        if account.reserved_for is not None:
-            assert account.reserved_for.is_waiting, "slots are kept for nobody"
-            assert account.reserved_for.request.weight_slots > 1
+        for room in (account, *account.rooms.values()):
+            if room.reserved_for is not None:
+                assert room.reserved_for.is_waiting, "slots are kept for nobody"
+                assert room.reserved_for.request.weight_slots > 1
 
     def finish_all(self) -> None:
         """Let everything end: no lease may be left, and nothing may be remembered of any."""
@@ -309,12 +328,11 @@ class ModelFleet:
             self.now += 1.0
             self.finish()
             self._ring()
+            if self.random.random() < 0.1:
+                self._look_at_all()
         self.now += LONGEST_STEP_S + 1
         self._ring()
-        for address in self._members():
-            look = ModelLook(self.servers[address], self.now)
-            look.see(self.now)
-            self._tell(look)
+        self._look_at_all()
         for endpoint in self.dispatcher.fleet:
             account = self.dispatcher.ledger.account(endpoint.address)
             assert account.leases == {} and account.leased_slots == 0

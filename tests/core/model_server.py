@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from extproc.core.address import Address
 from extproc.core.lease import Lease
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import ModelReading, Observation, Sight
 
 
 @dataclass
@@ -18,6 +19,7 @@ class ModelServer:
     is_blind: bool = False
     foreign: int = 0
     process: int = 1
+    models: Any = ()
     arrivals: dict[int, float] = field(default_factory=dict)  # by lease id
     leases: dict[int, Lease] = field(default_factory=dict)
     lingering: list[tuple[float, int]] = field(default_factory=list)  # until, weight
@@ -54,6 +56,20 @@ class ModelServer:
     def busy(self, now: float) -> int:
         return min(self.slots, self.busy_ours(now) + self.foreign)
 
+    def is_overrun(self, now: float) -> bool:
+        """Whether more of ours are here than it has slots for."""
+        return self.busy_ours(now) > self.slots
+
+    def told(self, now: float) -> dict[str, Any]:
+        """What a look would see now."""
+        return {
+            "sight": Sight.READY,
+            "slots": self.slots,
+            "busy_slots": None if self.is_blind else self.busy(now),
+            "instance": str(self.process),
+            "models": tuple(ModelReading(name=name) for name in self.models),
+        }
+
 
 @dataclass
 class ModelLook:
@@ -61,22 +77,13 @@ class ModelLook:
 
     server: ModelServer
     began_at: float
-    seen: tuple[int, int | None, str] | None = None
+    seen: dict[str, Any] | None = None
 
     def see(self, now: float) -> None:
-        server = self.server
-        busy = None if server.is_blind else server.busy(now)
-        self.seen = (server.slots, busy, str(server.process))
+        self.seen = self.server.told(now)
 
     def observation(self, now: float) -> Observation:
         assert self.seen is not None
-        slots, busy, process = self.seen
         return Observation(
-            address=self.server.address,
-            began_at=self.began_at,
-            answered_at=now,
-            sight=Sight.READY,
-            slots=slots,
-            busy_slots=busy,
-            instance=process,
+            address=self.server.address, began_at=self.began_at, answered_at=now, **self.seen
         )

@@ -91,6 +91,7 @@ def _model(model: pb.Look.Model) -> ModelReading:
         name=_text(model.name),
         aliases=tuple(map(_text, model.aliases)),
         is_loaded=model.is_loaded,
+        is_loading=model.is_loading,
         slots=_optional(model, "slots"),
         busy_slots=_optional(model, "busy_slots"),
     )

@@ -34,7 +34,11 @@ FULL = Observation(
     sight=Sight.READY,
     slots=4,
     busy_slots=2,
-    models=(ModelReading(name="m", aliases=("a", "b"), is_loaded=False, slots=3, busy_slots=1),),
+    models=(
+        ModelReading(
+            name="m", aliases=("a", "b"), is_loaded=False, is_loading=True, slots=3, busy_slots=1
+        ),
+    ),
     issues=(Issue(code="slow-slots", message="slow", remedy="wait"),),
     instance="process-1",
     slot_readings=(

@@ -53,18 +53,20 @@ class Look(_message.Message):
     SIGHT_UNREACHABLE: Look.Sight
     SIGHT_FAILED: Look.Sight
     class Model(_message.Message):
-        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots")
+        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading")
         NAME_FIELD_NUMBER: _ClassVar[int]
         ALIASES_FIELD_NUMBER: _ClassVar[int]
         IS_LOADED_FIELD_NUMBER: _ClassVar[int]
         SLOTS_FIELD_NUMBER: _ClassVar[int]
         BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+        IS_LOADING_FIELD_NUMBER: _ClassVar[int]
         name: str
         aliases: _containers.RepeatedScalarFieldContainer[str]
         is_loaded: bool
         slots: int
         busy_slots: int
-        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ...) -> None: ...
+        is_loading: bool
+        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ...) -> None: ...
     class Issue(_message.Message):
         __slots__ = ("code", "message", "remedy")
         CODE_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,149 @@
+"""Claims about servers with several models: extproc/core/rooms.py and loads.py."""
+
+from __future__ import annotations
+
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading, Sight
+from tests.fakes.steered_fleet import SteeredFleet
+
+
+def models(*loaded: str, loading: str = "", slots: int = 2, busy: int = 0) -> dict[str, object]:
+    """What a router with the models a and b tells."""
+    readings = tuple(
+        ModelReading(name=name, slots=slots, busy_slots=busy)
+        if name in loaded
+        else ModelReading(name=name, is_loaded=False, is_loading=name == loading)
+        for name in ("a", "b")
+    )
+    if not loaded:
+        return {"models": readings, "sight": Sight.LOADING if loading else Sight.ASLEEP}
+    many = len(loaded)
+    return {"models": readings, "slots": slots * many, "busy_slots": busy * many}
+
+
+def add_router(fleet: SteeredFleet, *loaded: str) -> Address:
+    address = fleet.add(1)
+    look(fleet, address, *loaded)
+    return address
+
+
+def look(fleet: SteeredFleet, address: Address, *loaded: str, **told: object) -> None:
+    fleet.now += 1.0
+    fleet.look(address, **models(*loaded, **told))  # type: ignore[arg-type]
+
+
+def test_a_router_that_loads_its_first_model_is_not_relieved_of_it() -> None:
+    """It says 503 meanwhile, as one that is not there yet; no other is asked for the model."""
+    fleet = SteeredFleet()
+    routers = [add_router(fleet) for _ in range(3)]
+    loading = fleet.pick(model="a").address
+    waiting = fleet.queue(model="a")
+    look(fleet, loading, loading="a")
+    assert fleet.is_waiting(waiting)
+    assert fleet.pick(model="b").address in set(routers) - {loading}
+    look(fleet, loading, "a", busy=1)
+    assert fleet.served(waiting).address == loading
+
+
+def test_a_load_that_strangers_began_is_waited_for_too() -> None:
+    fleet = SteeredFleet()
+    first, second = add_router(fleet, "b"), add_router(fleet, "b")
+    look(fleet, first, "b", loading="a")
+    waiting = fleet.queue(model="a")
+    look(fleet, second, "b")
+    assert fleet.is_waiting(waiting)
+    look(fleet, first, "a", "b")
+    assert fleet.served(waiting).address == first
+
+
+def test_a_load_that_came_to_nothing_is_tried_again() -> None:
+    """Its request was answered with an error, and a later look shows nothing of it."""
+    fleet = SteeredFleet()
+    first = add_router(fleet, "b")
+    lease = fleet.pick(model="a")
+    waiting = fleet.queue(model="a")
+    look(fleet, first, "b")
+    assert fleet.is_waiting(waiting), "it may not have begun"
+    fleet.finish(lease)
+    assert fleet.is_waiting(waiting)
+    look(fleet, first, "b")
+    assert fleet.served(waiting).address == first
+
+
+def test_no_cache_is_worth_loading_a_model_for() -> None:
+    """Nor is a quicker server."""
+    fleet = SteeredFleet()
+    quick, slow = add_router(fleet, "a"), add_router(fleet, "a")
+    chain = tuple(range(40))
+    for _ in range(8):
+        for _ in range(2):
+            lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600)
+            took_s = 0.1 if lease.address == quick else 20.0
+            fleet.dispatcher.answered(lease, fleet.now + took_s)
+            fleet.now += took_s
+            fleet.finish(lease)
+    assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == quick
+    look(fleet, quick, "b")
+    look(fleet, slow, "a")
+    for _ in range(2):
+        assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == slow
+
+
+def test_strangers_on_a_model_are_gone_with_it() -> None:
+    """It was unloaded while they used it: a request of ours may have it loaded again."""
+    fleet = SteeredFleet()
+    address = add_router(fleet, "a", "b")
+    look(fleet, address, "a", "b", busy=2)
+    waiting = fleet.queue(model="a")
+    look(fleet, address, "b", busy=2)
+    assert fleet.served(waiting).address == address
+
+
+def test_who_has_a_model_loaded_takes_as_many_slots_as_it_asked_for() -> None:
+    fleet = SteeredFleet()
+    address = add_router(fleet, "b")
+    lease = fleet.pick(model="a", weight_slots=3)
+    look(fleet, address, "a", "b", slots=4, busy=0)
+    assert lease.weight_slots == 3
+    fleet.pick(model="a")
+    fleet.queue(model="a")
+
+
+def test_a_request_without_a_model_prefers_servers_that_need_none() -> None:
+    fleet = SteeredFleet()
+    add_router(fleet, "a", "b")
+    plain = fleet.add(1, models=["c"])
+    assert fleet.pick().address == plain
+    assert fleet.pick().address != plain
+
+
+def test_who_waited_for_a_model_that_nobody_had_gets_it() -> None:
+    """It might have gone anywhere; now that somebody serves the model, only there."""
+    fleet = SteeredFleet()
+    other = fleet.add(1, models=["b"])
+    lease = fleet.pick(model="b")
+    waiting = fleet.queue(model="a")
+    serving = fleet.add(1, models=["a"], sight=Sight.LOADING)
+    fleet.finish(lease)
+    assert fleet.is_waiting(waiting), f"{other} does not serve it"
+    fleet.now += 1.0
+    fleet.look(serving, models=["a"], slots=1, busy_slots=0)
+    assert fleet.served(waiting).address == serving
+
+
+def test_slots_are_kept_for_nobody_who_cannot_use_them() -> None:
+    """The server was restarted with another model while it saved up for a heavy request."""
+    fleet = SteeredFleet()
+    address, other = fleet.add(2, models=["a"]), fleet.add(2, models=["a"])
+    leases = [fleet.pick(model="a") for _ in range(4)]
+    heavy = fleet.queue(model="a", weight_slots=2)
+    first = next(lease for lease in leases if lease.address == address)
+    fleet.finish(first)
+    assert heavy.kept_at == address
+    fleet.now += 1.0
+    fleet.look(address, models=["b"], slots=2, busy_slots=0)
+    fleet.pick(model="b")
+    for lease in leases:
+        if lease.address == other:
+            fleet.finish(lease)
+    assert fleet.served(heavy).address == other

@@ -1,0 +1,205 @@
+"""The ledger's promises hold where servers have several models, each with slots of its own; and
+a model is loaded by one server at a time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.endpoint import Health
+from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.outcome import Outcome, Picked, Queued, Settlement
+from extproc.core.queue import Ticket
+from extproc.core.request import Request
+from tests.core.model_fleet import ModelFleet, World
+from tests.core.model_router import ModelProcess, ModelRouter
+from tests.core.model_server import ModelServer
+
+MODELS = "abc"
+
+
+class RouterFleet(ModelFleet):
+    """Routers, and plain servers of one model, beside each other."""
+
+    def __init__(self, random: Random, world: World) -> None:
+        self.asked: dict[int, str | None] = {}
+        self.loads: dict[str, tuple[Address, Lease]] = {}
+        """By model: the server that was last asked to load it, and by which request."""
+        self.started = 0
+        super().__init__(random, world)
+        self._events += [self.unload, self.fail_load]
+        self._weights += [2, 1]
+
+    def _new_server(self, address: Address) -> ModelServer:
+        random = self.random
+        if random.random() < 0.3:
+            return ModelServer(address, random.choice([1, 2, 4]), models=(random.choice(MODELS),))
+        slots = {name: random.choice([1, 2, 4]) for name in MODELS if random.random() < 0.8}
+        router = ModelRouter.of(address, slots or {"a": 2}, random.uniform(0.1, 1.0))
+        for process in router.models.values():
+            if random.random() < 0.3:
+                process.load(self.now - 10.0)
+        return router
+
+    def _routers(self) -> list[ModelRouter]:
+        return [server for server in self.servers.values() if isinstance(server, ModelRouter)]
+
+    # Requests
+
+    def submit(self) -> None:
+        self.requests += 1
+        random = self.random
+        chat = random.randrange(9)
+        blocks = tuple(hash((chat, depth)) for depth in range(random.choice([0, 5, 40])))
+        request = Request(
+            id=str(self.requests),
+            timeout_s=random.choice([0.0, 0.5, 5.0]),
+            weight_slots=random.choices([1, 2, 5], [90, 8, 2])[0],
+            model=random.choice([*MODELS, *MODELS, *MODELS, None]),
+            prompt_blocks=blocks,
+            prompt_tokens=64 * len(blocks) + 30 if blocks else None,
+        )
+        outcome: Outcome = self.dispatcher.submit(request, self.now)
+        if isinstance(outcome, Queued):
+            self.waiting[outcome.ticket.id] = outcome.ticket
+        else:
+            self._take(request, outcome)
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        del self.waiting[ticket.id]
+        self._take(ticket.request, settlement)
+
+    def _take(self, request: Request, settlement: Settlement) -> None:
+        if isinstance(settlement, Picked):
+            lease = settlement.lease
+            self.asked[lease.id] = request.model
+            self._check_load(lease)
+        super()._take(request, settlement)
+
+    def _check_load(self, lease: Lease) -> None:
+        """Who asks for a model that is not loaded must know that nobody else is loading it."""
+        endpoint = self.dispatcher.fleet.get(lease.address)
+        assert endpoint is not None
+        reading = endpoint.readings.get(lease.room)
+        if reading is None or reading.is_loaded:
+            return
+        self.started += 1
+        before = self.loads.get(lease.room)
+        if before is not None and before[0] != lease.address:
+            other = self.dispatcher.fleet.get(before[0])
+            is_lost = other is None or other.health is Health.DOWN
+            assert is_lost or not self._is_under_way(lease.room, *before), "loaded by two at once"
+        self.loads[lease.room] = (lease.address, lease)
+
+    def _check_lease(self, lease: Lease) -> None:
+        account = self.dispatcher.ledger.account(lease.address)
+        room = account.rooms.get(lease.room, account)
+        assert room.leased_slots <= room.slots or not lease.room, "over its slots through us"
+
+    def _arrive(self, lease: Lease, at: float) -> None:
+        server = self.servers[lease.address]
+        if isinstance(server, ModelRouter):
+            server.arrive(lease, self.asked[lease.id], at)
+        else:
+            server.take(lease, at)
+
+    def finish(self) -> None:
+        """Only what is loaded comes to an end."""
+        lease = self._arrived()
+        if lease is not None and self._is_served(lease):
+            self._finish(lease, LeaseEnd.SERVED)
+
+    def _is_served(self, lease: Lease) -> bool:
+        server = self.servers[lease.address]
+        if not isinstance(server, ModelRouter):
+            return True
+        homes = [one for one in server.models.values() if lease.id in one.leases]
+        return all(one.is_loaded(self.now) for one in homes)
+
+    # What happens to models
+
+    def _some_process(self) -> ModelProcess | None:
+        processes = [one for router in self._routers() for one in router.models.values()]
+        return self.random.choice(processes) if processes else None
+
+    def unload(self) -> None:
+        """Nobody used it for long, or there is a better use for the memory."""
+        process = self._some_process()
+        if process is not None and process.is_loaded(self.now) and process.is_unused(self.now):
+            process.unload()
+
+    def fail_load(self) -> None:
+        """It does not fit: those who wait for it get an error."""
+        process = self._some_process()
+        if process is None or not process.is_loading(self.now):
+            return
+        here = [one for one in process.leases.values() if process.is_here(one, self.now)]
+        if len(here) == len(process.leases):
+            process.unload()
+            for lease in here:
+                self._finish(lease, LeaseEnd.SERVED)
+
+    def change_strangers(self) -> None:
+        process = self._some_process()
+        if process is None or self.random.random() < 0.5:
+            super().change_strangers()
+        elif process.is_loaded(self.now):
+            process.foreign = self.random.choice([0, 0, 1, process.slots])
+
+    # Claims
+
+    def _is_under_way(self, model: str, address: Address, lease: Lease) -> bool:
+        """Whether what was asked for has neither come nor failed."""
+        server = self.servers[address]
+        assert isinstance(server, ModelRouter)
+        process = server.models[model]
+        if process.is_loaded(self.now):
+            return False
+        return process.is_loading(self.now) or lease.id in process.leases
+
+    def check(self) -> None:
+        super().check()
+        self.loads = {
+            model: load for model, load in self.loads.items() if self._is_under_way(model, *load)
+        }
+        for endpoint in self.dispatcher.fleet:
+            account = self.dispatcher.ledger.account(endpoint.address)
+            for name, room in account.rooms.items():
+                leases = [one for one in account.leases.values() if one.room == name]
+                assert set(room.leases) == {one.id for one in leases}
+                assert room.leased_slots == sum(one.weight_slots for one in leases)
+                assert min(room.foreign_slots, room.free_slots) >= 0
+                if self.world is World.QUIET and endpoint.address not in self.given_up:
+                    assert room.foreign_slots == 0, "all traffic is ours"
+
+    def finish_all(self) -> None:
+        for router in self._routers():
+            for process in router.models.values():
+                process.foreign = 0
+        super().finish_all()
+        assert not len(self.dispatcher.state.loads), "a load that nobody waits for is pending"
+
+
+@given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
+@settings(max_examples=40, deadline=None)
+def test_every_claim_holds_for_routers(seed: int, world: World) -> None:
+    fleet = RouterFleet(Random(seed), world)
+    fleet.change_fleet()
+    for _ in range(300):
+        fleet.step()
+    fleet.finish_all()
+
+
+@pytest.mark.parametrize("seed", [3, 2026])
+@pytest.mark.parametrize("world", World)
+def test_a_long_run_with_routers(world: World, seed: int) -> None:
+    fleet = RouterFleet(Random(seed), world)
+    fleet.change_fleet()
+    for _ in range(10_000):
+        fleet.step()
+    fleet.finish_all()
+    assert len(fleet.settled_ids) > 1_000 and fleet.started > 30

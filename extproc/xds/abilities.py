@@ -13,9 +13,10 @@ Envoy cannot reach as it should is routable through none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from extproc.core.address import Address
 from extproc.core.fleet import Member
 from extproc.core.observation import Issue
 
@@ -63,6 +64,12 @@ def needs(member: Member) -> frozenset[str]:
 def reachable(members: Iterable[Member], abilities: frozenset[str]) -> tuple[Member, ...]:
     """The members that an Envoy with these abilities may be told of."""
     return tuple(member for member in members if needs(member) <= abilities)
+
+
+def secured(before: Iterable[Member], after: Iterable[Member]) -> Iterator[Address]:
+    """The endpoints that were told as plain `before` and are behind TLS now."""
+    plain = {member.address for member in before if not member.tls_profile}
+    return (each.address for each in after if each.tls_profile and each.address in plain)
 
 
 class Abilities:

@@ -5,16 +5,19 @@
     awaited --every connected Envoy acknowledged it--> routable
     awaited --`grace_s` after it was published--> routable
     awaited, routable --published without it--> unknown
+    routable --published as one behind TLS now--> awaited, however long
 
-Once routable, an endpoint stays so until it leaves the fleet: an Envoy that connects later
-fetches the fleet before it opens its listeners, and one that stalls costs a fallback, which
-the answer's served feedback corrects. Pure and synchronous; `now` is monotonic seconds.
+Otherwise an endpoint that is routable stays so until it leaves the fleet: an Envoy that connects
+later fetches the fleet before it opens its listeners, and one that stalls costs a fallback, which
+the answer's served feedback corrects. But an Envoy that does not know of the TLS yet would speak
+to the server in the clear. Pure and synchronous; `now` is monotonic seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from extproc.core.address import Address
 
@@ -42,18 +45,27 @@ class _Wait:
 class Acknowledgements:
     """Fed with what was published and what each stream acknowledged; answers with a `Shift`.
 
-    `publish` costs O(fleet), every other event O(streams + endpoints it settles).
+    `publish` costs O(fleet), every other event O(streams + endpoints that wait).
     """
 
     def __init__(self, grace_s: float = 1.0) -> None:
         self._grace_s = grace_s
         self._version = NEVER
         self._addresses: frozenset[Address] = frozenset()
-        self._waits: dict[Address, _Wait] = {}  # in the order of both version and time
+        self._waits: dict[Address, _Wait] = {}
         self._acknowledged: dict[int, int] = {}
 
-    def publish(self, version: int, addresses: Iterable[Address], now: float) -> Shift:
-        """The fleet is now `addresses`; raises `ValueError` when `version` is not a later one."""
+    def publish(
+        self,
+        version: int,
+        addresses: Iterable[Address],
+        now: float,
+        secured: Iterable[Address] = (),
+    ) -> Shift:
+        """The fleet is now `addresses`; raises `ValueError` when `version` is not a later one.
+
+        `secured` are those that were told as plain before, and are behind TLS now.
+        """
         if version <= self._version:
             raise ValueError(f"version {version} published after version {self._version}")
         before, self._addresses = self._addresses, frozenset(addresses)
@@ -63,9 +75,10 @@ class Acknowledgements:
         added = tuple(sorted(self._addresses - before))
         if not self._acknowledged:
             return Shift(routable=added)
-        wait = _Wait(version, now + self._grace_s)
-        self._waits.update((address, wait) for address in added)
-        return Shift(awaited=added)
+        self._waits.update(dict.fromkeys(added, _Wait(version, now + self._grace_s)))
+        again = tuple(sorted(before & self._addresses & frozenset(secured)))
+        self._waits.update(dict.fromkeys(again, _Wait(version, inf)))
+        return Shift(awaited=added + again)
 
     def connect(self, stream: int) -> None:
         """An Envoy subscribed; what is awaited, it must acknowledge too."""
@@ -89,7 +102,7 @@ class Acknowledgements:
 
     def next_wakeup(self) -> float | None:
         """When `advance` has something to do next, or None."""
-        return next((wait.until for wait in self._waits.values()), None)
+        return min((wait.until for wait in self._waits.values() if wait.until < inf), default=None)
 
     def is_routable(self, address: Address) -> bool:
         """Whether a pick of this endpoint reaches it through every Envoy, as far as known."""
@@ -101,11 +114,11 @@ class Acknowledgements:
 
     def _settle(self, now: float) -> Shift:
         known_by_all = min(self._acknowledged.values(), default=self._version)
-        settled = []
-        for address, wait in self._waits.items():
-            if wait.version > known_by_all and wait.until > now:
-                break  # those behind it were published later still
-            settled.append(address)
+        settled = [
+            address
+            for address, wait in self._waits.items()
+            if wait.version <= known_by_all or wait.until <= now
+        ]
         for address in settled:
             del self._waits[address]
         return Shift(routable=tuple(settled)) if settled else NO_SHIFT

@@ -26,7 +26,7 @@ from extproc.pb.endpoint_discovery_pb2_grpc import (
     EndpointDiscoveryServiceServicer,
     add_EndpointDiscoveryServiceServicer_to_server,
 )
-from extproc.xds.abilities import Abilities, needs, read_abilities
+from extproc.xds.abilities import Abilities, needs, read_abilities, secured
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
 from extproc.xds.options import EndpointDiscoveryOptions
@@ -217,9 +217,14 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._is_refresh_due = False
         membership = self._fetch()
         if self._membership is None or membership.version != self._membership.version:
+            before = self._membership.members if self._membership is not None else ()
             self._membership = membership
-            addresses = (member.address for member in membership.members)
-            shift = self._acknowledgements.publish(membership.version, addresses, self._clock())
+            shift = self._acknowledgements.publish(
+                membership.version,
+                (member.address for member in membership.members),
+                self._clock(),
+                secured(before, membership.members),
+            )
             self._withhold()
             self._apply(shift)
             if membership.members and self._options.opens_by_itself and not self._is_open:

@@ -56,6 +56,20 @@ def test_grace_ends_the_wait() -> None:
     assert acknowledgements.next_wakeup() is None
 
 
+def test_an_endpoint_that_is_behind_tls_now_waits_without_grace() -> None:
+    """An Envoy that does not know it yet would speak to it in the clear, however long."""
+    acknowledgements = Acknowledgements(grace_s=1.0)
+    acknowledgements.connect(1)
+    acknowledgements.publish(0, [A], now=0.0)
+    acknowledgements.acknowledge(1, 0)
+    assert acknowledgements.publish(1, [A, B], now=10.0, secured=[A]) == Shift(awaited=(B, A))
+    assert acknowledgements.next_wakeup() == 11.0
+    assert acknowledgements.advance(99.0) == Shift(routable=(B,))
+    assert acknowledgements.next_wakeup() is None
+    assert not acknowledgements.is_routable(A)
+    assert acknowledgements.acknowledge(1, 1) == Shift(routable=(A,))
+
+
 def test_a_leaving_envoy_is_waited_for_no_more() -> None:
     """Its stream ended: what the others know is enough."""
     acknowledgements = Acknowledgements()

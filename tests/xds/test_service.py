@@ -159,6 +159,22 @@ async def test_an_endpoint_that_becomes_plain_is_withheld_no_more(served: Served
     assert served.fleet.issues[A] is None
 
 
+async def test_an_endpoint_that_is_behind_tls_now_waits_to_be_known_as_such(
+    served: Served,
+) -> None:
+    """Envoy was told that it is plain: until it takes the news over, nothing goes there."""
+    served.set(A)
+    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        await served.fleet.becomes(A, True)
+        served.set_members(Member(A, tls_profile="tls-a"))
+        news = await envoy.read()
+        assert (served.fleet.routable[A], served.fleet.issues[A]) == (False, None)
+        envoy.acknowledge(news)
+        await served.fleet.becomes(A, True)
+
+
 async def test_without_an_envoy_all_is_routable(served: Served) -> None:
     served.set(A)
     await served.fleet.becomes(A, True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from extproc.core.address import Address
+
+HOLD_MARGIN_S: Final = 5.0
+"""Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
 
 
 class Kind(Enum):

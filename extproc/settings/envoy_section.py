@@ -84,7 +84,9 @@ class EnvoySettings(Section):
     )
     max_message_timeout_s: SomeSeconds = Field(
         default=3600.0,
-        description="The longest wait in line that Envoy allows; not below queue.timeout_s.",
+        le=3600.0,  # Envoy's own bound
+        description="The longest wait in line that Envoy allows, 3600 at most. "
+        "queue.timeout_s must stay 5 s below it.",
     )
     end_reports: bool = Field(
         default=True,

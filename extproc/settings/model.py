@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
@@ -82,11 +83,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_waits(self) -> Self:
-        if self.queue.timeout_s > self.envoy.max_message_timeout_s:
+        if self.queue.timeout_s + HOLD_MARGIN_S > self.envoy.max_message_timeout_s:
             raise PydanticCustomError(
                 "order",
-                "queue.timeout_s must not exceed envoy.max_message_timeout_s, "
+                "queue.timeout_s must stay {margin} s below envoy.max_message_timeout_s, "
                 "or Envoy gives up on requests that still wait",
+                {"margin": f"{HOLD_MARGIN_S:g}"},
             )
         return self
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
-HOLD_MARGIN_S: Final = 5.0
-"""Envoy's patience beyond the deadline of a ticket, so that our refusal always comes first."""
 
 log = logging.getLogger("coxswain.stream")
 

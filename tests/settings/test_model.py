@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings import (
     EndpointSettings,
     QueueSettings,
@@ -17,7 +18,9 @@ from extproc.settings import (
     settings_reference,
     settings_schema,
 )
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
+from extproc.stream import codec
 
 
 def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -105,10 +108,21 @@ def test_contradictions() -> None:
         ScraperSettings(fast_interval_s=3)
     with pytest.raises(ValidationError, match="must exceed slow_interval_s"):
         ScraperSettings(slow_interval_s=6)
-    with pytest.raises(ValidationError, match=r"must not exceed envoy\.max_message_timeout_s"):
-        Settings(queue=QueueSettings(timeout_s=4000))
+    with pytest.raises(ValidationError, match="less than or equal to 3600"):
+        EnvoySettings(max_message_timeout_s=3601)
     with pytest.raises(ValidationError, match="not both"):
         EndpointSettings(address="a:1", api_key_env="A", api_key_file="b")
+
+
+def test_envoy_has_the_patience_that_the_longest_wait_asks_for() -> None:
+    """A longer hold than it allows Envoy ignores: after a second it would give the picker up and
+    send the request to a server that is full."""
+    envoy = EnvoySettings(max_message_timeout_s=25)
+    longest = Settings(queue=QueueSettings(timeout_s=20), envoy=envoy).queue.timeout_s
+    asked = codec.hold(longest + HOLD_MARGIN_S).override_message_timeout.ToSeconds()
+    assert asked <= envoy.max_message_timeout_s
+    with pytest.raises(ValidationError, match=r"5 s below envoy\.max_message_timeout_s"):
+        Settings(queue=QueueSettings(timeout_s=21), envoy=envoy)
 
 
 def test_schema_knows_every_key() -> None:

@@ -17,8 +17,10 @@ import httpcore
 MAX_INTERIM_BYTES = 16 * 1024
 """A few hundred interim answers; llama-server sends none."""
 
-_FINAL = re.compile(rb"(?:^|\r\n)HTTP/1\.[01] [2-5]")
-_LONGEST_START = len(b"\r\nHTTP/1.1 ")
+_FINAL = re.compile(rb"\nHTTP/1\.[01] [2-5]")
+_LONGEST_START = len(b"\nHTTP/1.1 ")
+_BEGINNING = b"\n"
+"""What comes first stands at the beginning of a line."""
 
 Options = Iterable[Any]
 
@@ -51,7 +53,7 @@ class WaryStream(httpcore.AsyncNetworkStream):
         self._inner = inner
         self._has_final = False
         self._interim_bytes = 0
-        self._end = b""
+        self._end = _BEGINNING
 
     async def read(
         self,
@@ -68,7 +70,7 @@ class WaryStream(httpcore.AsyncNetworkStream):
         buffer: bytes,
         timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
     ) -> None:
-        self._has_final, self._interim_bytes, self._end = False, 0, b""
+        self._has_final, self._interim_bytes, self._end = False, 0, _BEGINNING
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:

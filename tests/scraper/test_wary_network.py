@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import httpcore
 import pytest
 
 from extproc.core.address import Address
 from scraper.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
+from scraper.wary_network import MAX_INTERIM_BYTES, WaryStream
 
 ENDLESS = Timeouts(read_s=3600.0, slots_read_s=3600.0)
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
@@ -61,6 +63,25 @@ async def test_a_flood_of_interim_answers_is_given_up(status: bytes) -> None:
         failure = await client.ask("/slots")
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.BROKEN
+
+
+class Pieces(httpcore.AsyncNetworkStream):
+    """A network on which these come, each by itself."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = iter(pieces)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return next(self._pieces)
+
+
+async def test_a_flood_that_holds_what_looks_like_a_final_answer_is_given_up() -> None:
+    """Wherever it is cut in two: only at the beginning of a line it is one."""
+    sly = b"HTTP/1.1 103 Early Hints\r\nlink: HTTP/1.1 20"
+    stream = WaryStream(Pieces(sly, b"0\r\n" + b"x" * MAX_INTERIM_BYTES))
+    await stream.read(len(sly))
+    with pytest.raises(httpcore.ReadError):
+        await stream.read(2 * MAX_INTERIM_BYTES)
 
 
 async def test_a_few_interim_answers_before_the_real_one_are_none_of_our_business() -> None:

@@ -5,10 +5,13 @@ Everything here blocks on the disk, for the files that hold keys and certificate
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
+import stat
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from extproc.settings import (
     Problem,
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from extproc.settings import Access, DnsSettings, EndpointSettings
+
+MAX_CA_BYTES: Final = 4 * 1024 * 1024
+"""The system's own authorities are a quarter of a megabyte."""
 
 
 def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
@@ -110,10 +116,19 @@ def _authorities(access: Access) -> tuple[str | None, str]:
         return None, ""
     file = str(Path(access.ca_file).expanduser())
     try:
-        digest = sha256(Path(file).read_bytes()).hexdigest()
+        digest = sha256(_content(file)).hexdigest()
         ssl.create_default_context(cafile=file)
     except OSError as error:  # what is no certificate is one too
         reason = error.strerror or "it holds no certificates"
         problem = Problem(where=access.address, key="ca_file", message=f"{file}: {reason}")
         raise SettingsError([problem]) from None
     return file, digest
+
+
+def _content(file: str) -> bytes:
+    """All of a file of certificates; raises `OSError`, and never waits: an operator may name it."""
+    found = os.stat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CA_BYTES:
+        raise OSError(errno.EINVAL, "no file of certificates")
+    with open(file, "rb") as stream:
+        return stream.read(MAX_CA_BYTES)

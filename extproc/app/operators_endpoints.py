@@ -7,6 +7,7 @@ read more than a caller. So only keys may be named that the settings set aside f
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from extproc.settings import AdminSettings
 
 SOURCE: Final = "admin"
+
+log = logging.getLogger("coxswain.discovery")
 
 
 class AddedEndpoints:
@@ -49,7 +52,7 @@ class AddedEndpoints:
     async def add(self, newcomer: Newcomer) -> None:
         """Take it in; raises `NewcomerError` and changes nothing."""
         section = _section(newcomer)
-        self._check_key(section)
+        await asyncio.to_thread(_check_key, section, self._rules())
         nomination = await _read(section, newcomer.address)
         self._sections[newcomer.address] = section
         self._nominations[newcomer.address] = nomination
@@ -66,30 +69,32 @@ class AddedEndpoints:
         for address, section in list(self._sections.items()):
             try:
                 nomination = await _read(section, address)
-            except NewcomerError:
+            except NewcomerError as error:
+                log.error("%s: its key and authorities stay as they were: %s", address, error)
                 continue
-            if address in self._nominations:
+            if self._sections.get(address) is section:
                 self._nominations[address] = nomination
         self._tell()
 
     def _tell(self) -> None:
         self._publish(SOURCE, tuple(self._nominations.values()), True)
 
-    def _check_key(self, section: EndpointSettings) -> None:
-        rules = self._rules()
-        if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
-            raise NewcomerError(
-                "api_key_env: this variable is not set aside for operators; name it in the "
-                "setting admin.api_key_envs"
-            )
-        if section.api_key_file is None:
-            return
-        folder = rules.api_key_folder
-        if folder is None or not _is_within(section.api_key_file, folder):
-            raise NewcomerError(
-                "api_key_file: only files in the folder that the setting admin.api_key_folder "
-                "names can hold keys for operators"
-            )
+
+def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
+    """Raise `NewcomerError` for a key that is not set aside. Blocks on the disk."""
+    if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
+        raise NewcomerError(
+            "api_key_env: this variable is not set aside for operators; name it in the "
+            "setting admin.api_key_envs"
+        )
+    if section.api_key_file is None:
+        return
+    folder = rules.api_key_folder
+    if folder is None or not _is_within(section.api_key_file, folder):
+        raise NewcomerError(
+            "api_key_file: only files in the folder that the setting admin.api_key_folder "
+            "names can hold keys for operators"
+        )
 
 
 def _is_within(file: str, folder: str) -> bool:

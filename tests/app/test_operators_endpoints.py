@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from extproc.admin.surroundings import Newcomer, NewcomerError
+from extproc.app.listings import MAX_CA_BYTES
 from extproc.app.operators_endpoints import AddedEndpoints
 from extproc.core.address import Address
 from extproc.settings import AdminSettings
@@ -94,6 +96,17 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(NewcomerError, match=told):
             await endpoints.add(newcomer(**wrong))
+
+
+async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None:
+    """Whoever may add an endpoint may name any file: one that waits or grows for ever, too."""
+    pipe, large = tmp_path / "pipe", tmp_path / "large"
+    os.mkfifo(pipe)
+    with large.open("wb") as stream:
+        stream.truncate(MAX_CA_BYTES + 1)
+    for file in (pipe, large, Path("/dev/zero")):
+        with pytest.raises(NewcomerError, match="no file of certificates"):
+            await added(Roll()).add(newcomer(is_tls=True, ca_file=str(file)))
 
 
 async def test_a_new_key_in_its_file_is_taken_over(tmp_path: Path) -> None:

@@ -61,5 +61,6 @@ class RequestLine:
 
 
 def _shown(text: str) -> str:
-    """As it is, unless a terminal would obey it."""
-    return text if text.isprintable() else repr(text)[1:-1]
+    """As it is, unless a terminal would obey it, or what follows a space in it would be taken
+    for a field of ours."""
+    return text if text.isprintable() and " " not in text else repr(text)

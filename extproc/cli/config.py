@@ -11,9 +11,15 @@ from extproc.cli.options import ConfigOption, EndpointOption, SetOption, setting
 if TYPE_CHECKING:
     from extproc.settings import Settings
 
-group = typer.Typer(
-    help="Check, show and describe the settings.", no_args_is_help=True, rich_markup_mode=None
-)
+ABOUT = """Check, show and describe the settings.
+
+\b
+Examples:
+  coxswain config check --config coxswain.yaml
+  coxswain config envoy > envoy.yaml
+"""
+
+group = typer.Typer(help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
 """Other modules may add their commands to this group."""
 
 
@@ -96,6 +102,10 @@ def reference() -> None:
     """Print what each setting means.
 
     Markdown, with every default and environment variable: docs/settings.md is made of it.
+
+    \b
+    Example:
+      coxswain config reference | less
     """
     from extproc.settings import settings_reference
 

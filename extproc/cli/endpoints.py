@@ -145,7 +145,12 @@ async def add(
 async def remove(
     picker: Picker, endpoint: AddedArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Take out a server that was added by `endpoints add`. Its running requests end undisturbed."""
+    """Take out a server that was added by `endpoints add`. Its running requests end undisturbed.
+
+    \b
+    Example:
+      coxswain endpoints remove 10.0.0.7:8080
+    """
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(
@@ -194,7 +199,12 @@ async def drain(
 async def activate(
     picker: Picker, endpoint: IdleArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Give an endpoint requests again, after `drain` or `disable`."""
+    """Give an endpoint requests again, after `drain` or `disable`.
+
+    \b
+    Example:
+      coxswain endpoints activate gpu-1
+    """
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
@@ -209,7 +219,12 @@ async def activate(
 async def disable(
     picker: Picker, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Give an endpoint no new requests until `activate`, without waiting for anything."""
+    """Give an endpoint no new requests until `activate`, without waiting for anything.
+
+    \b
+    Example:
+      coxswain endpoints disable gpu-1
+    """
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))

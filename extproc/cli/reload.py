@@ -53,7 +53,12 @@ async def reload(
 
 @talks
 async def live(picker: Picker) -> None:
-    """Print the settings that a running picker uses, as YAML. Secrets are not in them."""
+    """Print the settings that a running picker uses, as YAML. Secrets are not in them.
+
+    \b
+    Example:
+      coxswain config live | grep timeout_s
+    """
     import json
 
     import yaml

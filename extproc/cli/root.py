@@ -25,10 +25,19 @@ from extproc.cli import (
 
 COMMANDS = (up, serve, agent, top, endpoints, queue, requests, explain, config, envoy, reload)
 
+ABOUT = """Coxswain tells Envoy which llama-server has a free slot, and keeps the line for those
+that must wait.
+
+\b
+Examples:
+  coxswain up
+  coxswain serve --config coxswain.yaml
+  coxswain endpoints
+"""
+
 root = typer.Typer(
     name="coxswain",
-    help="Coxswain tells Envoy which llama-server has a free slot, and keeps the line "
-    "for those that must wait.",
+    help=ABOUT,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

@@ -90,6 +90,7 @@ class Reception:
         try:
             head = self.head = codec.read_request_head(message.request_headers)
         except codec.BadRequestError as error:
+            self.head = error.head
             return Denied(Reason.BAD_REQUEST, str(error))
         self._subset = read_subset(message)
         self._kind = slot_kind(head.method, head.path)

@@ -144,4 +144,11 @@ def test_a_request_id_cannot_write_on_the_terminal(logger: logging.Logger) -> No
     """Clients name their requests, and Envoy lets escape sequences through."""
     hostile = record(request_id="a\x1b[2J\nb\x9b31m")
     (line,) = written(logger, HumanLines(), lambda: log_request(hostile, ""))
-    assert r"request=a\x1b[2J\nb\x9b31m " in line
+    assert r"request='a\x1b[2J\nb\x9b31m' " in line
+
+
+def test_a_request_id_cannot_write_fields_of_ours(logger: logging.Logger) -> None:
+    """Who searches for status=500 finds what had it, not what a client called itself."""
+    hostile = record(request_id="a endpoint=10.9.9.9:1 status=500")
+    (line,) = written(logger, HumanLines(), lambda: log_request(hostile, ""))
+    assert "request='a endpoint=10.9.9.9:1 status=500' endpoint=" in line

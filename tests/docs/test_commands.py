@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
+from extproc.cli.root import root as cli_root
 from tests.docs.pages import ROOT, Page, page, pages
 from tools.commands_page import commands_below
 from tools.commands_page import page as commands_page
-
-if TYPE_CHECKING:
-    from typer.core import TyperCommand, TyperGroup
 
 COMMANDS: Final[dict[str, TyperCommand | TyperGroup]] = dict(commands_below())
 GROUPS: Final = {name.rpartition(" ")[0] for name in COMMANDS}
@@ -49,3 +49,26 @@ def test_commands_exist(one: Page) -> None:
 def test_commands_page_is_up_to_date() -> None:
     """docs/commands.md holds every command with every option: `make docs` writes it."""
     assert page("docs/commands.md").text == commands_page(), "run: make docs"
+
+
+def _all() -> dict[str, TyperCommand | TyperGroup]:
+    """Groups too: they have a help of their own."""
+    root = get_command(cli_root)
+    assert isinstance(root, TyperGroup)
+    groups = {"coxswain": root}
+    for name, command in root.commands.items():
+        if isinstance(command, TyperGroup):
+            groups[f"coxswain {name}"] = command
+    return COMMANDS | groups
+
+
+@pytest.mark.parametrize(("name", "command"), _all().items())
+def test_every_help_has_an_example_of_its_own(
+    name: str, command: TyperCommand | TyperGroup
+) -> None:
+    """A stranger learns more from one than from all the options."""
+    _, _, examples = (command.help or "").partition("Example")
+    calls = re.findall(r"\b(coxswain .*)", examples)
+    assert calls, f"{name} --help has no example"
+    for call in calls:
+        assert call.startswith(name), call

@@ -496,6 +496,21 @@ def test_a_bad_patience() -> None:
     assert envoy.refusal(Desk(1).ask(Desk(1).exchange(), request)) == (400, "bad-request")
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        envoy.request_headers(None, x_request_id="mine"),
+        envoy.request_headers(x_coxswain_queue_timeout_ms="-1", x_request_id="mine"),
+    ],
+)
+def test_who_was_not_understood_is_found_by_its_id(request_: pb.ProcessingRequest) -> None:
+    """The client's own: it is what people search the log for."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    desk.ask(exchange, request_)
+    assert desk.end(exchange).request_id == "mine"
+
+
 def test_an_unknown_kind() -> None:
     """A message that a later Envoy may send is an error that keeps what is held."""
     desk = Desk(1)

@@ -36,10 +36,6 @@ MAX_PATH_CHARS: Final = 1000
 _MAX_ATTEMPTS: Final = 100
 
 
-class BadRequestError(ValueError):
-    """A request that cannot be understood; `str(error)` is for the client."""
-
-
 class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
@@ -65,6 +61,15 @@ class RequestHead(NamedTuple):
     controls: tuple[str, ...] = ()
 
 
+class BadRequestError(ValueError):
+    """A request that cannot be understood; `str(error)` is for the client, `head` what could be
+    read of it all the same."""
+
+    def __init__(self, message: str, head: RequestHead) -> None:
+        super().__init__(message)
+        self.head = head
+
+
 class ResponseHead(NamedTuple):
     """What the response headers and Envoy's attributes say.
 
@@ -86,15 +91,12 @@ class ResponseHead(NamedTuple):
 def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     """Read what we need; raises `BadRequestError` for a head that no server could answer."""
     found = _pick_out(message.headers, REQUEST_HEADERS)
-    path = found.get(":path", "")
-    if not path:
-        raise BadRequestError("The request has no path.")
     get = found.get
     length = get("content-length", "")
     has_body = not message.end_of_stream
     head = RequestHead(
         method=get(":method", ""),
-        path=path.partition("?")[0][:MAX_PATH_CHARS],
+        path=get(":path", "").partition("?")[0][:MAX_PATH_CHARS],
         id=get("x-request-id", "")[:MAX_ID_CHARS],
         fairness_id=_tenant(found),
         session_id=_name(get(SESSION)),
@@ -105,14 +107,20 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         and not get("content-type", "").startswith(_NOT_JSON),
         body_bytes=int(length) if _is_count(length) else None,
     )
+    if not head.path:
+        raise BadRequestError("The request has no path.", head)
     return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
 
 
 def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
     """The same with what the headers for us alone ask for: most requests have none."""
     get = found.get
+    wait_ms = get(QUEUE_TIMEOUT)
+    if wait_ms is not None and not _is_count(wait_ms):
+        problem = f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more."
+        raise BadRequestError(problem, head)
     return head._replace(
-        queue_timeout_s=_milliseconds(get(QUEUE_TIMEOUT)),
+        queue_timeout_s=None if wait_ms is None else int(wait_ms) / 1000,
         ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
         objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
         fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or head.fairness_id,
@@ -177,14 +185,6 @@ def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, 
         if key in wanted and key not in found:
             found[key] = header.raw_value.decode("utf-8", "replace") or header.value
     return found
-
-
-def _milliseconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    if not _is_count(text):
-        raise BadRequestError(f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more.")
-    return int(text) / 1000
 
 
 def _is_count(text: str) -> bool:

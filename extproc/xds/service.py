@@ -11,7 +11,6 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc.aio
@@ -29,6 +28,7 @@ from extproc.pb.endpoint_discovery_pb2_grpc import (
 from extproc.xds.abilities import Abilities, needs, read_abilities, secured
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
+from extproc.xds.envoy_stream import ConnectedEnvoy, EnvoyStream
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
@@ -36,7 +36,6 @@ from extproc.xds.subscription import (
     Answer,
     Question,
     Refused,
-    Subscription,
     SubscriptionError,
 )
 
@@ -48,25 +47,6 @@ MAX_ERROR_CHARS = 500
 NO_MESSAGE = "bytes that are no DiscoveryRequest"
 
 StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectedEnvoy:
-    """One subscribed stream, for people to see. The version is -1 before the first one."""
-
-    node_id: str
-    names: tuple[str, ...]
-    acknowledged_version: int
-
-
-@dataclass(slots=True)
-class _Stream:
-    number: int
-    abilities: frozenset[str]
-    node_id: str = ""
-    subscription: Subscription = field(default_factory=Subscription)
-    is_counted: bool = False
-    due: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class EndpointDiscovery(EndpointDiscoveryServiceServicer):
@@ -95,7 +75,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._set_routable = set_routable
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, EnvoyStream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
         self._abilities = Abilities()
         self._set_issue = set_issue
@@ -147,7 +127,9 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
     ) -> None:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(next(self._numbers), read_abilities(context.invocation_metadata() or ()))
+        stream = EnvoyStream(
+            next(self._numbers), read_abilities(context.invocation_metadata() or ())
+        )
         self._streams[stream.number] = stream
         if self._hold is None and not self._is_open:
             loop = asyncio.get_running_loop()
@@ -172,7 +154,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             self._forget(stream)
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read(self, stream: _Stream, questions: AsyncIterator[DiscoveryRequest]) -> None:
+    async def _read(self, stream: EnvoyStream, questions: AsyncIterator[DiscoveryRequest]) -> None:
         async for message in questions:
             if not stream.node_id:
                 stream.node_id = message.node.id[:MAX_NODE_ID_CHARS]
@@ -189,7 +171,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
                 )
             stream.due.set()
 
-    async def _write(self, stream: _Stream, context: StreamContext) -> None:
+    async def _write(self, stream: EnvoyStream, context: StreamContext) -> None:
         while not self._is_closed:
             membership = self._refresh()
             if self._is_open:
@@ -236,7 +218,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         for stream in self._streams.values():
             stream.due.set()
 
-    def _count(self, stream: _Stream) -> None:
+    def _count(self, stream: EnvoyStream) -> None:
         """An Envoy that wants no endpoints is not waited for."""
         wants = bool(stream.subscription.names)
         if wants and not stream.is_counted:
@@ -248,7 +230,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         elif stream.is_counted and not wants:
             self._discount(stream)
 
-    def _discount(self, stream: _Stream) -> None:
+    def _discount(self, stream: EnvoyStream) -> None:
         stream.is_counted = False
         log.info("Envoy %r is no longer subscribed", stream.node_id)
         self._abilities.disconnect(stream.number)
@@ -256,7 +238,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._withhold()
         self._apply(shift)
 
-    def _forget(self, stream: _Stream) -> None:
+    def _forget(self, stream: EnvoyStream) -> None:
         del self._streams[stream.number]
         if stream.is_counted:
             self._discount(stream)

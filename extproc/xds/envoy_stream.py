@@ -1,0 +1,29 @@
+"""What one Envoy's stream has told so far."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from extproc.xds.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectedEnvoy:
+    """One subscribed stream, for people to see. The version is -1 before the first one."""
+
+    node_id: str
+    names: tuple[str, ...]
+    acknowledged_version: int
+
+
+@dataclass(slots=True)
+class EnvoyStream:
+    """`is_counted` while it wants endpoints; `due` wakes its writer."""
+
+    number: int
+    abilities: frozenset[str]
+    node_id: str = ""
+    subscription: Subscription = field(default_factory=Subscription)
+    is_counted: bool = False
+    due: asyncio.Event = field(default_factory=asyncio.Event)

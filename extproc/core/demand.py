@@ -20,17 +20,23 @@ Anchor = Address | str | None
 
 
 class Demand(NamedTuple):
-    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter."""
+    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
+
+    `said` is what the server will read for the model's name, where that is another name.
+    """
 
     model: str | None = None
     adapter: str | None = None
     allowed: frozenset[Address] | None = None
+    said: str | None = None
 
     def suits(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint, as last observed, can serve it at all."""
         if self.allowed is not None and endpoint.address not in self.allowed:
             return False
         if self.model is not None and self.model not in endpoint.readings:
+            return False
+        if self.said is not None and not endpoint.takes_name(self.said, self.model):
             return False
         return self.adapter is None or self.adapter in endpoint.adapter_ids
 

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from extproc.core.address import Address
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.rooms import has_rooms
 
 
 class Health(Enum):
@@ -72,6 +73,7 @@ class Endpoint:
         "is_fresh",
         "is_removed",
         "is_routable",
+        "is_router",
         "models",
         "observed_at",
         "observed_issues",
@@ -95,6 +97,8 @@ class Endpoint:
         self.models: tuple[ModelReading, ...] = ()
         self.readings: Mapping[str, ModelReading] = {}
         """Its models by name and alias."""
+        self.is_router = False
+        """It has several models, and reads in each request which one is meant."""
         self.adapter_ids: Mapping[str, int] = {}
         """The numbers that this server gives its adapters, by name."""
         self.context_tokens: int | None = None
@@ -132,6 +136,14 @@ class Endpoint:
         """Fresh and awake; the others are backups, used when no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP
 
+    def takes_name(self, said: str, model: str | None) -> bool:
+        """Whether a request that is meant for `model` (None: any) may say `said` here: a plain
+        server does not read it, to a router it must be another name of that model."""
+        if not self.is_router:
+            return True
+        reading = self.readings.get(said)
+        return reading is not None and (model is None or reading is self.readings.get(model))
+
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Take in what a look told about health. Freshness is set apart: see `refresh`."""
         match observation.sight:
@@ -162,6 +174,7 @@ class Endpoint:
         if observation.models and observation.models != self.models:
             self.models = observation.models
             self.readings = _by_name(observation.models)
+            self.is_router = has_rooms(observation.models)
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
         self.context_tokens = observation.context_tokens or self.context_tokens

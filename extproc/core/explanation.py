@@ -209,6 +209,8 @@ def _objections(
         yield "it is not among those that the gateway allows"
     if demand.model is not None and demand.model not in endpoint.readings:
         yield f"it does not serve {demand.model}"
+    if demand.said is not None and not endpoint.takes_name(demand.said, demand.model):
+        yield f"it reads the name {demand.said}, which it does not know"
     if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
         yield f"it has no adapter {demand.adapter}"
     if endpoint.is_removed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY, Demand
-from extproc.core.models import ModelIndex, ModelMatch, resolve_model
+from extproc.core.models import ModelIndex, ModelMatch, Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
 from extproc.core.order import Order
 from extproc.core.outcome import Reason
@@ -75,14 +75,49 @@ class Intake:
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         if is_strange and not self.models.is_empty:
             return Reason.MODEL_NOT_FOUND
-        model = resolve_model(request.model, self._options.splits, random or self._random)
+        if self.is_unsayable(request):
+            return Reason.BAD_REQUEST
+        splits = self._sayable(request) if request.is_verbatim else self._options.splits
+        model = resolve_model(request.model, splits, random or self._random)
+        said = request.model if request.is_verbatim and model != request.model else None
         wanted = model
         if model is not None and not self.models.is_known(model):
             if self._options.model_match is ModelMatch.LENIENT:
                 wanted = None
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        return Order(Demand(wanted, adapter, allowed), objective, model)
+        return Order(Demand(wanted, adapter, allowed, said), objective, model)
+
+    def is_unsayable(self, request: Request) -> bool:
+        """Whether its model's name is one of ours, its body cannot be told another, and those who
+        serve what it stands for read it: nobody would know what is meant."""
+        targets = self._targets(request)
+        if not targets:
+            return False
+        served = [e for e in self._fleet for model in targets if model in e.readings]
+        return bool(served) and not self._taken(request, targets)
+
+    def _targets(self, request: Request) -> Mapping[str, float]:
+        """What its model's name may stand for, if the server will read that name itself."""
+        is_ours = request.is_verbatim and request.model is not None
+        return self._options.splits.get(request.model or "", {}) if is_ours else {}
+
+    def _taken(self, request: Request, targets: Mapping[str, float]) -> dict[str, float]:
+        """Those of the targets that somebody serves by the name that stands in the request."""
+        said, allowed = request.model or "", request.allowed
+        suits = {model: Demand(model, request.adapter, allowed, said).suits for model in targets}
+        return {
+            model: weight
+            for model, weight in targets.items()
+            if any(suits[model](endpoint) for endpoint in self._fleet)
+        }
+
+    def _sayable(self, request: Request) -> Splits:
+        """The splits for a request that cannot be changed: only of what it may be sent to."""
+        targets = self._targets(request)
+        if not targets:
+            return {}
+        return {request.model or "": self._taken(request, targets) or targets}
 
     def reconsidered(self, order: Order, change: Change) -> Demand | None:
         """What a waiting request may use after a change; None if that is what it could before.

@@ -29,7 +29,8 @@ class Request:
     prompt's beginning (see `extproc.core.blocks`), `prompt_tokens` an estimate of its whole
     length. `allowed` names the only endpoints that may serve it, None for any. `ttft_s` is a
     promise of its own, in place of its objective's: it steers where the request goes, never
-    its turn in line, or a client could ask its way past the others.
+    its turn in line, or a client could ask its way past the others. `is_verbatim` tells that
+    its body cannot be changed: the server will read the model's name that the client wrote.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Request:
     max_tokens: int | None = None
     allowed: frozenset[Address] | None = None
     ttft_s: float | None = None
+    is_verbatim: bool = False
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

@@ -67,6 +67,10 @@ class Denied:
 
 Understood = Wish | PassOn | Told | Denied
 
+UNSAYABLE: Final = (
+    "The model's name stands for another one, which can be told to the server only where the "
+    "whole body is read; this one is longer than that. Name the model itself."
+)
 NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
@@ -121,7 +125,7 @@ class Reception:
                 question.body, model=picked.model, adapter_id=picked.adapter_id
             )
         is_renamed = picked.model is not None and picked.model != request.model
-        if is_renamed and question.is_whole and is_object(question.body):
+        if is_renamed and not request.is_verbatim:
             return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
         return addresses, None
 
@@ -156,10 +160,18 @@ class Reception:
             adapter=adapter,
             timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
             allowed=allowed,
+            is_verbatim=not self._is_changeable,
         )
+        if intake.is_unsayable(self.request):
+            return Denied(Reason.BAD_REQUEST, UNSAYABLE)
         if not self._may_be_reworded(self.request):
             self.question.forget_body()
         return Wish(self.request)
+
+    @property
+    def _is_changeable(self) -> bool:
+        """Whether something can be said behind the body's last value: all of it is here."""
+        return self.question.is_whole and is_object(self.question.body)
 
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the server that is picked may have to be told something else."""

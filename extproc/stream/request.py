@@ -58,9 +58,11 @@ def request_of(
     adapter: str | None,
     timeout_s: float,
     allowed: frozenset[Address] | None,
+    is_verbatim: bool = False,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
-    and `allowed` are what is granted, whatever was asked for."""
+    and `allowed` are what is granted, whatever was asked for. `is_verbatim` tells that its body
+    has to go out as it is."""
     return Request(
         id=head.id,
         timeout_s=timeout_s,
@@ -76,6 +78,7 @@ def request_of(
         max_tokens=body.max_tokens,
         allowed=allowed,
         ttft_s=head.ttft_s,
+        is_verbatim=is_verbatim,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extproc.core.address import Address
+from extproc.core.models import ModelMatch
 from extproc.core.observation import ModelReading, Sight
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -147,3 +148,33 @@ def test_slots_are_kept_for_nobody_who_cannot_use_them() -> None:
         if lease.address == other:
             fleet.finish(lease)
     assert fleet.served(heavy).address == other
+
+
+def test_a_name_that_cannot_be_changed_goes_where_it_does_no_harm() -> None:
+    """A split's name in a body that is too long to be told another: plain servers do not read
+    it, nor is it new to a router that has it as an alias; the others are left out, however the
+    split is weighted."""
+    fleet = SteeredFleet(splits={"chat": {"a": 99.0, "b": 1.0}})
+    add_router(fleet, "a", "b")
+    assert fleet.refusal(model="chat", is_verbatim=True) == "bad-request"
+    fleet.pick(model="chat")
+    plain = fleet.add(20, models=["b"])
+    for _ in range(20):
+        assert fleet.pick(model="chat", is_verbatim=True).address == plain
+    waiting = fleet.queue(model="chat", is_verbatim=True)
+    aliased = fleet.add(1)
+    told = models("a")
+    told["models"] = (ModelReading(name="a", aliases=("chat",), slots=2, busy_slots=0),)
+    fleet.now += 1.0
+    fleet.look(aliased, **told)
+    assert fleet.is_waiting(waiting), "b was drawn for it"
+    assert fleet.pick(model="chat", is_verbatim=True).address == aliased
+
+
+def test_a_name_that_cannot_be_changed_waits_while_nobody_serves_what_it_means() -> None:
+    fleet = SteeredFleet(splits={"chat": {"a": 1.0}}, match=ModelMatch.STRICT)
+    waiting = fleet.queue(model="chat", is_verbatim=True)
+    fleet.add(1, models=["b"])
+    assert fleet.is_waiting(waiting)
+    plain = fleet.add(1, models=["a"])
+    assert fleet.served(waiting).address == plain

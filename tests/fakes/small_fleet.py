@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from extproc.core.account import Account
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import Endpoint, EndpointSpec
+from extproc.core.intake import IntakeOptions
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.observation import Issue, Observation, Sight
@@ -55,6 +56,7 @@ class SmallFleet:
         fallbacks: int = 2,
         stale_after_s: float = 1000.0,
         seed: int = 1,
+        splits: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
@@ -66,6 +68,7 @@ class SmallFleet:
                 fallbacks=fallbacks,
                 stale_after_s=stale_after_s,
                 draining_caps=CAPS,
+                intake=IntakeOptions(splits=splits or {}),
             ),
         )
         self.addresses: list[Address] = []

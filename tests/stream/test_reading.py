@@ -26,8 +26,10 @@ BODY = json.dumps(CHAT).encode()
 class Desk:
     """A small fleet that remembers what it was asked."""
 
-    def __init__(self, *slots: int, **reading: Any) -> None:
-        self.fleet = SmallFleet(*slots)
+    def __init__(
+        self, *slots: int, splits: dict[str, dict[str, float]] | None = None, **reading: Any
+    ) -> None:
+        self.fleet = SmallFleet(*slots, splits=splits)
         self.options = ExchangeOptions(reading=ReadingOptions(**reading), started_at=7)
         self.asked: list[Request] = []
         submit = self.fleet.dispatcher.submit
@@ -49,6 +51,25 @@ class Desk:
             while (reply := exchange.take_reply()) is not None:
                 replies.append(reply)
         return replies
+
+    def route(self, number: int = 0) -> None:
+        """The endpoint is a router that has loaded `tiny`."""
+        self.fleet.now += 1
+        self.fleet.dispatcher.observe(
+            Observation(
+                address=self.fleet.addresses[number],
+                began_at=self.fleet.now,
+                answered_at=self.fleet.now,
+                sight=Sight.READY,
+                slots=8,
+                busy_slots=0,
+                models=(
+                    ModelReading(name="tiny", slots=8, busy_slots=0),
+                    ModelReading(name="large", is_loaded=False),
+                ),
+            ),
+            self.fleet.now,
+        )
 
     def serve(self, *adapters: str, model: str = "tiny", number: int = 0) -> None:
         """The endpoint reports a model and adapters."""
@@ -390,6 +411,51 @@ def test_an_adapter_that_cannot_be_said_is_a_clear_400(body: bytes, is_whole: bo
     refused = desk.feed(desk.exchange(), *messages)[-1]
     assert envoy.refusal(refused) == (400, "bad-request")
     assert desk.asked == []
+
+
+def split_desk(**reading: Any) -> Desk:
+    """A plain server of `tiny`, and a router that could load it; `chat` stands for `tiny`."""
+    desk = Desk(4, 4, splits={"chat": {"tiny": 1.0}}, **reading)
+    desk.serve(number=1)
+    desk.route()
+    return desk
+
+
+@pytest.mark.parametrize("is_duplex", [False, True])
+def test_the_model_that_a_name_stands_for_is_told_to_the_server(is_duplex: bool) -> None:
+    """However long the body is, if all of it is here."""
+    desk = split_desk(limit_bytes=200)
+    body = json.dumps({"model": "chat", "prompt": "row " * (40 if is_duplex else 4000)}).encode()
+    message = ask_duplex() if is_duplex else ask()
+    replies = desk.feed(desk.exchange(), message, envoy.body(body))
+    sent = (
+        streamed(replies[1:]) if is_duplex else replies[-1].request_body.response.body_mutation.body
+    )
+    assert sent.startswith(body[:-1]) and json.loads(sent)["model"] == "tiny"
+    assert not desk.asked[0].is_verbatim
+
+
+@pytest.mark.parametrize("is_duplex", [False, True])
+def test_a_name_that_cannot_be_changed_is_never_told_to_a_router(is_duplex: bool) -> None:
+    """The rest of the body is still to come: only a plain server, which does not read it, may
+    serve; with routers alone it is a clear 400."""
+    desk = split_desk(limit_bytes=200)
+    body = json.dumps({"model": "chat", "prompt": "row " * 4000}).encode()
+    messages = (
+        ask_duplex() if is_duplex else ask(),
+        envoy.body(body[:9000], end_of_stream=False),
+    )
+    for _ in range(4):
+        replies = desk.feed(desk.exchange(), *messages)
+        response = replies[-1 if not is_duplex else 0]
+        kind = "request_headers" if is_duplex else "request_body"
+        headers = envoy.set_headers(getattr(response, kind).response.header_mutation)
+        assert headers == {codec.DESTINATION: str(desk.fleet.addresses[1])}
+    routers = Desk(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200)
+    routers.route()
+    refused = routers.feed(routers.exchange(), *messages)[-1]
+    assert envoy.refusal(refused) == (400, "bad-request")
+    assert routers.asked == []
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,25 +11,39 @@ from extproc.app.secret_watch import SecretWatch
 
 
 class Taker:
-    """Counts the changes that it is told of."""
+    """Counts the changes that it is told of, and the looks at its files."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
         self.changes = 0
-        self._changed = asyncio.Event()
+        self._looks = 0
+        self._news = asyncio.Event()
 
     async def change(self) -> None:
         self.changes += 1
-        self._changed.set()
+        self._news.set()
+
+    def look(self) -> set[Path]:
+        self._looks += 1
+        self._news.set()
+        return self.files
 
     async def was_told(self, times: int) -> None:
-        while self.changes < times:
-            self._changed.clear()
-            await self._changed.wait()
+        await self._until(lambda: self.changes >= times)
+
+    async def was_looked_at(self) -> None:
+        """Once at least: a look is over when the next one begins."""
+        await self._until(lambda: self._looks > 1)
+
+    async def _until(self, is_true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not is_true():
+                self._news.clear()
+                await self._news.wait()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        watch = SecretWatch(lambda: self.files, self.change, interval_s=0.01)
+        watch = SecretWatch(self.look, self.change, interval_s=0.01)
         watch.start()
         try:
             yield
@@ -44,7 +58,7 @@ async def test_each_change_is_told(tmp_path: Path) -> None:
     taker = Taker()
     taker.files = {key}
     async with taker.watching():
-        await asyncio.sleep(0.05)  # its first look is at what is there
+        await taker.was_looked_at()
         assert taker.changes == 0
         key.write_text("two, longer")
         await taker.was_told(1)

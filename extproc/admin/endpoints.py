@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ import grpc
 
 from extproc.admin import names
 from extproc.admin.refusal import already, courteous, invalid, not_now
-from extproc.admin.surroundings import Newcomer, NewcomerError
+from extproc.admin.surroundings import ADDED, Newcomer, NewcomerError
 from extproc.admin.views import endpoint_message
 from extproc.core.address import Address, AddressError
 from extproc.core.endpoint import Intent
@@ -20,7 +21,6 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 if TYPE_CHECKING:
     from extproc.admin.surroundings import Surroundings
 
-SOURCE: Final = "admin"
 MAX_ADDED: Final = 10_000
 PAGE: Final = 1000
 MAX_PAGE: Final = 10_000
@@ -38,6 +38,8 @@ class EndpointCalls(AdminServicer):
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._dispatcher = around.dispatcher
+        self._adding = asyncio.Lock()
+        """One after the other: each is checked against all before it, also while keys are read."""
 
     @courteous
     async def ListEndpoints(  # noqa: N802  # gRPC names it
@@ -67,23 +69,13 @@ class EndpointCalls(AdminServicer):
     ) -> pb.AddEndpointResponse:
         if request.slots > MAX_SLOTS:
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
-        name = names.read_new_name(self._dispatcher.fleet, request.name)
         plain = request.address.strip()
-        is_tls = plain.startswith(HTTPS)
         address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
-        fleet = self._dispatcher.fleet
-        known = fleet.get(address)
-        if known is not None and not known.is_removed:
-            sources = ", ".join(fleet.sources_of(address))
-            raise already(f"{address} is in the fleet already, named by: {sources}")
-        added = fleet.specs_of(SOURCE)
-        if len(added) >= MAX_ADDED:
-            raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
         newcomer = Newcomer(
             address=address,
             host=hostname or address.host,
-            is_tls=is_tls,
-            name=name,
+            is_tls=plain.startswith(HTTPS),
+            name=request.name,
             slots=request.slots,
             ca_file=names.at_most(request.ca_file, "ca_file", MAX_PATH_CHARS),
             server_name=names.at_most(request.server_name, "server_name", names.MAX_NAME_CHARS),
@@ -91,12 +83,24 @@ class EndpointCalls(AdminServicer):
             api_key_file=names.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
             inject_key=request.inject_key,
         )
+        async with self._adding:
+            await self._add(newcomer)
+        log.info("an operator added %s", address)
+        return pb.AddEndpointResponse(endpoint=self._message(address))
+
+    async def _add(self, newcomer: Newcomer) -> None:
+        fleet, address = self._dispatcher.fleet, newcomer.address
+        names.check_new_name(fleet, newcomer.name)
+        known = fleet.get(address)
+        if known is not None and not known.is_removed:
+            sources = ", ".join(fleet.sources_of(address))
+            raise already(f"{address} is in the fleet already, named by: {sources}")
+        if len(fleet.specs_of(ADDED)) >= MAX_ADDED:
+            raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
         try:
             await self._around.added.add(newcomer)
         except NewcomerError as error:
             raise invalid(str(error)) from None
-        log.info("an operator added %s", address)
-        return pb.AddEndpointResponse(endpoint=self._message(address))
 
     @courteous
     async def RemoveEndpoint(  # noqa: N802
@@ -104,8 +108,8 @@ class EndpointCalls(AdminServicer):
     ) -> pb.RemoveEndpointResponse:
         fleet = self._dispatcher.fleet
         address = names.find_endpoint(fleet, request.address).address
-        added = fleet.specs_of(SOURCE)
-        others = [source for source in fleet.sources_of(address) if source != SOURCE]
+        added = fleet.specs_of(ADDED)
+        others = [source for source in fleet.sources_of(address) if source != ADDED]
         if address not in added:
             if not others:
                 raise not_now(f"{address} was removed already; its last requests end")

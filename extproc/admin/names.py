@@ -73,10 +73,10 @@ async def _resolved(host: str) -> str:
     return str(found[0][4][0])
 
 
-def read_new_name(fleet: Fleet, text: str) -> str:
-    """A name for a new endpoint, which may be empty; raises `Refused`."""
+def check_new_name(fleet: Fleet, text: str) -> None:
+    """Raise `Refused` for what cannot be the name of a new endpoint; it may be empty."""
     if not text:
-        return ""
+        return
     if len(text) > MAX_NAME_CHARS or NAME.fullmatch(text) is None:
         raise invalid(
             f"name: letters, digits, '.', '-' and '_' are allowed, at most {MAX_NAME_CHARS}, "
@@ -84,7 +84,6 @@ def read_new_name(fleet: Fleet, text: str) -> str:
         )
     if any(endpoint.spec.name == text for endpoint in fleet):
         raise already(f"another endpoint is named {quoted(text)}; choose another name")
-    return text
 
 
 def at_most(text: str, field: str, max_chars: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +48,10 @@ class SettingsDesk(Protocol):
         """Read them again and apply what can be; raises `ReloadError` and changes nothing."""
 
 
+ADDED: Final = "admin"
+"""The source, in the fleet, of the endpoints that operators added."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
     """An endpoint that an operator wants in the fleet. `host` is what stood in its address.
@@ -72,7 +76,7 @@ class NewcomerError(ValueError):
 
 
 class OperatorsEndpoints(Protocol):
-    """The endpoints that operators added; their source in the fleet is `admin`."""
+    """The endpoints that operators added; their source in the fleet is `ADDED`."""
 
     async def add(self, newcomer: Newcomer) -> None:
         """Take it in; raises `NewcomerError` and changes nothing."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from extproc.admin.surroundings import NewcomerError
+from extproc.admin.surroundings import ADDED, NewcomerError
 from extproc.app.listings import listings_of, secret_files
 from extproc.settings import EndpointSettings, SettingsError
 from extproc.settings.problems import describe
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from extproc.admin.surroundings import Newcomer
     from extproc.core.address import Address
     from extproc.settings import AdminSettings
-
-SOURCE: Final = "admin"
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -77,7 +75,7 @@ class AddedEndpoints:
         self._tell()
 
     def _tell(self) -> None:
-        self._publish(SOURCE, tuple(self._nominations.values()), True)
+        self._publish(ADDED, tuple(self._nominations.values()), True)
 
 
 def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:

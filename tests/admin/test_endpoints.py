@@ -11,7 +11,7 @@ from extproc.core.address import Address
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import Issue, ModelReading, Sight
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from tests.fakes.picker import FakePicker
+from tests.fakes.picker import FakePicker, until
 
 A, B, C = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"
 
@@ -153,6 +153,20 @@ async def test_one_address_is_one_endpoint(picker: FakePicker) -> None:
     request = pb.AddEndpointRequest(address="[::ffff:10.0.0.1]:8080")
     code, text = await refusal(picker.admin.AddEndpoint(request))
     assert code is grpc.StatusCode.ALREADY_EXISTS and "settings" in text
+
+
+async def test_of_two_at_once_the_first_is_added(picker: FakePicker) -> None:
+    """Also while its key is still being read: the other one hears that it is there."""
+    picker.added.may_read.clear()
+    request = pb.AddEndpointRequest(address=A, name="one")
+    first = picker.admin.AddEndpoint(request)
+    await until(lambda: picker.added.is_asked)
+    second = picker.admin.AddEndpoint(request)
+    await picker.admin.ListEndpoints(pb.ListEndpointsRequest())
+    picker.added.may_read.set()
+    assert (await first).endpoint.address == A
+    code, _ = await refusal(second)
+    assert code is grpc.StatusCode.ALREADY_EXISTS
 
 
 async def test_disables_and_activates(picker: FakePicker) -> None:

@@ -70,14 +70,20 @@ class FakeSettings:
 
 
 class FakeAdded:
-    """Takes every newcomer in, and keeps it in `newcomers`; `problem` makes it refuse."""
+    """Takes every newcomer in, once `may_read` is set, and keeps it in `newcomers`; `problem`
+    makes it refuse."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.newcomers: dict[Address, Newcomer] = {}
         self.problem = ""
+        self.is_asked = False
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
     async def add(self, newcomer: Newcomer) -> None:
+        self.is_asked = True
+        await self.may_read.wait()
         if self.problem:
             raise NewcomerError(self.problem)
         self.newcomers[newcomer.address] = newcomer

@@ -1,15 +1,12 @@
-"""Claims about extproc/stream/codec/."""
+"""Claims about extproc/stream/codec/heads.py."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from tests.fakes import envoy_messages as envoy
@@ -180,92 +177,3 @@ def test_odd_attempts_are_one(attempts: float | None) -> None:
 def test_an_odd_address_is_nobody(served: str) -> None:
     """What is no address tells nothing."""
     assert response(envoy.response_headers(served=served)).served is None
-
-
-# Answers
-
-
-def test_a_destination() -> None:
-    """The header and the metadata are equal, first choice first; control headers are removed."""
-    answer = codec.destination((A, B), "e1", removed=(codec.ADAPTER, codec.TTFT))
-    value = f"{A},{B}"
-    common = answer.request_headers.response
-    assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: value}
-    assert list(common.header_mutation.remove_headers) == [codec.ADAPTER, codec.TTFT]
-    fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
-    assert fields[codec.DESTINATION].string_value == value
-    assert fields[codec.EXCHANGE].string_value == "e1"
-    option = common.header_mutation.set_headers[0]
-    assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD, "a client's value is lost"
-
-
-def test_nobody_to_send_to() -> None:
-    """Then the policy below decides: no header, no metadata, but still no control headers."""
-    answer = codec.destination((), "e1")
-    assert answer.WhichOneof("response") == "request_headers"
-    assert envoy.set_headers(answer.request_headers.response.header_mutation) == {}
-    assert not answer.HasField("dynamic_metadata")
-
-
-@pytest.mark.parametrize(
-    ("reason", "status", "kind"),
-    [
-        (Reason.QUEUE_FULL, 429, "rate_limit_error"),
-        (Reason.QUEUE_TIMEOUT, 504, "server_error"),
-        (Reason.NO_ENDPOINT, 503, "server_error"),
-        (Reason.SHUTTING_DOWN, 503, "server_error"),
-        (Reason.CANCELLED, 503, "server_error"),
-        (Reason.BAD_REQUEST, 400, "invalid_request_error"),
-    ],
-)
-def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
-    """OpenAI's shape, the reason in a header, and when to come again where that makes sense."""
-    answer = codec.refusal(reason, 2.1, "Because." if reason is Reason.BAD_REQUEST else "")
-    immediate = answer.immediate_response
-    assert envoy.refusal(answer) == (status, reason.value)
-    error = json.loads(immediate.body)["error"]
-    assert (error["type"], error["code"]) == (kind, reason.value)
-    assert error["message"].endswith(".")
-    headers = envoy.set_headers(immediate.headers)
-    assert headers["content-type"] == "application/json"
-    is_final = reason in (Reason.BAD_REQUEST, Reason.CANCELLED)
-    assert headers.get("retry-after") == (None if is_final else "3")
-    assert immediate.details == f"coxswain_{reason.value}"
-
-
-def test_every_reason_has_its_answer() -> None:
-    """A new reason cannot be forgotten here."""
-    for reason in Reason:
-        status, _ = envoy.refusal(codec.refusal(reason, 0.0, "Because."))
-        assert 400 <= status < 600
-        if reason is not Reason.BAD_REQUEST:
-            assert json.loads(codec.refusal(reason, 0.0).immediate_response.body)
-
-
-@pytest.mark.parametrize(("seconds", "milliseconds"), [(65.0, 65_000), (0.0, 1), (-1.0, 1)])
-def test_a_hold(seconds: float, milliseconds: int) -> None:
-    """Alone in its message, and never below Envoy's smallest."""
-    answer = codec.hold(seconds)
-    assert answer.WhichOneof("response") is None
-    assert answer.override_message_timeout.ToMilliseconds() == milliseconds
-
-
-@pytest.mark.parametrize("kind", ["request_body", "response_body", "response_trailers"])
-def test_unchanged(kind: str) -> None:
-    """A question of each kind has an answer of that kind, with nothing in it."""
-    answer = codec.unchanged(kind)
-    assert answer.WhichOneof("response") == kind
-    assert getattr(answer, kind).ByteSize() == 0
-
-
-def test_added_response_headers() -> None:
-    """They overwrite what a server sent under these names."""
-    answer = codec.told_way(None, 20, 1)
-    mutation = answer.response_headers.response.header_mutation
-    assert envoy.set_headers(mutation) == {
-        "x-coxswain-queue-ms": "20",
-        "x-coxswain-attempts": "1",
-    }
-    assert (
-        mutation.set_headers[0].append_action == mutation.set_headers[0].OVERWRITE_IF_EXISTS_OR_ADD
-    )

@@ -96,7 +96,7 @@ async def ask_one_after_another(stack: Stack) -> list[bool]:
     random = Random(3)
     went_fast = []
     for _ in range(REQUESTS):
-        asked = body_of(chat(4, stream=True, content=prose(random, 60)))
+        asked = body_of(chat(4, stream=True, content=prose(random, 300)))
         headers = {"content-type": "application/json"}
         async with stack.client.stream(
             "POST", stack.url(CHAT), content=asked, headers=headers

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NO_CLASS: Final = "none"
 """The class of requests that take no slot."""
+MAX_STRANGERS: Final = 1000
+"""Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
 
 class Metrics:
@@ -68,6 +70,8 @@ class Metrics:
 
     def scraped(self, observation: Observation) -> None:
         """A look at an endpoint ended."""
+        if len(self._scrapes) > MAX_STRANGERS + 2 * len(self._dispatcher.fleet):
+            self._forget_strangers()  # nobody reads
         self._scrapes[observation.address].add(observation.sight.value)
 
     def outcomes(self) -> dict[str, int]:
@@ -110,8 +114,7 @@ class Metrics:
         ages: dict[tuple[str, ...], Value] = {}
         scrapes: dict[tuple[str, ...], float] = defaultdict(float)
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
-        for address in [address for address in self._scrapes if address not in labels]:
-            del self._scrapes[address]
+        self._forget_strangers()
         for endpoint in fleet:
             label = labels[endpoint.address]
             account = ledger.account(endpoint.address)
@@ -130,6 +133,11 @@ class Metrics:
             FamilyReading(families.OBSERVATION_AGE, ages),
             FamilyReading(families.SCRAPES, scrapes),
         )
+
+    def _forget_strangers(self) -> None:
+        fleet = self._dispatcher.fleet
+        for address in [address for address in self._scrapes if address not in fleet]:
+            del self._scrapes[address]
 
 
 def outcome(record: ExchangeRecord) -> str:

@@ -15,6 +15,7 @@ from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
 from extproc.telemetry import families, labels
+from extproc.telemetry import metrics as metrics_module
 from extproc.telemetry.families import FAMILIES, Kind
 from extproc.telemetry.labels import OTHERS, endpoint_labels
 from extproc.telemetry.metrics import Metrics
@@ -135,6 +136,21 @@ def test_an_endpoint_that_left_disappears() -> None:
     assert not any(str(leaves) in key for key in samples(metrics.read()))
     fleet.name(stays, leaves)
     assert ("coxswain_scrapes_total", str(leaves), "ready") not in samples(metrics.read())
+
+
+def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that comes back after many others is counted anew."""
+    monkeypatch.setattr(metrics_module, "MAX_STRANGERS", 10)
+    fleet = SmallFleet()
+    metrics = metrics_of(fleet)
+    one = Address("10.1.0.0", 8000)
+    for last in range(20):
+        metrics.scraped(look(Address(f"10.1.0.{last}", 8000), Sight.READY))
+    fleet.dispatcher.set_members("s", [EndpointSpec(address=one)], fleet.now)
+    metrics.scraped(look(one, Sight.READY))
+    assert samples(metrics.read())["coxswain_scrapes_total", str(one), "ready"] == 1
 
 
 def test_endpoints_are_called_by_their_own_name() -> None:

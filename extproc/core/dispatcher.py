@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
@@ -34,6 +34,7 @@ from extproc.core.views import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.chooser import Home
     from extproc.core.forecast import Place
     from extproc.core.listener import Listener
     from extproc.core.observation import Observation
@@ -61,6 +62,15 @@ class DispatcherOptions:
     aging: Aging = field(default_factory=Aging)
 
 
+class Preview(NamedTuple):
+    """What would become of a request: picked there, or queued, for its `home` alone if it has
+    one; or refused."""
+
+    address: Address | None
+    home: Address | None
+    reason: Reason | None
+
+
 class Dispatcher:
     """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds."""
 
@@ -74,6 +84,7 @@ class Dispatcher:
         self.line = self.state.line
         self._desk = Desk(self.state, listener, self.options.fallbacks, self.options.aging)
         self._listener = listener
+        self._random = random
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
 
@@ -86,11 +97,7 @@ class Dispatcher:
         order = self.state.intake.understand(request)
         if isinstance(order, Reason):
             return self._desk.rejected(order, 0.0)
-        address = self._desk.find(order, request, now)
-        may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
-        home = None
-        if address is not None and may_wait and len(self.line) < self.options.max_queued:
-            home = self._desk.home_of(order, request, address, now)
+        address, home = self._goal(order, request, now)
         if address is None:
             reason = self._refusal(request, order.objective, now)
             if reason is not None:
@@ -101,21 +108,39 @@ class Dispatcher:
             return self._desk.pick(address, request, order, now, now)
         return Queued(ticket=self._desk.enter(order, request, home, now))
 
+    def _goal(
+        self, order: Order, request: Request, now: float
+    ) -> tuple[Address | None, Home | None]:
+        """Where it finds a slot now, if anywhere; and the busy endpoint that is worth more."""
+        address = self._desk.find(order, request, now)
+        may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
+        if address is None or not may_wait or len(self.line) >= self.options.max_queued:
+            return address, None
+        return address, self._desk.home_of(order, request, address, now)
+
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
-        if objective.criticality is Criticality.SHEDDABLE:
-            return Reason.SHED
-        if request.timeout_s <= 0:
-            return Reason.QUEUE_TIMEOUT if self.options.max_queued else Reason.QUEUE_FULL
-        if len(self.line) < self.options.max_queued:
-            return None
-        victim = self.line.newest_below(objective.criticality)
+        reason = self._why_not_wait(request, objective)
+        if reason is not Reason.QUEUE_FULL:
+            return reason
+        victim = self._victim(objective)
         if victim is None:
-            return Reason.QUEUE_FULL
+            return reason
         self._desk.leave(victim)
         self._desk.refuse(victim, Reason.EVICTED, now)
         self._desk.let_go(victim, now)
         return None
+
+    def _why_not_wait(self, request: Request, objective: Objective) -> Reason | None:
+        if objective.criticality is Criticality.SHEDDABLE:
+            return Reason.SHED
+        if request.timeout_s <= 0:
+            return Reason.QUEUE_TIMEOUT if self.options.max_queued else Reason.QUEUE_FULL
+        return Reason.QUEUE_FULL if len(self.line) >= self.options.max_queued else None
+
+    def _victim(self, objective: Objective) -> Ticket | None:
+        """Who has to leave a full line for a request of that objective; None if nobody has."""
+        return self.line.newest_below(objective.criticality)
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting request left. One that was settled already is no error."""
@@ -274,6 +299,22 @@ class Dispatcher:
     def has_leases(self, address: Address) -> bool:
         """Whether requests of ours run there; False for a stranger."""
         return address in self.fleet and bool(self.ledger.account(address).leases)
+
+    def preview(self, order: Order, request: Request, now: float) -> Preview:
+        """What `submit` would do with it now. Changes nothing: chance is left as it was."""
+        if self._is_closed:
+            return Preview(None, None, Reason.SHUTTING_DOWN)
+        before = self._random.getstate()
+        try:
+            address, home = self._goal(order, request, now)
+        finally:
+            self._random.setstate(before)
+        if address is None:
+            reason = self._why_not_wait(request, order.objective)
+            if reason is Reason.QUEUE_FULL and self._victim(order.objective) is not None:
+                reason = None
+            return Preview(None, None, reason and self._desk.unless_empty(reason))
+        return Preview(address if home is None else None, home and home.address, None)
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting request stands, and in how many seconds its turn comes."""

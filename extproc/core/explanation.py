@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from extproc.core.chooser import is_choosy
 from extproc.core.endpoint import SERVING, Intent
-from extproc.core.objective import Criticality
 from extproc.core.order import PLAIN
 from extproc.core.outcome import Reason
 from extproc.core.views import seat
@@ -78,14 +77,15 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     order = dispatcher.state.intake.understand(request, Random(0))
     if isinstance(order, Reason):
         return Explanation(candidates=(), reason=order, understood=_asked(request))
-    candidates = _ranked(dispatcher, order, request, now)
+    preview = dispatcher.preview(order, request, now)
+    candidates = _ranked(dispatcher, order, request, now, preview.address)
     understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
-    if candidates and candidates[0].rank:
-        chosen = candidates[0].address
-        return Explanation(candidates=candidates, chosen=chosen, understood=understood)
-    reason = _refusal(dispatcher, order, request)
-    if reason is not None:
-        return Explanation(candidates=candidates, reason=reason, understood=understood)
+    if preview.address is not None:
+        return Explanation(candidates=candidates, chosen=preview.address, understood=understood)
+    if preview.reason is not None:
+        return Explanation(candidates=candidates, reason=preview.reason, understood=understood)
+    if preview.home is not None:
+        understood["waits_for"] = str(preview.home)
     place = dispatcher.place_of_newcomer(order, request, now)
     return Explanation(
         candidates=candidates,
@@ -93,21 +93,6 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
         expected_s=place.expected_s,
         understood=understood,
     )
-
-
-def _refusal(dispatcher: Dispatcher, order: Order, request: Request) -> Reason | None:
-    criticality = order.objective.criticality
-    reason = None
-    if criticality is Criticality.SHEDDABLE:
-        reason = Reason.SHED
-    elif len(dispatcher.line) >= dispatcher.options.max_queued:
-        is_evicting = dispatcher.line.newest_below(criticality) is not None
-        reason = None if is_evicting else Reason.QUEUE_FULL
-    if reason is None and request.timeout_s <= 0:
-        reason = Reason.QUEUE_TIMEOUT
-    if reason is not None and not any(endpoint.is_pickable for endpoint in dispatcher.fleet):
-        return Reason.NO_ENDPOINT
-    return reason
 
 
 def _asked(request: Request) -> dict[str, str]:
@@ -152,22 +137,30 @@ def explain_passing(dispatcher: Dispatcher) -> Explanation:
 
 
 def _ranked(
-    dispatcher: Dispatcher, order: Order, request: Request | None, now: float
+    dispatcher: Dispatcher,
+    order: Order,
+    request: Request | None,
+    now: float,
+    chosen: Address | None = None,
 ) -> tuple[Candidate, ...]:
-    """Every endpoint, best first; those left out come last."""
+    """Every endpoint, best first; those left out come last. `chosen` is the best of those that
+    cost about as little."""
     rated = []
     is_weighed = request is not None and is_choosy(order, request)
     for endpoint in dispatcher.fleet:
         account = dispatcher.ledger.account(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
-        why = tuple(_objections(endpoint, account, order, weight_slots))
+        why = tuple(_objections(dispatcher, endpoint, account, order, weight_slots))
         share = account.free_slots / account.slots if account.slots else 0.0
         cost = None
         if is_weighed and request is not None:
             busy = account.slots - account.free_slots
             cost = dispatcher.state.scorer.cost(request, endpoint.address, busy, now)
         cost_s = 0.0 if cost is None else cost.total_s
-        key = (not why, endpoint.is_first_choice or is_weighed, -cost_s, share)
+        is_chosen = endpoint.address == chosen
+        is_loaded = seat(endpoint, account, order.demand.model).is_loaded
+        is_preferred = endpoint.is_first_choice or is_weighed
+        key = (not why, is_chosen, is_loaded, is_preferred, -cost_s, share)
         rated.append((key, endpoint, why, share, cost))
     rated.sort(key=lambda entry: (entry[0], entry[1].address), reverse=True)
     candidates: list[Candidate] = []
@@ -202,7 +195,7 @@ def _scores(endpoint: Endpoint, share: float, cost: Cost | None) -> Iterator[Sco
 
 
 def _objections(
-    endpoint: Endpoint, account: Account, order: Order, weight_slots: int
+    dispatcher: Dispatcher, endpoint: Endpoint, account: Account, order: Order, weight_slots: int
 ) -> Iterator[str]:
     demand = order.demand
     if demand.allowed is not None and endpoint.address not in demand.allowed:
@@ -222,8 +215,10 @@ def _objections(
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
     room, model, is_loaded = seat(endpoint, account, demand.model)
+    may_load = model is None or dispatcher.state.loads.may_start(model)
     if model is not None and not is_loaded:
-        yield from _unloaded(room)
+        if not room.free_slots or not may_load:
+            yield "the model is being loaded: one endpoint at a time does that"
     elif room.slots == 0:
         yield "it has not told how many slots it has"
     elif room.free_slots < min(weight_slots, room.slots):
@@ -231,8 +226,3 @@ def _objections(
         yield f"{room.free_slots} of its {room.slots} slots are free ({taken})"
     elif weight_slots and room.reserved_for is not None:
         yield "its free slots are kept for a request that needs several"
-
-
-def _unloaded(room: Account) -> Iterator[str]:
-    if not room.free_slots:
-        yield "it is loading the model"

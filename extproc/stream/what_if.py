@@ -36,6 +36,9 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     longest_s = options.queue_timeout_s
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
     body = options.reading.read(kind, inquiry.body, is_whole=True) if inquiry.body else NOT_READ
+    if options.reading.is_strict and head.has_json and body.problem is not None:
+        told = {"problem": f"The body {body.problem}."}
+        return Explanation(candidates=(), reason=Reason.BAD_REQUEST, understood=told)
     intake = dispatcher.state.intake
     model, adapter = split_name(body.model, intake.models, intake.adapters)
     request = request_of(

@@ -10,6 +10,11 @@ from typing import Any
 
 from typer.testing import Result
 
+from extproc.core.address import Address
+from extproc.core.intake import IntakeOptions
+from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.request import ReadingOptions
 from tests.fakes.picker import running_picker, until
 
 A, B = "10.0.0.1:8080", "10.0.0.2:8080"
@@ -129,6 +134,50 @@ async def test_explain(run: Run, tmp_path: Path) -> None:
         assert odd.exit_code == 1 and "refused: bad-request" in odd.stdout
         assert (await run("explain", "-H", "no colon", picker=picker)).exit_code == 2
         assert (await run("explain", "-d", "@/no/such/file", picker=picker)).exit_code == 2
+
+
+GOLD = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
+CHEAP = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
+SERVICES = IntakeOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap": CHEAP}))
+
+
+async def test_explain_tells_all_of_it(run: Run) -> None:
+    """Filters, scores in seconds, class, promise, fairness debt, position and expected time."""
+    body = json.dumps({"prompt": "row the boat " * 100, "max_tokens": 8})
+    async with running_picker(intake=SERVICES) as picker:
+        picker.add_ready(A, name="gpu-1")
+        picker.add_ready(B)
+        for _ in range(50):
+            picker.dispatcher.state.timing.watch(Address.parse(A)).ended(4.0)
+        await run("endpoints", "disable", B, picker=picker)
+        told = await run("explain", "-d", body, picker=picker)
+        assert told.exit_code == 0, told.output
+        for word in ("COST_S", "FIRST_TOKEN_S", "ANSWER_S", "SAVED_S", "FREE_SHARE"):
+            assert word in told.stdout
+        assert "an operator made it disabled" in told.stdout
+        assert "class: standard" in told.stdout and "fairness_debt_s: " in told.stdout
+        gold = ("-H", "x-gateway-inference-objective: gold")
+        understood = parsed(await run("explain", *gold, "-o", "json", picker=picker))["understood"]
+        assert (understood["class"], understood["promise_kept"]) == ("critical", "100.0%")
+        calls = [await picker.ask(name) for name in ("runs", "waits")]
+        waits = await run("explain", "-d", body, picker=picker)
+        assert "It would wait at place 2, about " in waits.stdout
+        assert "0 of its 1 slots are free" in waits.stdout
+        first = await run("explain", *gold, picker=picker)
+        assert "It would wait at place 1" in first.stdout
+        cheap = ("-H", "x-gateway-inference-objective: cheap")
+        shed = await run("explain", *cheap, picker=picker)
+        assert shed.exit_code == 1 and "refused: shed" in shed.stdout
+        for call in calls:
+            call.cancel()
+
+
+async def test_explain_is_as_strict_as_the_settings(run: Run) -> None:
+    strict = ExchangeOptions(reading=ReadingOptions(is_strict=True))
+    async with running_picker(exchange=strict) as picker:
+        picker.add_ready(A)
+        refused = await run("explain", "-d", '{"n": 1, "n": 2}', picker=picker)
+        assert refused.exit_code == 1 and "refused: bad-request" in refused.stdout
 
 
 async def test_reload(run: Run) -> None:

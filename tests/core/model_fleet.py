@@ -19,10 +19,11 @@ from extproc.core.account import IN_FLIGHT_S, Account, fits
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.explanation import explain
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.observation import Observation, Sight
-from extproc.core.outcome import Picked, Queued, Rejected, Settlement
+from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from extproc.core.views import seat
@@ -120,13 +121,30 @@ class ModelFleet:
             timeout_s=self.random.choice([0.0, 0.5, 3.0]),
             weight_slots=self.random.choices([1, 2, 5], [90, 8, 2])[0],
         )
-        outcome = self.dispatcher.submit(request, self.now)
+        outcome = self._submit(request)
         if isinstance(outcome, Queued):
             self.waiting[outcome.ticket.id] = outcome.ticket
             return
         if isinstance(outcome, Picked):
             self._check_passed(list(self.waiting.values()))
         self._take(request, outcome)
+
+    def _submit(self, request: Request) -> Outcome:
+        """Submit it; what was foretold a moment before comes true."""
+        if self.random.random() > 0.2:
+            return self.dispatcher.submit(request, self.now)
+        foretold = explain(self.dispatcher, request, self.now)
+        outcome = self.dispatcher.submit(request, self.now)
+        match outcome:
+            case Picked():
+                assert foretold.chosen == outcome.lease.address
+                assert foretold.candidates[0].address == foretold.chosen
+            case Queued():
+                assert foretold.chosen is None and foretold.position >= 1
+                assert foretold.reason is None
+            case Rejected():
+                assert foretold.reason is outcome.reason
+        return outcome
 
     def _check_passed(self, passed: list[Ticket]) -> None:
         """Only who needs more slots than one may be passed: too few are free for it."""

@@ -19,6 +19,7 @@ from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, Reload
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import EndpointSpec
+from extproc.core.intake import IntakeOptions
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
 from extproc.core.outcome import Settlement
 from extproc.core.queue import Ticket
@@ -193,14 +194,21 @@ async def running_picker(
     max_queued: int = 10,
     interceptors: tuple[grpc.aio.ServerInterceptor, ...] = (),
     credentials: grpc.ServerCredentials | None = None,
+    intake: IntakeOptions | None = None,
+    exchange: ExchangeOptions | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     waiting_room = WaitingRoom()
-    options = DispatcherOptions(max_queued=max_queued)
+    options = DispatcherOptions(max_queued=max_queued, intake=intake or IntakeOptions())
     dispatcher = Dispatcher(Surface(waiting_room), Random(1), options)
     registry = Registry()
     processor = ExternalProcessor(
-        dispatcher, waiting_room, registry, ExchangeOptions(), time.monotonic, lambda _: None
+        dispatcher,
+        waiting_room,
+        registry,
+        exchange or ExchangeOptions(),
+        time.monotonic,
+        lambda _: None,
     )
     settings = FakeSettings()
     added = FakeAdded(dispatcher)

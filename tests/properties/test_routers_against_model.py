@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.core.endpoint import Health
 from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.outcome import Outcome, Picked, Queued, Settlement
+from extproc.core.outcome import Picked, Queued, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from tests.core.model_fleet import ModelFleet, World
@@ -63,7 +63,7 @@ class RouterFleet(ModelFleet):
             prompt_blocks=blocks,
             prompt_tokens=64 * len(blocks) + 30 if blocks else None,
         )
-        outcome: Outcome = self.dispatcher.submit(request, self.now)
+        outcome = self._submit(request)
         if isinstance(outcome, Queued):
             self.waiting[outcome.ticket.id] = outcome.ticket
         else:

@@ -57,7 +57,7 @@ class ChoosyFleet(ModelFleet):
             prompt_blocks=blocks,
             prompt_tokens=64 * len(blocks) + 30 if blocks else None,
         )
-        outcome = self.dispatcher.submit(request, self.now)
+        outcome = self._submit(request)
         if isinstance(outcome, Queued):
             self.waiting[outcome.ticket.id] = outcome.ticket
             return

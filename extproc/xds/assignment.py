@@ -27,6 +27,9 @@ AUTHORIZATION = "authorization"
 """Endpoint metadata: which socket Envoy opens to a server, and the key it sends there. The
 configuration that `coxswain config envoy` prints reads the same names."""
 
+MAX_KINDS = 16
+"""Of Envoys with different abilities, for which the fleet is kept as it was written."""
+
 
 class Assignments:
     """Writes each member once, and each membership once, however many Envoys and names want it.
@@ -52,6 +55,8 @@ class Assignments:
             self._version = membership.version
         endpoints = self._endpoints.get(abilities)
         if endpoints is None:
+            if len(self._endpoints) >= MAX_KINDS:
+                self._endpoints.clear()
             endpoints = self._endpoints[abilities] = self._join(
                 reachable(membership.members, abilities)
             )

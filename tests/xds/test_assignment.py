@@ -8,7 +8,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
-from extproc.xds.assignment import Assignments
+from extproc.xds.assignment import MAX_KINDS, Assignments
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:DeprecationWarning")
 
@@ -62,3 +62,28 @@ def test_a_new_version_is_written_anew() -> None:
     value = assignments.resource("b", Membership(2, (Member(first), Member(second)))).value
     told = ClusterLoadAssignment.FromString(value)
     assert (told.cluster_name, len(told.endpoints[0].lb_endpoints)) == ("b", 2)
+
+
+def test_each_of_many_kinds_of_envoys_is_told_what_it_reaches() -> None:
+    """More kinds than are kept, each asking twice, between one that is able to do nothing."""
+    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
+
+    assignments = Assignments()
+    kinds = [f"tls-{number}" for number in range(2 * MAX_KINDS)]
+    members = tuple(
+        Member(Address.of("10.0.0.5", port), tls_profile=kind) for port, kind in enumerate(kinds, 1)
+    )
+    membership = Membership(1, members)
+
+    def ports(*abilities: str) -> list[int]:
+        value = assignments.resource("llama", membership, frozenset(abilities)).value
+        told = ClusterLoadAssignment.FromString(value)
+        return [
+            part.endpoint.address.socket_address.port_value
+            for locality in told.endpoints
+            for part in locality.lb_endpoints
+        ]
+
+    for _ in range(2):
+        for port, kind in enumerate(kinds, 1):
+            assert (ports(kind), ports()) == ([port], [])

@@ -34,9 +34,12 @@ class LineFit:
     """A straight line `y = a + b * x` through what was seen, by least squares that forget.
 
     A residual counts at most `CLIP` times its usual size (Huber's idea): outliers bend little.
+    Where all that was seen lies on the line, a share `EXACT` of `y` is taken for usual: else
+    nothing would ever bend it again.
     """
 
     CLIP = 3.0
+    EXACT = 0.01
     __slots__ = ("_keep", "_n", "_spread", "_x", "_xx", "_xy", "_y")
 
     def __init__(self, keep: float = 0.98) -> None:
@@ -53,7 +56,8 @@ class LineFit:
             a, b = self.line((0.0, 0.0), trust=0.0)
             expected = a + b * x
             residual = y - expected
-            bound = self.CLIP * self._spread.value(abs(residual))
+            usual = max(self._spread.value(abs(residual)), self.EXACT * abs(expected))
+            bound = self.CLIP * (usual or abs(residual))
             self._spread.add(min(abs(residual), 2 * bound))
             y = expected + max(-bound, min(bound, residual))
         keep = self._keep

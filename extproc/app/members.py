@@ -21,7 +21,7 @@ from scraper.discovery.resolver import Resolver
 from scraper.target import EndpointTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.endpoint import EndpointSpec
     from extproc.settings import DiscoverySettings, Settings
@@ -55,6 +55,7 @@ class Members:
         self._is_reported = is_reported
         self._plan = _Plan(settings)
         self._named: dict[str, dict[Address, Nomination]] = {}
+        self._doubles: dict[str, dict[Address, str]] = {}
         self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
         if not self._silent:
             self._silent = {AGENTS}
@@ -124,10 +125,15 @@ class Members:
         return tuple(key for key, is_new in news.items() if is_new)
 
     def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
-        """All that `source` names now; of two nominations for one address the first counts."""
+        """All that `source` names now; of two nominations for one address the first counts, and
+        the others are told of."""
         named: dict[Address, Nomination] = {}
+        doubles: dict[Address, list[Nomination]] = {}
         for nomination in nominations:
-            named.setdefault(nomination.spec.address, nomination)
+            address = nomination.spec.address
+            if named.setdefault(address, nomination) is not nomination:
+                doubles.setdefault(address, [named[address]]).append(nomination)
+        self._tell_doubles(source, doubles)
         if named:
             self._named[source] = named
         else:
@@ -137,6 +143,19 @@ class Members:
             self._silent.discard(source)
             if not self._silent:
                 self._know()
+
+    def _tell_doubles(self, source: str, doubles: Mapping[Address, Sequence[Nomination]]) -> None:
+        """One line when a server is named more than once, and none while that stays."""
+        present = {
+            address: ", ".join(one.spec.name or one.spec.hostname or str(address) for one in same)
+            for address, same in doubles.items()
+        }
+        for address, names in present.items() - self._doubles.get(source, {}).items():
+            log.warning(
+                "%s: %s is named more than once; of %s the first counts",
+                *(source, address, names),
+            )
+        self._doubles[source] = present
 
     def target(self, spec: EndpointSpec) -> EndpointTarget | None:
         """How the scraper looks at a member; None where an agent does it, or is all that can."""

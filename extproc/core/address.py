@@ -47,6 +47,8 @@ class Address(NamedTuple):
             raise AddressError(f"{host!r} is not an IP address") from None
         if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
             literal = literal.ipv4_mapped
+        if literal.is_unspecified or literal.is_multicast:
+            raise AddressError(f"{host!r} is no address of a single server")
         if isinstance(literal, ipaddress.IPv6Address) and not _is_zone(literal.scope_id):
             raise AddressError(f"{host!r} has an impossible zone")
         digits = str(port)

@@ -74,6 +74,10 @@ def _target(text: str) -> str:
     host, port = split_host_port(text)
     if port == 0:
         raise PydanticCustomError("address", "0 is not a port; ports go from 1 to 65535")
+    if is_ip(host) and ipaddress.ip_address(host).is_unspecified:
+        raise PydanticCustomError(
+            "address", "write the address where it is reached: this one is only for listening"
+        )
     return _joined(host, port)
 
 

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from extproc.core.address import AddressError
 from scraper.discovery.nomination import Listing, Nomination, Publish, nominate
 
 RETRY_S = 2.0
@@ -87,7 +88,10 @@ class ListedEndpoints:
         nominations: list[Nomination] = []
         for listing in self._listings:
             for ip in self._addresses.get(listing.host, ()):
-                nominations.append(nominate(listing, ip))  # noqa: PERF401  # two loops read worse
+                try:
+                    nominations.append(nominate(listing, ip))
+                except AddressError as error:
+                    log.warning("%s: %s: %s", self._source, listing.host, error)
         self._publish(self._source, nominations, not self._unknown())
 
     async def _resolve(self) -> None:

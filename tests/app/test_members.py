@@ -70,6 +70,23 @@ async def running(given: Settings) -> AsyncIterator[World]:
         await world.members.aclose()
 
 
+async def test_a_server_under_two_names_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Or somebody looks for an endpoint that the fleet does not have; the first name counts."""
+    named = [
+        {"address": "10.0.0.1:1", "name": "a"},
+        {"address": "[::ffff:10.0.0.1]:1", "name": "b"},
+        {"address": "10.0.0.2:1", "name": "c"},
+    ]
+    async with running(settings(endpoints=named)) as world:
+        await world.are("10.0.0.1:1", "10.0.0.2:1")
+        assert world.fleet.specs_of("settings")[Address("10.0.0.1", 1)].name == "a"
+        await world.members.renew(settings(endpoints=[*named, "10.0.0.3:1"]))
+        await world.are("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")
+    assert [record.getMessage() for record in caplog.records] == [
+        "settings: 10.0.0.1:1 is named more than once; of a, b the first counts"
+    ]
+
+
 async def test_one_address_is_one_endpoint_whoever_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,16 @@ from hypothesis import strategies as st
 from extproc.core.address import MAX_PORT, Address, AddressError
 
 
-@given(st.ip_addresses(), st.integers(1, MAX_PORT))
+def is_one_server(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Also behind the mapping of IPv4 into IPv6."""
+    plain = getattr(ip, "ipv4_mapped", None) or ip
+    return not (plain.is_unspecified or plain.is_multicast)
+
+
+SERVERS = st.ip_addresses().filter(is_one_server)
+
+
+@given(SERVERS, st.integers(1, MAX_PORT))
 def test_round_trip(ip: object, port: int) -> None:
     """What an address prints is read back as the same address."""
     address = Address.of(str(ip), port)
@@ -19,6 +30,14 @@ def test_round_trip(ip: object, port: int) -> None:
 def test_mapped_ipv4_is_its_ipv4() -> None:
     """One server named in two ways is one endpoint."""
     assert Address.parse("[::ffff:10.0.0.5]:80") == Address.parse("10.0.0.5:80")
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:80", "[::]:80", "[::ffff:0.0.0.0]:80", "224.0.0.1:80"])
+def test_what_stands_for_many_is_no_server(text: str) -> None:
+    """Where a server listens on 0.0.0.0 it can be reached there too, beside its own address: one
+    server would be two endpoints, and each of its slots given away twice."""
+    with pytest.raises(AddressError, match="no address of a single server"):
+        Address.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ async def test_literals_are_published_at_once() -> None:
     await source.aclose()
 
 
+async def test_a_name_that_stands_for_no_server(caplog: pytest.LogCaptureFixture) -> None:
+    """As a blocking name server answers: told of, and the others are taken."""
+    told, names = Publications(), Names()
+    names.known["gpu"] = ["0.0.0.0", "10.0.0.2"]
+    source = listed(told, names)
+    source.set([Listing(host="gpu", port=2)])
+    await told.are("10.0.0.2:2")
+    assert [record.getMessage() for record in caplog.records] == [
+        "settings: gpu: '0.0.0.0' is no address of a single server"
+    ]
+    await source.aclose()
+
+
 async def test_a_name_is_looked_up_until_it_is_known_and_then_never_again() -> None:
     told, names = Publications(), Names()
     source = listed(told, names)

@@ -126,9 +126,11 @@ class Stack:
         settings: dict[str, Any] | None = None,
         kind: str = "llama",
         mode: str = "discovery",
+        alter: Callable[[str], str] = str,
     ) -> AsyncIterator[Self]:
-        """Everything up and ready; everything gone afterwards. `mode` is that of Envoy; `shapes`
-        are those of the servers' models, where they are not all alike."""
+        """Everything up and ready; everything gone afterwards. `mode` is that of Envoy, whose
+        configuration `alter` may change; `shapes` are those of the servers' models, where they
+        are not all alike."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             Children(folder) as children,
@@ -138,7 +140,7 @@ class Stack:
             for count, shape in zip(slots, shapes or (MODEL_SHAPE,) * len(slots), strict=True):
                 await stack.add_server(count, kind=kind, shape=shape)
             await stack.start_picker(settings or {})
-            await stack.start_envoy(mode)
+            await stack.start_envoy(mode, alter)
             try:
                 await stack.until_ready()
                 yield stack
@@ -220,10 +222,10 @@ class Stack:
             [sys.executable, "-m", "extproc.cli", "serve", "--config", self.config],
         )
 
-    async def start_envoy(self, mode: str = "discovery") -> None:
+    async def start_envoy(self, mode: str = "discovery", alter: Callable[[str], str] = str) -> None:
         config = self.folder / "envoy.yaml"
         options = envoy_options(load_settings(self.config, environ={}))
-        config.write_text(bootstrap(replace(options, mode=Mode(mode))))
+        config.write_text(alter(bootstrap(replace(options, mode=Mode(mode)))))
         self.envoy = await self.children.start(
             "envoy",
             [

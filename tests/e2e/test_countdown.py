@@ -16,10 +16,10 @@ STREAM = {"accept": "text/event-stream"}
 ONE_AT_A_TIME = {"queue": {"timeout_s": 30}}
 
 
-async def test_a_web_page_watches_its_request(tmp_path: Path) -> None:
+async def test_a_web_page_watches_its_request(mode: str, tmp_path: Path) -> None:
     """The third of three sees itself move up until it is served; others see nothing."""
     async with Stack.running(
-        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator"
+        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
     ) as stack:
         calls = []
         for number in range(4):

@@ -1,0 +1,133 @@
+"""Who goes first and who is refused when slots are scarce: over real Envoy, in both ways of asking.
+
+The servers are simulators: it is the line that is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.core.address import Address
+from extproc.demo.process import Children
+from tests.e2e.stack import CHAT, Held, Stack, chat
+from tests.fakes.wiretap import Wiretap
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS: dict[str, Any] = {
+    "objectives": {
+        "gold": {"criticality": "critical", "slo": {"queue_ms": 60_000}},
+        "cheap": {"criticality": "sheddable"},
+    },
+    "queue": {"max_requests": 2, "timeout_s": 60},
+}
+
+
+@pytest.fixture
+async def stack(mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    async with Stack.running(
+        tmp_path, slots=(1,), settings=SETTINGS, kind="simulator", mode=mode
+    ) as running:
+        yield running
+
+
+def ask_as(stack: Stack, objective: str, tenant: str = "") -> asyncio.Task[httpx.Response]:
+    headers = {"x-gateway-inference-objective": objective}
+    if tenant:
+        headers["x-gateway-inference-fairness-id"] = tenant
+    return asyncio.create_task(stack.ask(headers=headers))
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """Status and reason, which the header and the body tell alike."""
+    reason = answer.headers["x-coxswain-reason"]
+    assert answer.json()["error"]["code"] == reason
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    return answer.status_code, reason
+
+
+async def free(held: Held, stack: Stack) -> None:
+    await held.leave()
+    await stack.until(lambda status: status["queue"]["waiting"] == 0)
+
+
+async def test_in_scarcity_the_lower_class_is_refused_first(stack: Stack) -> None:
+    held = await stack.hold()
+    assert refusal(await ask_as(stack, "cheap")) == (429, "shed")
+    older = ask_as(stack, "")
+    await stack.until_waiting(1)
+    newer = ask_as(stack, "")
+    await stack.until_waiting(2)
+    assert refusal(await ask_as(stack, "")) == (429, "queue-full")
+    gold = [ask_as(stack, "gold")]
+    assert refusal(await newer) == (429, "evicted")
+    gold.append(ask_as(stack, "gold"))
+    assert refusal(await older) == (429, "evicted")
+    assert refusal(await ask_as(stack, "gold")) == (429, "queue-full")
+    await free(held, stack)
+    assert [(await one).status_code for one in gold] == [200, 200]
+
+
+async def test_the_critical_one_goes_first(stack: Stack) -> None:
+    held = await stack.hold()
+    order: list[str] = []
+    tasks = []
+    for number, name in enumerate(("", "gold")):
+        tasks.append(asyncio.create_task(note(ask_as(stack, name), name, order)))
+        await stack.until_waiting(number + 1)
+    await free(held, stack)
+    await asyncio.gather(*tasks)
+    assert order == ["gold", ""]
+
+
+async def note(answer: asyncio.Task[httpx.Response], name: str, order: list[str]) -> None:
+    assert (await answer).status_code == 200
+    order.append(name)
+
+
+async def test_a_crowd_does_not_hold_up_anothers_first(mode: str, tmp_path: Path) -> None:
+    """Ten of one tenant wait; the one of another comes last, and goes first."""
+    async with Stack.running(tmp_path, slots=(1,), kind="simulator", mode=mode) as stack:
+        held = await stack.hold(headers={"x-gateway-inference-fairness-id": "crowd"})
+        order: list[str] = []
+        tasks = []
+        for number, tenant in enumerate([*["crowd"] * 10, "other"]):
+            tasks.append(asyncio.create_task(note(ask_as(stack, "", tenant), tenant, order)))
+            await stack.until_waiting(number + 1)
+        await held.leave()
+        await asyncio.gather(*tasks)
+        assert order.index("other") == 0
+
+
+async def test_headers_for_the_picker_reach_no_server(mode: str, tmp_path: Path) -> None:
+    """Nor does where it sends the request; what is the client's own does."""
+    wishes = {
+        "x-gateway-inference-objective": "gold",
+        "x-gateway-inference-fairness-id": "tenant",
+        "x-llm-d-inference-objective": "gold",
+        "x-llm-d-inference-fairness-id": "tenant",
+        "x-slo-ttft-ms": "60000",
+        "x-coxswain-queue-timeout-ms": "60000",
+    }
+    own = {"x-session-id": "chat-7", "x-mine": "kept"}
+    async with Children(tmp_path) as children, httpx.AsyncClient(timeout=60) as client:
+        stack = Stack(tmp_path, children, client)
+        server = await stack.add_server(2, kind="simulator")
+        async with Wiretap(Address("127.0.0.1", server.port)) as tap:
+            server.port = tap.address.port
+            await stack.start_picker(SETTINGS)
+            await stack.start_envoy(mode)
+            await stack.until_ready()
+            answer = await client.post(stack.url(CHAT), json=chat(1), headers={**wishes, **own})
+            assert answer.status_code == 200
+            (heard,) = (one for one in tap.beginnings if b"x-mine" in one)
+    head = heard.decode("latin-1").lower()
+    assert "x-session-id: chat-7" in head
+    for name in (*wishes, "x-gateway-destination-endpoint"):
+        assert name not in head, name

@@ -47,10 +47,22 @@ VERDICTS = {None: "", True: "met", False: "MISSED"}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "only",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(BENCHMARKS)}; simulation: all of those",
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the tables as Markdown")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the time under load")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a quarter of the time under load, half of the simulations",
+    )
     given = parser.parse_args()
+    if "simulation" in given.only:
+        given.only += simulation.BENCHMARKS
+        given.only.remove("simulation")
     unknown = set(given.only) - BENCHMARKS.keys()
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")

@@ -10,7 +10,7 @@ In the last two the body can be replaced, as long as all of it is here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from extproc.stream import codec
 from extproc.stream.relay import Relay
@@ -18,6 +18,9 @@ from extproc.stream.relay import Relay
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.pb import external_processor_pb2 as pb
+
+MAX_HELD_BYTES: Final = 256 * 1024
+"""What is kept of the body of one request in line; Envoy and its client keep the rest."""
 
 
 class Question:
@@ -41,6 +44,11 @@ class Question:
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
             self._upload = Relay("request_body")
+
+    @property
+    def can_hold_more(self) -> bool:
+        """Whether more of the body may come before its way is decided, without an answer."""
+        return self._upload is not None and self._upload.held_bytes <= MAX_HELD_BYTES
 
     @property
     def can_bring_body(self) -> bool:
@@ -86,9 +94,12 @@ class Question:
         return self._upload.take(part.body, is_last=part.end_of_stream)
 
     def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
-        """The trailers came after the decision."""
+        """The trailers came after the body was read: they go out once the decision has."""
         if self._upload is not None:
             self._upload.end_by_trailers()
+            if not self._upload.is_open:
+                self._owes_trailers = True
+                return []
         return [codec.unchanged("request_trailers")]
 
     def answer(

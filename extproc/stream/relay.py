@@ -23,12 +23,12 @@ MAX_CHUNK_BYTES: Final = 62_000
 class Relay:
     """Fed with the messages of one direction; `kind` is their field's name."""
 
-    __slots__ = ("_has_trailers", "_held", "_is_open", "_is_over", "_kind", "has_end", "held_bytes")
+    __slots__ = ("_has_trailers", "_held", "_is_over", "_kind", "has_end", "held_bytes", "is_open")
 
     def __init__(self, kind: str, *, is_open: bool = False) -> None:
         self._kind = kind
         self._held: list[bytes] = []
-        self._is_open = is_open
+        self.is_open = is_open
         self._is_over = False
         self._has_trailers = False
         self.held_bytes = 0
@@ -41,7 +41,7 @@ class Relay:
             if body:
                 self._held.append(body)
                 self.held_bytes += len(body)
-        return self._flow() if self._is_open else []
+        return self._flow() if self.is_open else []
 
     def end_by_trailers(self) -> None:
         """Trailers came: they end the stream, so no chunk will."""
@@ -61,7 +61,7 @@ class Relay:
 
     def open(self) -> list[pb.ProcessingResponse]:
         """Let flow what is held and what will come."""
-        self._is_open = True
+        self.is_open = True
         return self._flow()
 
     def _flow(self) -> list[pb.ProcessingResponse]:

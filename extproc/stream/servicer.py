@@ -115,16 +115,16 @@ class ExternalProcessor:
         """Answer each message. While the request waits in line this goes on reading: the end of
         the stream, a half-close or our cancellation, is how its client's leaving shows."""
         while (message := await wire.read()) is not None:
-            if exchange.ticket is not None:
-                # A part of its body: Envoy keeps the rest, and we this one, until it is served.
-                await stream.settled()
+            waited = exchange.ticket is not None
+            if exchange.must_settle_first:
+                await stream.settled()  # Envoy keeps the rest of its body
             is_undecided = exchange.is_undecided
             began_at = self._clock()
             exchange.feed(message, began_at)
             if is_undecided:
                 exchange.decided(self._clock() - began_at)
             del message  # a request that waits needs its headers no more
-            if exchange.ticket is not None:
+            if exchange.ticket is not None and not waited:
                 self._waiting_room.enter(stream, exchange.ticket)
                 await wire.write(codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S))
             else:

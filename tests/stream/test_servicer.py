@@ -254,6 +254,64 @@ async def test_what_comes_while_a_request_waits_is_answered_after_it() -> None:
         assert (await second.receive()).WhichOneof("response") == "request_body"
 
 
+async def waits_with_more_to_come(picker: Rig) -> EnvoyStream:
+    """In full duplex: enough of its body came for the decision, and the rest is on its way."""
+    stream = picker.stream()
+    await stream.send(envoy.with_body(envoy.request_headers(), is_duplex=True))
+    hold = await stream.ask(envoy.body(b"x" * 70_000, end_of_stream=False))
+    assert hold.HasField("override_message_timeout")
+    return stream
+
+
+async def test_a_body_goes_on_while_its_request_waits() -> None:
+    """Its pieces and its trailers are kept, and go out in their order behind the destination."""
+    async with rig(1) as picker:
+        first, second = await picker.running(), await waits_with_more_to_come(picker)
+        await second.send(envoy.body(b"y" * 50_000, end_of_stream=False))
+        await second.send(envoy.part("request_trailers"))
+        await first.ask(envoy.response_headers())
+        await first.half_close()
+        assert envoy.destination(await second.receive())
+        came = b""
+        while (answer := await second.receive()).HasField("request_body"):
+            came += answer.request_body.response.body_mutation.streamed_response.body
+        assert came == b"x" * 70_000 + b"y" * 50_000
+        assert answer.HasField("request_trailers")
+
+
+@pytest.mark.parametrize("way", ["reset", "half_close"])
+async def test_a_client_that_leaves_the_line_in_the_middle_of_its_body(way: str) -> None:
+    """Gone at once, as any other."""
+    async with rig(1) as picker:
+        await picker.running()
+        leaver = await waits_with_more_to_come(picker)
+        await leaver.send(envoy.body(b"y" * 50_000, end_of_stream=False))
+        await leave(leaver, way)
+        await picker.finished()
+        assert (picker.records[0].verdict, picker.in_line) == (Verdict.WITHDRAWN, 0)
+
+
+async def test_a_long_body_stays_with_its_client_while_its_request_waits() -> None:
+    """A little of it is kept here; the rest is read when the request was served."""
+    async with rig(1) as picker:
+        lease = picker.fleet.pick()
+        hand = HandStream()
+        task = asyncio.ensure_future(picker.processor._process(None, cast("Any", hand)))
+        hand.say(envoy.with_body(envoy.request_headers(), is_duplex=True))
+        for _ in range(20):
+            hand.say(envoy.body(b"x" * 60_000, end_of_stream=False))
+        hand.say(envoy.body(b"x" * 60_000))
+        await eventually(lambda: hand.sent)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not hand.is_read(), "all of it was taken in"
+        picker.fleet.finish(lease)
+        await eventually(hand.is_read)
+        await eventually(lambda: len(hand.sent) == 1 + 1 + 21)
+        task.cancel()
+        await asyncio.wait({task})
+
+
 # The end, anywhere
 
 

@@ -32,7 +32,9 @@ class Client:
                 await self._random.choice((self._wait, self._say_more, self._listen))()
             await self._leave()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, EOFError, TimeoutError):
-            pass  # the picker ended it
+            pass  # the picker ended it, or nothing came
+        finally:
+            self._stream.reset()  # as Envoy does with whatever it is done with
 
     async def _ask(self) -> None:
         is_duplex = self._random.random() < 0.5

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from extproc.app.service import SERVER_OPTIONS
 from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
 from extproc.pb import external_processor_pb2 as pb
@@ -43,7 +44,7 @@ class NoOp(pb_grpc.ExternalProcessorServicer):
 
 
 async def serve(port: int, endpoint: Address, picker: NoOp | Holding) -> None:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=SERVER_OPTIONS)  # Envoy pings it, and must not be cut off
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
     EndpointDiscovery(lambda: membership, lambda *_: None).add_to(server)

@@ -90,6 +90,8 @@ def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
     if run.is_error or lease.weight_slots > 1:
         return
     watch = state.timing.watch(lease.address)
+    if not watch.wants_end(now):
+        return
     speed = state.timing.speed(lease.address, now)
     taken_s = (now if run.is_stream else answered_at) - lease.opened_at
     if run.course is not None and run.course.has_token:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from extproc.core.observation import SlotReading
 
 UNKNOWN_PROMPT_TOKENS = 500
+MAX_ENDS_A_SECOND = 50
 MAX_TASKS = 1024
 """Slots whose progress is remembered from one look to the next, for each endpoint."""
 TRUSTED_SHARE = 0.7
@@ -66,6 +67,8 @@ class Stopwatch:
         "_answer",
         "_courses",
         "_decode",
+        "_ends",
+        "_ends_since",
         "_first",
         "_headers",
         "_looked_at",
@@ -85,6 +88,8 @@ class Stopwatch:
         self._tasks: dict[Task, tuple[float, int]] = {}
         self._courses: dict[Task, Course] = {}
         self._looked_at = float("-inf")
+        self._ends = 0
+        self._ends_since = float("-inf")
 
     @property
     def weight(self) -> float:
@@ -119,6 +124,14 @@ class Stopwatch:
         """A prompt's real length became known."""
         if estimated_tokens:
             self._size.add(real_tokens / estimated_tokens)
+
+    def wants_end(self, now: float) -> bool:
+        """Whether the end of one more request is worth a lesson: a few in a second tell as much
+        as a thousand, and each costs every request some time."""
+        if now - self._ends_since >= 1.0:
+            self._ends_since, self._ends = now, 0
+        self._ends += 1
+        return self._ends <= MAX_ENDS_A_SECOND
 
     def ended(self, slot_s: float) -> None:
         """A request held its slot for so long."""

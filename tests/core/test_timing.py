@@ -130,3 +130,10 @@ def test_refusals_tell_when_to_come_back() -> None:
         fleet.queue()
     outcome = fleet.submit()
     assert 15.0 < getattr(outcome, "retry_after_s", 0.0) < 25.0
+
+
+def test_a_few_ends_a_second_are_enough() -> None:
+    """However many requests end, the cost of learning is bounded; the next second counts anew."""
+    watch = Timing().watch(A)
+    assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
+    assert watch.wants_end(2.5)

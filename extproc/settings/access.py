@@ -10,21 +10,25 @@ from pydantic_core import PydanticCustomError
 from extproc.settings.values import is_ip
 
 
-class Access(Protocol):
-    """Settings of one server, or of several that are reached alike.
-
-    `address` is how they are called in texts, `host` the name or IP address that stands in
-    their certificate unless `server_name` does.
-    """
+class Keyed(Protocol):
+    """Settings of one server, or of several that share a key; `address` is their name in texts."""
 
     @property
     def address(self) -> str: ...
     @property
-    def host(self) -> str: ...
-    @property
     def api_key_env(self) -> str | None: ...
     @property
     def api_key_file(self) -> str | None: ...
+
+
+class Access(Keyed, Protocol):
+    """Settings of one server, or of several that are reached alike.
+
+    `host` is the name or IP address that stands in their certificate unless `server_name` does.
+    """
+
+    @property
+    def host(self) -> str: ...
     @property
     def inject_key(self) -> bool: ...
     @property

@@ -5,23 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from extproc.settings.access import Keyed
 from extproc.settings.model import Settings
 from extproc.settings.problems import Problem, SettingsError
 
 MAX_KEY_BYTES: Final = 16 * 1024
-
-
-class Keyed(Protocol):
-    """Settings of one server, or of several that share a key."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def api_key_env(self) -> str | None: ...
-    @property
-    def api_key_file(self) -> str | None: ...
 
 
 def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> str | None:

@@ -2,20 +2,24 @@
 
 Looked at every second, by name, as the endpoints file is and for the same reasons. A change
 counts when the files look the same twice: one in the middle of being written is not read.
+Whatever goes wrong with one change, the next one is noticed too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
-from scraper.discovery.file_look import FileLook, look_at
+from scraper.discovery.file_look import Changes, FileLook, look_at
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Set
     from pathlib import Path
 
 INTERVAL_S = 1.0
+
+log = logging.getLogger("coxswain.settings")
 
 
 class SecretWatch:
@@ -42,14 +46,14 @@ class SecretWatch:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        read = before = await self._look()
+        changes = Changes(await self._look())
         while True:
             await asyncio.sleep(self._interval_s)
-            looks = await self._look()
-            if looks != read and looks == before:
-                read = looks
-                await self._on_change()
-            before = looks
+            if changes.has_settled(await self._look()):
+                try:
+                    await self._on_change()
+                except Exception:  # a fault of ours; the next change may pass
+                    log.exception("a key or certificate changed and was not taken over")
 
     async def _look(self) -> dict[Path, FileLook | None]:
         files = sorted(self._files())

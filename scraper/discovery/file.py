@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from scraper.discovery.file_look import look_at
+from scraper.discovery.file_look import Changes, look_at
 from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.nomination import Listing, ListingError, Publish
 
@@ -65,16 +65,14 @@ class EndpointsFile:
         await self._listed.aclose()
 
     async def _run(self) -> None:
-        read = before = await asyncio.to_thread(look_at, self.path)
+        changes = Changes(await asyncio.to_thread(look_at, self.path))
         await self._take_over()
         while True:
             await asyncio.sleep(self._interval_s)
-            looks = await asyncio.to_thread(look_at, self.path)
-            if self._is_doubted or (looks != read and looks == before):
+            look = await asyncio.to_thread(look_at, self.path)
+            if changes.has_settled(look) or self._is_doubted:
                 self._is_doubted = False
                 await self._take_over()
-                read = looks
-            before = looks
 
     async def _take_over(self) -> None:
         try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+Look = TypeVar("Look")
 
 
 class FileLook(NamedTuple):
@@ -23,3 +25,21 @@ def look_at(path: Path) -> FileLook | None:
     except OSError:
         return None
     return FileLook(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+class Changes(Generic[Look]):
+    """Tells a change when it looks the same twice: one in the middle of being made is none yet.
+
+    `look` is how it looked when it was last taken over.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._taken = self._before = look
+
+    def has_settled(self, look: Look) -> bool:
+        """Whether it is to be taken over now, as it looks; each change is told once."""
+        is_still, self._before = look == self._before, look
+        if not is_still or look == self._taken:
+            return False
+        self._taken = look
+        return True

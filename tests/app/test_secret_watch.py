@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from extproc.app.secret_watch import SecretWatch
 
 
@@ -16,12 +18,15 @@ class Taker:
     def __init__(self) -> None:
         self.files: set[Path] = set()
         self.changes = 0
+        self.fault: Exception | None = None
         self._looks = 0
         self._news = asyncio.Event()
 
     async def change(self) -> None:
         self.changes += 1
         self._news.set()
+        if self.fault is not None:
+            raise self.fault
 
     def look(self) -> set[Path]:
         self._looks += 1
@@ -72,3 +77,19 @@ async def test_each_change_is_told(tmp_path: Path) -> None:
         await taker.was_told(4)
         taker.files = {key, tmp_path / "other"}
         await taker.was_told(5)
+
+
+async def test_a_change_that_cannot_be_taken_over_is_told_and_the_next_one_is_seen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for each, and the watch goes on."""
+    key = tmp_path / "key"
+    taker = Taker()
+    taker.files, taker.fault = {key}, RuntimeError("a fault")
+    async with taker.watching():
+        await taker.was_looked_at()
+        for times in (1, 2):
+            key.write_text("longer" * times)
+            await taker.was_told(times)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["a key or certificate changed and was not taken over"] * 2

@@ -36,8 +36,8 @@ class Course:
 
     __slots__ = (
         "_first",
-        "_last",
         "has_taught",
+        "last_token",
         "processed_tokens",
         "reading_since",
         "reading_until",
@@ -57,7 +57,8 @@ class Course:
         """Of its prompt what was read so far, and not found in the cache."""
         self.has_taught = False
         self._first: tuple[float, int] | None = None
-        self._last = (0.0, 0)
+        self.last_token = (float("-inf"), 0)
+        """The last look that saw tokens: when it was answered, and how many it saw."""
 
     @property
     def has_token(self) -> bool:
@@ -72,9 +73,9 @@ class Course:
         if not decoded:
             self.reading_until = began_at
             return
-        self._last = (answered_at, decoded)
+        self.last_token = (answered_at, decoded)
         if self._first is None:
-            self._first = self._last
+            self._first = self.last_token
 
     def first_token(self, token_s: float) -> FirstToken | None:
         """When it came; None while none was seen. `token_s` is the server's pace, in seconds
@@ -82,7 +83,7 @@ class Course:
         if self._first is None:
             return None
         at, decoded = self._first
-        last_at, last_decoded = self._last
+        last_at, last_decoded = self.last_token
         is_own_pace = last_decoded - decoded >= OWN_PACE_TOKENS
         if is_own_pace:
             token_s = (last_at - at) / (last_decoded - decoded)

@@ -74,7 +74,6 @@ class Stopwatch:
         "_looked_at",
         "_size",
         "_slot",
-        "_tasks",
     )
 
     def __init__(self, answer: Mean) -> None:
@@ -85,7 +84,6 @@ class Stopwatch:
         self._slot = Mean(clip=8.0)
         self._size = Mean(keep=0.95, clip=8.0)
         self._headers = Mean(keep=0.9)
-        self._tasks: dict[Task, tuple[float, int]] = {}
         self._courses: dict[Task, Course] = {}
         self._looked_at = float("-inf")
         self._ends = 0
@@ -142,23 +140,23 @@ class Stopwatch:
     ) -> dict[Task, Course]:
         """Learn the pace of tokens from slots that were looked at twice during one request;
         returns the courses of what runs there. Times are monotonic seconds."""
-        tasks: dict[Task, tuple[float, int]] = {}
         courses: dict[Task, Course] = {}
         for reading in readings:
-            if reading.decoded_tokens is None or len(tasks) >= MAX_TASKS:
+            decoded = reading.decoded_tokens
+            if decoded is None or len(courses) >= MAX_TASKS:
                 continue
-            task, done = task_of(reading), reading.decoded_tokens
+            task = task_of(reading)
             course = self._courses.get(task) or Course(self._looked_at, began_at)
+            before_at, before = course.last_token
             course.seen(reading, began_at, answered_at)
             courses[task] = course
-            tasks[task] = (answered_at, done)
-            before = self._tasks.get(task)
-            if before is not None and done > before[1] > 0 and answered_at > before[0]:
-                self._decode.add(busy_slots, (answered_at - before[0]) / (done - before[1]))
-        for task, (_, done) in self._tasks.items():
-            if task not in tasks and done:
-                self._answer.add(done)
-        self._tasks, self._courses, self._looked_at = tasks, courses, answered_at
+            if decoded > before > 0 and answered_at > before_at:
+                self._decode.add(busy_slots, (answered_at - before_at) / (decoded - before))
+        for task, course in self._courses.items():
+            _, decoded = course.last_token
+            if task not in courses and decoded:
+                self._answer.add(decoded)
+        self._courses, self._looked_at = courses, answered_at
         return courses
 
     def speed(self, typical: Speed) -> Speed:

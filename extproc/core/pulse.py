@@ -7,7 +7,7 @@ class Mean:
     """A mean over about the last `1 / (1 - keep)` values, exact while there are fewer.
 
     With `clip`, a value counts at most so many times the present mean, so that one odd value
-    moves little and a lasting change still gets through.
+    moves little and a lasting change still gets through. A mean of 0 bounds nothing.
     """
 
     __slots__ = ("_clip", "_keep", "_sum", "weight")
@@ -19,7 +19,7 @@ class Mean:
         self.weight = 0.0
 
     def add(self, value: float) -> None:
-        if self._clip is not None and self.weight > 1.5:
+        if self._clip is not None and self.weight > 1.5 and self._sum > 0.0:
             value = min(value, self._clip * self._sum / self.weight)
         self._sum = self._sum * self._keep + value
         self.weight = self.weight * self._keep + 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.pulse import LineFit
+from extproc.core.pulse import LineFit, Mean
 
 
 @pytest.mark.parametrize("before", [1.0, 0.0])
@@ -27,3 +27,21 @@ def test_one_odd_point_bends_little() -> None:
     fit.add(10.0, 500.0)
     a, b = fit.line((0.0, 0.0), trust=0.0)
     assert a + b * 10.0 == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_mean_of_nothing_follows_what_comes() -> None:
+    """So many times 0 are 0: that bounds no value."""
+    mean = Mean(clip=8.0)
+    for _ in range(5):
+        mean.add(0.0)
+    for _ in range(200):
+        mean.add(3.0)
+    assert mean.value(0.0) == pytest.approx(3.0, rel=0.1)
+
+
+def test_one_odd_value_moves_a_mean_little() -> None:
+    mean = Mean(clip=8.0)
+    for _ in range(50):
+        mean.add(1.0)
+    mean.add(1000.0)
+    assert mean.value(0.0) < 1.3

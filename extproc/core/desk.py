@@ -82,7 +82,7 @@ class Desk:
             self.wake(state.loads.next_expiry())
         charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
         run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
-        expect(state, run, address, account.slots - account.free_slots - lease.weight_slots, now)
+        expect(state, run, address, now)
         state.spread.gave(address, lease.weight_slots, now)
         fallbacks = tuple(other for other in others if other != address)[: self._fallbacks]
         return Picked(

@@ -45,21 +45,16 @@ LATE = 2.0
 """A prompt that is still being read after so many times the expected seconds is a lesson."""
 
 
-def expect(state: State, run: Run, address: Address, busy_slots: int, now: float) -> None:
-    """Note what is expected of a request that was just picked."""
+def expect(state: State, run: Run, address: Address, now: float) -> None:
+    """Note what is expected of a request that was just picked, if anything of it was read."""
     request = run.request
-    if not request.prompt_blocks and request.session_id is None:
-        if request.prompt_tokens is not None:
-            speed = state.timing.speed(address, now)
-            run.expected_first_s = speed.first_token_s(request.prompt_tokens)
-        return
     if request.prompt_tokens is None and not request.prompt_blocks:
         return
-    cost = state.scorer.cost(request, address, busy_slots, now, is_hopeful=False)
-    run.cached_tokens = cost.cached_tokens
-    run.expected_first_s = cost.first_token_s
-    memory = state.prefixes.memory(address)
-    if memory is not None and request.prompt_blocks:
+    run.expected_first_s, run.cached_tokens = state.scorer.first_token(
+        request, address, now, is_hopeful=False
+    )
+    memory = state.prefixes.memory(address) if request.prompt_blocks else None
+    if memory is not None:
         depth = memory.depth(request.prompt_blocks)
         run.remembered = memory.segments(request.prompt_blocks, depth)
 

@@ -70,20 +70,24 @@ class Scorer:
             expected = min(expected, max(0.0, request.prompt_tokens - 1.0))
         return expected
 
-    def cost(
-        self,
-        request: Request,
-        address: Address,
-        busy_slots: int,
-        now: float,
-        *,
-        is_hopeful: bool = True,
-    ) -> Cost:
+    def first_token(
+        self, request: Request, address: Address, now: float, *, is_hopeful: bool = True
+    ) -> tuple[float, float]:
+        """Seconds to the first token there, if a slot were free now, and how many tokens of the
+        prompt are expected in its cache."""
+        cached = 0.0
+        if request.prompt_blocks or request.session_id is not None:
+            cached = self.cached_tokens(request, address, is_hopeful=is_hopeful)
+        tokens = request.prompt_tokens
+        if tokens is None:
+            tokens = UNKNOWN_PROMPT_TOKENS
+        fresh = max(0.0, tokens - cached)
+        return self._timing.speed(address, now).first_token_s(fresh), cached
+
+    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
         """What it would cost there now, if a slot were free."""
+        first_token_s, cached = self.first_token(request, address, now)
         speed = self._timing.speed(address, now)
-        tokens = float(request.prompt_tokens or UNKNOWN_PROMPT_TOKENS)
-        cached = self.cached_tokens(request, address, is_hopeful=is_hopeful)
-        tokens = max(tokens, cached)
         answer_tokens = speed.answer_tokens
         if request.max_tokens is not None:
             answer_tokens = min(answer_tokens, request.max_tokens)
@@ -93,7 +97,7 @@ class Scorer:
         answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
         is_mixed = self._running.has_other_adapter(address, request.adapter)
         return Cost(
-            first_token_s=speed.first_token_s(tokens - cached),
+            first_token_s=first_token_s,
             answer_s=answer_s,
             adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
             saved_s=speed.prefill_s * cached,

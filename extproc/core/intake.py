@@ -58,6 +58,14 @@ class Intake:
         self.adapters.report(address, ())
         return Change(frozenset(), self.models.report(address, ()))
 
+    @property
+    def must_know_models(self) -> bool:
+        """Whether nobody may guess which model is meant: matching is strict, and several are
+        served. O(models of the fleet)."""
+        if self._options.model_match is ModelMatch.LENIENT:
+            return False
+        return len({model.name for e in self._fleet for model in e.models}) > 1
+
     def objective_of(self, request: Request) -> Objective:
         """Which service it belongs to."""
         return self._options.objectives.of(request)

@@ -47,6 +47,7 @@ REQUEST_HEADERS = (
     "x-coxswain-queue-timeout-ms",
     "x-gateway-inference-fairness-id",
     "x-gateway-inference-objective",
+    "x-gateway-model-name",
     "x-llm-d-inference-fairness-id",
     "x-llm-d-inference-objective",
     "x-lora-adapter",

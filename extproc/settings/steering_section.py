@@ -37,7 +37,8 @@ class RoutingSettings(Section):
         default=65_536,
         ge=1,
         le=16 * 1024 * 1024,
-        description="How much of a body is read at most. The rest passes by unread.",
+        description="How much of a body's beginning is read at most. Of the rest only the last "
+        "4 KiB are looked at, for the model, where Envoy has the whole body.",
     )
     body_errors: Literal["lenient", "strict"] = Field(
         default="lenient",

@@ -18,6 +18,7 @@ import jiter
 
 from extproc.core.request import Kind
 from extproc.stream.prompt import prompt_text
+from extproc.stream.tail import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +48,9 @@ class RequestBody:
 
     `text` is the beginning of the prompt in the order in which servers build it, empty for
     embeddings. `answers` is `n`, `inputs` how many things are to be completed, embedded or
-    ranked. `is_complete` tells that the whole body was read and is a JSON object; `problem`
-    what is wrong with it, for the client, and None when nothing is.
+    ranked. `is_complete` tells that the whole body was read and is a JSON object, `is_cut` that
+    only a part of it was; `problem` what is wrong with it, for the client, and None when nothing
+    is.
     """
 
     model: str | None = None
@@ -59,6 +61,7 @@ class RequestBody:
     is_streamed: bool = False
     numbers_adapters: bool = False
     is_complete: bool = False
+    is_cut: bool = False
     problem: str | None = None
 
     @property
@@ -67,14 +70,19 @@ class RequestBody:
         return min(self.answers * self.inputs, MAX_COUNT)
 
 
-def read_body(part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool) -> RequestBody:
+def read_body(
+    part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool, end: bytes = b""
+) -> RequestBody:
     """Read `part`, the beginning of a body or, if `is_whole`, all of it. O(its size).
 
+    `end` is the end of a body that is longer than `part`, where that is known.
     `is_strict` also finds fault with keys given twice and with numbers beyond all bounds.
     """
     tree, problem = _parse(part, is_whole=is_whole, is_strict=is_strict)
     if not isinstance(tree, dict):
-        return RequestBody(problem=problem or "is no JSON object")
+        return RequestBody(is_cut=not is_whole, problem=problem or "is no JSON object")
+    if end:
+        tree |= read_tail(end)
     model = tree.get("model")
     return RequestBody(
         model=model if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS else None,
@@ -87,6 +95,7 @@ def read_body(part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool) -> Re
         is_streamed=tree.get("stream") is True,
         numbers_adapters=bool(tree.get("lora")),
         is_complete=is_whole and problem is None,
+        is_cut=not is_whole,
         problem=problem,
     )
 

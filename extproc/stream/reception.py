@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.core.outcome import Reason
 from extproc.stream import codec
-from extproc.stream.adapters import is_object, split_name, with_last_word
+from extproc.stream.adapters import is_object, with_last_word
 from extproc.stream.models import model_list
+from extproc.stream.naming import UNSAYABLE, names_of, why_not
 from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.question import Question
 from extproc.stream.request import NOT_READ, request_of
@@ -67,10 +68,6 @@ class Denied:
 
 Understood = Wish | PassOn | Told | Denied
 
-UNSAYABLE: Final = (
-    "The model's name stands for another one, which can be told to the server only where the "
-    "whole body is read; this one is longer than that. Name the model itself."
-)
 NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
@@ -146,9 +143,10 @@ class Reception:
         if allowed is not None and not allowed:
             return NOBODY
         intake = self._dispatcher.state.intake
-        model, adapter = split_name(body.model, intake.models, intake.adapters)
-        adapter = head.adapter or adapter
-        if adapter is not None and (problem := self._why_not_rewritable(body)):
+        question = self.question
+        model, adapter = names_of(head, body, intake)
+        problem = why_not(model, adapter, body, question.body, intake, is_whole=question.is_whole)
+        if problem is not None:
             return Denied(Reason.BAD_REQUEST, problem)
         longest_s = self._options.queue_timeout_s
         asked_s = head.queue_timeout_s
@@ -177,16 +175,6 @@ class Reception:
         """Whether the server that is picked may have to be told something else."""
         splits = self._dispatcher.options.intake.splits
         return request.adapter is not None or request.model in splits
-
-    def _why_not_rewritable(self, body: RequestBody) -> str | None:
-        """Why an adapter cannot be named in this request, None when it can."""
-        if body.numbers_adapters:
-            return "Name an adapter or give the server's numbers in lora, not both."
-        if not self.question.is_whole:
-            return "An adapter can be named only where the whole body is read; this one is not."
-        if not is_object(self.question.body):
-            return "An adapter can be named only in a body that is a JSON object."
-        return None
 
     def _pass_on(self) -> PassOn | Denied:
         allowed = self._allowed()

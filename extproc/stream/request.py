@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.blocks import CHARS_PER_TOKEN, chain
 from extproc.core.request import Kind, Request
 from extproc.stream.body import RequestBody, read_body
+from extproc.stream.tail import TAIL_BYTES
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -38,10 +39,15 @@ class ReadingOptions:
         return self.reads_bodies and head.has_body
 
     def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
-        """Read as much of a body as the limit allows."""
-        is_whole = is_whole and len(body) <= self.limit_bytes
+        """Read as much of a body as the limit allows, and the last keys of a longer one."""
+        part = body[: self.limit_bytes]
+        is_short = len(part) == len(body)
         return read_body(
-            body[: self.limit_bytes], kind, is_whole=is_whole, is_strict=self.is_strict
+            part,
+            kind,
+            is_whole=is_whole and is_short,
+            is_strict=self.is_strict,
+            end=body[-TAIL_BYTES:] if is_whole and not is_short else b"",
         )
 
 

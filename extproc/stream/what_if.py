@@ -8,7 +8,7 @@ from extproc.core.explanation import Explanation, Inquiry, explain, explain_pass
 from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
-from extproc.stream.adapters import split_name
+from extproc.stream.naming import names_of, why_not
 from extproc.stream.paths import slot_kind
 from extproc.stream.request import NOT_READ, request_of
 
@@ -26,9 +26,7 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     try:
         head = codec.read_request_head(headers)
     except codec.BadRequestError as error:
-        return Explanation(
-            candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": str(error)}
-        )
+        return _refused(str(error))
     kind = slot_kind(head.method, head.path)
     if kind is None:
         return explain_passing(dispatcher)
@@ -37,17 +35,23 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
     body = options.reading.read(kind, inquiry.body, is_whole=True) if inquiry.body else NOT_READ
     if options.reading.is_strict and head.has_json and body.problem is not None:
-        told = {"problem": f"The body {body.problem}."}
-        return Explanation(candidates=(), reason=Reason.BAD_REQUEST, understood=told)
+        return _refused(f"The body {body.problem}.")
     intake = dispatcher.state.intake
-    model, adapter = split_name(body.model, intake.models, intake.adapters)
+    model, adapter = names_of(head, body, intake)
+    problem = why_not(model, adapter, body, inquiry.body, intake, is_whole=True)
+    if problem is not None:
+        return _refused(problem)
     request = request_of(
         head,
         body,
         kind=kind,
         model=model,
-        adapter=head.adapter or adapter,
+        adapter=adapter,
         timeout_s=timeout_s,
         allowed=None,
     )
     return explain(dispatcher, request)
+
+
+def _refused(problem: str) -> Explanation:
+    return Explanation(candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": problem})

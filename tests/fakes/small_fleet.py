@@ -12,6 +12,7 @@ from extproc.core.endpoint import Endpoint, EndpointSpec
 from extproc.core.intake import IntakeOptions
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
+from extproc.core.models import ModelMatch
 from extproc.core.observation import Issue, Observation, Sight
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
@@ -57,6 +58,7 @@ class SmallFleet:
         stale_after_s: float = 1000.0,
         seed: int = 1,
         splits: Mapping[str, Mapping[str, float]] | None = None,
+        match: ModelMatch = ModelMatch.LENIENT,
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
@@ -68,7 +70,7 @@ class SmallFleet:
                 fallbacks=fallbacks,
                 stale_after_s=stale_after_s,
                 draining_caps=CAPS,
-                intake=IntakeOptions(splits=splits or {}),
+                intake=IntakeOptions(splits=splits or {}, model_match=match),
             ),
         )
         self.addresses: list[Address] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extproc.core.models import ModelMatch
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
@@ -27,9 +28,13 @@ class Desk:
     """A small fleet that remembers what it was asked."""
 
     def __init__(
-        self, *slots: int, splits: dict[str, dict[str, float]] | None = None, **reading: Any
+        self,
+        *slots: int,
+        splits: dict[str, dict[str, float]] | None = None,
+        match: ModelMatch = ModelMatch.LENIENT,
+        **reading: Any,
     ) -> None:
-        self.fleet = SmallFleet(*slots, splits=splits)
+        self.fleet = SmallFleet(*slots, splits=splits, match=match)
         self.options = ExchangeOptions(reading=ReadingOptions(**reading), started_at=7)
         self.asked: list[Request] = []
         submit = self.fleet.dispatcher.submit
@@ -200,6 +205,52 @@ def test_only_the_beginning_of_a_long_body_is_read() -> None:
     request = desk.asked[0]
     assert (request.model, request.prompt_tokens) == ("tiny", 250_000)
     assert len(request.prompt_blocks) == 2
+
+
+def test_the_model_behind_a_long_prompt_is_read() -> None:
+    """Clients write it there; the bytes between the beginning and the end are not looked at."""
+    desk = Desk(4, limit_bytes=600)
+    body = json.dumps({"prompt": "row " * 10_000, "model": "tiny", "n": 3}).encode()
+    desk.feed(desk.exchange(), ask(), envoy.body(body))
+    request = desk.asked[0]
+    assert (request.model, request.weight_slots, len(request.prompt_blocks)) == ("tiny", 3, 2)
+
+
+LONG_CHAT = json.dumps({"prompt": "row " * 10_000, "model": "tiny"}).encode()
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("is_duplex", [False, True])
+def test_a_model_that_cannot_be_read_is_guessed_at_only_if_lenient(
+    is_duplex: bool, is_strict: bool
+) -> None:
+    """The body is longer than what Envoy keeps. A gateway's word counts, or one model alone."""
+    match = ModelMatch.STRICT if is_strict else ModelMatch.LENIENT
+    desk = Desk(4, 4, limit_bytes=600, match=match)
+    part = envoy.body(LONG_CHAT[:30_000], end_of_stream=False)
+    begin = ask_duplex if is_duplex else ask
+    desk.serve()
+    assert codec.DESTINATION in str(desk.feed(desk.exchange(), begin(), part))
+    desk.serve(number=1, model="large")
+    named = begin(x_gateway_model_name="tiny")
+    assert str(desk.fleet.addresses[0]) in str(desk.feed(desk.exchange(), named, part))
+    assert desk.asked[-1].model == "tiny"
+    replies = desk.feed(desk.exchange(), begin(), part)
+    if is_strict:
+        assert envoy.refusal(replies[-1]) == (400, "bad-request")
+        assert "x-gateway-model-name" in replies[-1].immediate_response.body.decode()
+    else:
+        assert codec.DESTINATION in str(replies)
+    assert len(desk.asked) == (2 if is_strict else 3)
+
+
+def test_the_body_counts_before_a_gateways_word() -> None:
+    """It is what the server reads. Without reading bodies the gateway's word is all there is."""
+    for reads_bodies, model in ((True, "tiny"), (False, "large")):
+        desk = Desk(4, reads_bodies=reads_bodies)
+        named = ask(x_gateway_model_name="large")
+        desk.feed(desk.exchange(), named, envoy.body(BODY))
+        assert desk.asked[0].model == model
 
 
 def test_a_body_waits_as_headers_do() -> None:

@@ -13,6 +13,7 @@ from extproc.stream.codec.names import (
     FAIRNESS_ID,
     FILTER_ATTRIBUTES,
     LB_NAMESPACE,
+    MODEL,
     OBJECTIVE,
     QUEUE_TIMEOUT,
     REQUEST_HEADERS,
@@ -40,9 +41,10 @@ class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
     Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
-    made from its API key by a hash that only this process knows. `has_body` tells that a body
-    follows, `has_json` that it may be JSON, `body_bytes` how long it will be, as far as that was
-    told. `controls` are the headers that are for us alone.
+    made from its API key by a hash that only this process knows. `model` is what a gateway read
+    in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
+    `body_bytes` how long it will be, as far as that was told. `controls` are the headers that
+    are for us alone.
     """
 
     method: str
@@ -53,6 +55,7 @@ class RequestHead(NamedTuple):
     objective: str | None = None
     fairness_id: str = ""
     session_id: str | None = None
+    model: str | None = None
     adapter: str | None = None
     trace_parent: str = ""
     has_body: bool = False
@@ -100,6 +103,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         id=get("x-request-id", "")[:MAX_ID_CHARS],
         fairness_id=_tenant(found),
         session_id=_name(get(SESSION)),
+        model=_name(get(MODEL)),
         trace_parent=get(TRACE_PARENT, ""),
         has_body=has_body,
         has_json=has_body

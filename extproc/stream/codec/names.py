@@ -12,6 +12,8 @@ FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
 TRACE_PARENT: Final = "traceparent"
 TTFT: Final = "x-slo-ttft-ms"
+MODEL: Final = "x-gateway-model-name"
+"""What a gateway that routes by bodies read there; servers may see it."""
 ADAPTER: Final = "x-lora-adapter"
 SESSION: Final = "x-session-id"
 OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
@@ -24,7 +26,7 @@ FULL_DUPLEX: Final = 4
 READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
 """Not streamed chunk by chunk: there the destination must go out before any chunk comes."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
-    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, *CREDENTIALS),
+    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, *CREDENTIALS),
     *("content-type", "content-encoding", "content-length"),
 }
 RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})

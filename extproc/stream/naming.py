@@ -1,0 +1,53 @@
+"""The names in a request: its model and its adapter, and what makes them impossible to serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.stream.adapters import is_object, split_name
+
+if TYPE_CHECKING:
+    from extproc.core.intake import Intake
+    from extproc.stream.body import RequestBody
+    from extproc.stream.codec import RequestHead
+
+UNSAYABLE: Final = (
+    "The model's name stands for another one, which can be told to the server only where the "
+    "whole body is read; this one is longer than that. Name the model itself."
+)
+HIDDEN: Final = (
+    "The model stands too far behind in this long body to be read, and several are served. Put "
+    "it before the messages, or name it in the header x-gateway-model-name, too."
+)
+
+
+def names_of(head: RequestHead, body: RequestBody, intake: Intake) -> tuple[str | None, str | None]:
+    """The model and the adapter that are meant. The body is what the server will read, so it
+    counts before what a gateway says it read there."""
+    model, adapter = split_name(body.model or head.model, intake.models, intake.adapters)
+    return model, head.adapter or adapter
+
+
+def why_not(
+    model: str | None,
+    adapter: str | None,
+    body: RequestBody,
+    raw: bytes,
+    intake: Intake,
+    *,
+    is_whole: bool,
+) -> str | None:
+    """Why a request with these names cannot be served, for its client; None when it can.
+
+    `raw` are the bytes of the body that are here, `is_whole` tells that these are all.
+    """
+    if adapter is not None:
+        if body.numbers_adapters:
+            return "Name an adapter or give the server's numbers in lora, not both."
+        if not is_whole:
+            return "An adapter can be named only where the whole body is read; this one is not."
+        if not is_object(raw):
+            return "An adapter can be named only in a body that is a JSON object."
+    if model is None and body.is_cut and intake.must_know_models:
+        return HIDDEN
+    return None

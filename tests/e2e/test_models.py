@@ -1,0 +1,111 @@
+"""Several models on plain servers, told apart by what clients write: over real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.process import Children
+from tests.e2e.stack import CHAT, Stack, chat
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS: dict[str, Any] = {
+    "models": {"both": {"tiny": 9, "small": 1}, "default": "small"},
+    "routing": {"model_match": "strict"},
+    "objectives": {
+        "gold": {"criticality": "critical"},
+        "cheap": {"criticality": "sheddable", "models": ["both"]},
+    },
+    "queue": {"max_requests": 0},
+}
+SPLIT_REQUESTS = 150
+
+
+@pytest.fixture
+async def stack(mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    """`tiny` with two slots and `small` with one; nobody may wait."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with (
+        Children(tmp_path) as children,
+        httpx.AsyncClient(timeout=60, limits=limits) as client,
+    ):
+        running = Stack(tmp_path, children, client)
+        for name, slots in (("tiny", 2), ("small", 1)):
+            await running.add_server(slots, kind="simulator", flags=("--alias", name))
+        await running.start_picker(SETTINGS)
+        await running.start_envoy(mode)
+        await running.until_ready()
+        yield running
+
+
+async def ask(stack: Stack, body: dict[str, Any], **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await stack.client.post(stack.url(CHAT), json=chat(1) | body, headers=named)
+
+
+def reason(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.headers.get("x-coxswain-reason", "")
+
+
+async def test_a_model_is_served_by_its_servers_alone(stack: Stack, mode: str) -> None:
+    """Also where it stands behind a long prompt; what cannot be read is not guessed at."""
+    tiny, small = (server.address for server in stack.servers)
+    long = {"user": "x" * 100_000}
+    wanted = [("tiny", tiny), ("small", small), ("default", small)] * 3
+    for name, address in wanted:
+        answer = await ask(stack, {"model": name})
+        assert (answer.status_code, answer.headers["x-coxswain-endpoint"]) == (200, address)
+        hinted = await ask(stack, long | {"model": name}, x_gateway_model_name=name)
+        if name == "default" and mode == "gateway":  # cannot be changed, but harms no plain server
+            assert hinted.status_code == 200
+        assert hinted.headers["x-coxswain-endpoint"] == address
+        behind = await ask(stack, long | {"model": name})
+        if mode == "gateway":  # streams the body: its end is not here yet
+            assert reason(behind) == (400, "bad-request")
+            assert "x-gateway-model-name" in behind.json()["error"]["message"]
+        else:
+            assert (behind.status_code, behind.headers["x-coxswain-endpoint"]) == (200, address)
+    assert reason(await ask(stack, {"model": "nobody"})) == (404, "model-not-found")
+    listed = (await stack.client.get(stack.url("/v1/models"))).json()["data"]
+    assert sorted(one["id"] for one in listed) == ["both", "default", "small", "tiny"]
+
+
+async def test_a_split_follows_its_weights_and_classes_hold(stack: Stack) -> None:
+    """Nine to one; and when all of a model's slots are busy, each class is told its own reason,
+    while the other model's requests are served."""
+    tiny, small = (server.address for server in stack.servers)
+    served = Counter(
+        [
+            (await ask(stack, {"model": "both"})).headers["x-coxswain-endpoint"]
+            for _ in range(SPLIT_REQUESTS)
+        ]
+    )
+    # Fewer than 105 or all 150 to `tiny`: less than once in a million.
+    assert 105 <= served[tiny] < SPLIT_REQUESTS and served.total() == SPLIT_REQUESTS
+
+    async with asyncio.timeout(30):
+        held = await stack.client.send(
+            stack.client.build_request(
+                "POST", stack.url(CHAT), json=chat(9_000, stream=True) | {"model": "small"}
+            ),
+            stream=True,
+        )
+        assert held.headers["x-coxswain-endpoint"] == small
+        assert reason(await ask(stack, {"model": "default"})) == (429, "queue-full")
+        gold = await ask(stack, {"model": "small"}, x_gateway_inference_objective="gold")
+        assert reason(gold) == (429, "queue-full")
+        cheap = await ask(stack, {"model": "small"}, x_gateway_inference_objective="cheap")
+        assert reason(cheap) == (429, "shed")
+        impatient = await ask(stack, {"model": "small"}, x_coxswain_queue_timeout_ms="0")
+        assert reason(impatient) == (429, "queue-full")
+        both = [await ask(stack, {"model": "both"}) for _ in range(SPLIT_REQUESTS)]
+        assert {reason(answer) for answer in both} == {(200, ""), (429, "shed")}
+        assert (await ask(stack, {"model": "tiny"})).status_code == 200
+        await held.aclose()

@@ -1,0 +1,58 @@
+"""The alarms speak when they should."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extproc.telemetry.families import FAMILIES
+from tests.deploy.stack_files import DEPLOY, yaml_of
+
+LABELS = {family.name: frozenset(family.labels) for family in FAMILIES}
+SCRAPED = frozenset({"job", "instance"})
+"""What Prometheus adds to every series that it scrapes."""
+UNIT_TESTS = Path(__file__).with_name("alerts_unit_tests.yml")
+
+
+def expressions() -> dict[str, str]:
+    groups = yaml_of(DEPLOY / "prometheus/alerts.yml")["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+
+def labels_of(side: str) -> frozenset[str]:
+    """The labels that this side of a comparison has."""
+    (name,) = set(re.findall(r"coxswain_\w+", side))
+    before = re.match(r"\s*(?:[\d.]+ \* )?sum(?: (by|without) \((.*?)\))? ?\(", side)
+    if before is None:
+        return LABELS[name] | SCRAPED
+    named = frozenset(re.findall(r"\w+", before[2] or ""))
+    return (LABELS[name] | SCRAPED) - named if before[1] == "without" else named
+
+
+@pytest.mark.parametrize("alarm", expressions())
+def test_what_is_compared_has_the_same_labels(alarm: str) -> None:
+    """Prometheus finds no pairs in series with different labels: such an alarm never speaks."""
+    sides = re.split(r"[<>=]=?\s(?![^{]*\})", expressions()[alarm])
+    series = [labels_of(side) for side in sides if "coxswain_" in side]
+    assert len(set(series)) <= 1, series
+
+
+def test_every_alarm_is_tried() -> None:
+    """promtool's tests hold each alarm in trouble and in health."""
+    for group in yaml.safe_load(UNIT_TESTS.read_text(encoding="utf-8"))["tests"]:
+        assert {one["alertname"] for one in group["alert_rule_test"]} == expressions().keys()
+
+
+def test_promtool_hears_them() -> None:
+    """Where Prometheus' own tool is installed, each alarm speaks in trouble and in health none."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool")
+    command = [promtool, "test", "rules", str(UNIT_TESTS)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from google.protobuf.descriptor import FileDescriptor
 
 ALPHA: Final = reflection.SERVICE_NAME
 V1: Final = "grpc.reflection.v1.ServerReflection"
@@ -20,7 +23,7 @@ V1: Final = "grpc.reflection.v1.ServerReflection"
 
 def add_reflection(server: grpc.aio.Server, services: Iterable[str]) -> None:
     """Describe `services` (full names), and reflection itself, on `server`."""
-    servicer: Any = reflection.aio.ReflectionServicer(service_names=(*services, ALPHA))
+    servicer: Any = reflection.aio.ReflectionServicer((*services, ALPHA), _PoolWithMethods())
     handler = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
@@ -30,3 +33,25 @@ def add_reflection(server: grpc.aio.Server, services: Iterable[str]) -> None:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler}),)
         )
+
+
+class _PoolWithMethods:
+    """The pool of all our messages, which finds methods, too: protobuf's own finds services and
+    no method of theirs, and `grpcurl describe coxswain.v1.Admin.Drain` asks for one."""
+
+    def __init__(self) -> None:
+        self._pool = descriptor_pool.Default()
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 (the pool's)
+        """Raises `KeyError` if nothing has that name."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            found = self._pool.FindServiceByName(service)
+            if method not in found.methods_by_name:
+                raise
+            return found.file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)

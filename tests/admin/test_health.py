@@ -53,7 +53,7 @@ async def test_unknown_name(picker: FakePicker) -> None:
 
 @pytest.mark.parametrize("service", [V1, ALPHA])
 async def test_reflection_as_grpcurl_asks(picker: FakePicker, service: str) -> None:
-    """`list`, then the file of a symbol, then the files it needs: all of it is there."""
+    """`list`, the files of a service and of a method, and the files they need."""
     call = picker.channel.stream_stream(
         f"/{service}/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -74,6 +74,9 @@ async def test_reflection_as_grpcurl_asks(picker: FakePicker, service: str) -> N
     for dependency in file.dependency:
         answer = await ask(file_by_filename=dependency)
         assert answer.file_descriptor_response.file_descriptor_proto
-    answer = await ask(file_containing_symbol="no.such.Thing")
-    assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    answer = await ask(file_containing_symbol="coxswain.v1.Admin.Drain")
+    assert answer.file_descriptor_response.file_descriptor_proto[0] == file.SerializeToString()
+    for unknown in ("no.such.Thing", "coxswain.v1.Admin.Sink", "", "."):
+        answer = await ask(file_containing_symbol=unknown)
+        assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
     await call.done_writing()

@@ -53,7 +53,8 @@ async def _as_bar(messages: AsyncIterator[pb.DrainResponse], endpoint: str) -> p
         TextColumn("{task.fields[running]} running"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=screen, transient=True) as progress:
+    is_piped = not screen.is_terminal  # where a bar would leave an empty line behind
+    with Progress(*columns, console=screen, transient=True, disable=is_piped) as progress:
         task = progress.add_task("", total=None, endpoint=endpoint, running="?")
         async for last in messages:
             progress.update(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
+from extproc.cli.exits import Exit
 from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+from extproc.cli.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    OutputOption,
+    print_document,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from extproc.settings import Settings
@@ -30,7 +40,10 @@ def register(root: typer.Typer) -> None:
 
 @group.command()
 def check(
-    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+    config: ConfigOption = None,
+    endpoint: EndpointOption = None,
+    assignment: SetOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Check the settings; name every mistake.
 
@@ -41,10 +54,19 @@ def check(
       coxswain config check --config coxswain.yaml
       coxswain config check --endpoint 10.0.0.5:8080 --set queue.timeout_s=30
     """
-    from extproc.settings import read_api_keys
+    from extproc.settings import SettingsError, read_api_keys
 
-    settings = settings_from(config, endpoint, assignment)
-    read_api_keys(settings)
+    try:
+        settings = settings_from(config, endpoint, assignment)
+        read_api_keys(settings)
+    except SettingsError as error:
+        if output is Format.JSON:
+            print_json({"problems": [asdict(problem) for problem in error.problems]})
+            raise typer.Exit(Exit.USAGE) from None
+        raise
+    if output is Format.JSON:
+        print_json({"problems": []})
+        return
     count = len(settings.endpoints)
     named = f"{count} endpoint{'' if count == 1 else 's'}"
     further = "".join(f", and those of {source}" for source in _followed(settings))
@@ -59,9 +81,12 @@ def _followed(settings: Settings) -> list[str]:
 
 @group.command()
 def show(
-    config: ConfigOption = None, endpoint: EndpointOption = None, assignment: SetOption = None
+    config: ConfigOption = None,
+    endpoint: EndpointOption = None,
+    assignment: SetOption = None,
+    output: DocumentOption = DocumentFormat.YAML,
 ) -> None:
-    """Print the settings in force, as YAML.
+    """Print the settings in force.
 
     The output is a settings file that would give them again. API keys are never in it:
     settings only say where a key is.
@@ -70,14 +95,12 @@ def show(
     Example:
       COXSWAIN_QUEUE__TIMEOUT_S=30 coxswain config show --config coxswain.yaml
     """
-    import yaml
-
     settings = settings_from(config, endpoint, assignment)
     content = settings.model_dump(mode="json")
     content["endpoints"] = [
         endpoint.model_dump(mode="json", exclude_none=True) for endpoint in settings.endpoints
     ]
-    typer.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), nl=False)
+    print_document(content, output)
 
 
 @group.command()

@@ -9,6 +9,7 @@ import typer
 
 from extproc.cli import config as config_command
 from extproc.cli.options import ConfigOption, SetOption, settings_from
+from extproc.cli.output import DocumentFormat, DocumentOption, print_json
 
 
 class ModeChoice(Enum):
@@ -46,6 +47,7 @@ def envoy(
     mode: ModeOption = None,
     config: ConfigOption = None,
     assignment: SetOption = None,
+    output: DocumentOption = DocumentFormat.YAML,
 ) -> None:
     """Print Envoy's configuration.
 
@@ -58,6 +60,8 @@ def envoy(
       coxswain config envoy --mode original-dst
     """
     from dataclasses import replace
+
+    import yaml
 
     from extproc.app.envoy import envoy_options
     from extproc.core.blocked_path import BlockedPathError
@@ -72,4 +76,8 @@ def envoy(
             options = replace(options, mode=Mode(mode.value))
     except (OptionsError, BlockedPathError) as error:
         raise typer.BadParameter(str(error)) from None
-    typer.echo(snippet_of(options) if snippet else bootstrap(options), nl=False)
+    text = snippet_of(options) if snippet else bootstrap(options)
+    if output is DocumentFormat.JSON:
+        print_json(yaml.safe_load(text))
+    else:
+        typer.echo(text, nl=False)

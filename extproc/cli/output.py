@@ -20,8 +20,18 @@ class Format(Enum):
     JSON = "json"
 
 
+class DocumentFormat(Enum):
+    """How to print what is a document: settings, Envoy's configuration."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
 OutputOption = Annotated[
     Format, typer.Option("--output", "-o", help="A table for eyes, or JSON for scripts.")
+]
+DocumentOption = Annotated[
+    DocumentFormat, typer.Option("--output", "-o", help="YAML, or the same as JSON.")
 ]
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Go on and show changes, until Ctrl-C.")
@@ -47,6 +57,17 @@ def console() -> Console:
 def print_json(value: object, *, is_line: bool = False) -> None:
     """Print as JSON, over several lines or, for a stream of values, in one."""
     typer.echo(json.dumps(value, indent=None if is_line else 2, ensure_ascii=False))
+
+
+def print_document(content: object, output: DocumentFormat, *, heading: str = "") -> None:
+    """Print as YAML, below `heading` (comments), or as JSON, which has no comments."""
+    import yaml
+
+    if output is DocumentFormat.JSON:
+        print_json(content)
+        return
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    typer.echo(heading + text, nl=False)
 
 
 def plain(message: Message) -> dict[str, Any]:

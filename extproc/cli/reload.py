@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from extproc.cli import config as config_command
-from extproc.cli.output import Format, OutputOption, plain, print_json
+from extproc.cli.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    OutputOption,
+    plain,
+    print_document,
+    print_json,
+)
 from extproc.cli.picker import Picker
 from extproc.cli.talking import talks
 
@@ -52,20 +60,18 @@ async def reload(
 
 
 @talks
-async def live(picker: Picker) -> None:
-    """Print the settings that a running picker uses, as YAML. Secrets are not in them.
+async def live(picker: Picker, output: DocumentOption = DocumentFormat.YAML) -> None:
+    """Print the settings that a running picker uses. Secrets are not in them.
 
     \b
-    Example:
+    Examples:
       coxswain config live | grep timeout_s
+      coxswain config live -o json | jq .queue.timeout_s
     """
     import json
-
-    import yaml
 
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.GetSettings, pb.GetSettingsRequest())
     source = f"# from {answer.file}\n" if answer.file else ""
-    content = yaml.safe_dump(json.loads(answer.json), sort_keys=False, allow_unicode=True)
-    typer.echo(source + content, nl=False)
+    print_document(json.loads(answer.json), output, heading=source)

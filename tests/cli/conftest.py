@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from extproc.cli.root import root
+from tests.cli.typed_command import Command
 from tests.fakes.picker import FakePicker
 
 
@@ -25,3 +26,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coroutine[Any, Any, Re
         return await asyncio.to_thread(lambda: CliRunner().invoke(root, arguments, input=stdin))
 
     return invoke
+
+
+@pytest.fixture
+def coxswain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)

@@ -5,46 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from extproc.cli import main
 from extproc.settings import Settings, load_settings, settings_reference, settings_schema
+from tests.cli.typed_command import Command
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How one run of the command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Command:
-    """Runs `coxswain` in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Ended:
-        self._monkeypatch.setattr(sys, "argv", ["coxswain", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        captured = self._capsys.readouterr()
-        code = exit_.value.code
-        assert code is None or isinstance(code, int)
-        return Ended(code=code or 0, out=captured.out, err=captured.err)
-
-
-@pytest.fixture
-def coxswain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(monkeypatch, capsys)
 
 
 def test_help_and_version(coxswain: Command) -> None:

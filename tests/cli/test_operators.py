@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import yaml
 from typer.testing import Result
 
 from extproc.core.address import Address
@@ -190,7 +191,10 @@ async def test_reload(run: Run) -> None:
         picker.settings.problem = "coxswain.yaml:3: queue.timeot_s: unknown key"
         wrong = await run("config", "reload", picker=picker)
         assert wrong.exit_code == 1 and "coxswain.yaml:3" in wrong.stderr
-        assert "timeout_s: 60" in (await run("config", "live", picker=picker)).stdout
+        shown = (await run("config", "live", picker=picker)).stdout
+        assert "timeout_s: 60" in shown
+        as_json = parsed(await run("config", "live", "-o", "json", picker=picker))
+        assert as_json == yaml.safe_load(shown)
 
 
 async def test_watches_print_a_line_for_each_change(run: Run) -> None:

@@ -76,9 +76,6 @@ class Intake:
         objective = self.objective_of(request)
         if request.model is None and request.adapter is None and request.allowed is None:
             return Order(ANY, objective, None)
-        allowed = request.allowed
-        if allowed is not None and not any(address in self._fleet for address in allowed):
-            return Reason.NO_ENDPOINT
         adapter = request.adapter
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         if is_strange and not self.models.is_empty:
@@ -94,7 +91,18 @@ class Intake:
                 wanted = None
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        return Order(Demand(wanted, adapter, allowed, said), objective, model)
+        demand = Demand(wanted, adapter, request.allowed, said)
+        if not self._is_hint_of_use(demand):
+            return Reason.NO_ENDPOINT
+        return Order(demand, objective, model)
+
+    def _is_hint_of_use(self, demand: Demand) -> bool:
+        """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
+        next hint may name others, so nobody waits for one that is gone or serves other models."""
+        if demand.allowed is None:
+            return True
+        endpoints = map(self._fleet.get, demand.allowed)
+        return any(e is not None and e.is_pickable and demand.suits(e) for e in endpoints)
 
     def is_unsayable(self, request: Request) -> bool:
         """Whether its model's name is one of ours, its body cannot be told another, and those who

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from extproc.core.endpoint import Intent
 from extproc.core.models import MAX_REMEMBERED, ModelIndex, ModelMatch, resolve_model
 from extproc.core.observation import ModelReading, Sight
 from extproc.core.outcome import Picked
@@ -79,6 +80,25 @@ def test_a_subset_is_never_left() -> None:
     assert fleet.served(waiting).address == one
     stranger = one._replace(port=1)
     assert fleet.refusal(allowed=frozenset({stranger})) == "no-endpoint"
+
+
+def test_nobody_waits_for_a_hint_that_cannot_be_served() -> None:
+    """Allowed is who is down, drained, or serves another model: the gateway may hint at others."""
+    fleet = SteeredFleet()
+    one, two = fleet.add(1, models=["a"], adapters=["bard"]), fleet.add(1, models=["b"])
+    hint = frozenset({one})
+    fleet.pick(allowed=hint)
+    fleet.queue(allowed=hint, model="a", adapter="bard")
+    assert fleet.refusal(allowed=hint, model="b") == "no-endpoint"
+    assert fleet.refusal(allowed=frozenset({two}), adapter="bard") == "no-endpoint"
+    assert fleet.refusal(allowed=hint, model="b", adapter="nobody") == "model-not-found"
+    fleet.dispatcher.set_intent(one, Intent.DRAINING, fleet.now)
+    assert fleet.refusal(allowed=hint) == "no-endpoint"
+    fleet.dispatcher.set_intent(one, Intent.ACTIVE, fleet.now)
+    fleet.queue(allowed=hint)
+    fleet.dispatcher.connect_failed(one, fleet.now)
+    assert fleet.refusal(allowed=hint) == "no-endpoint"
+    fleet.queue(model="a")
 
 
 def test_adapters() -> None:

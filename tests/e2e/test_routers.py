@@ -106,3 +106,17 @@ async def test_models_of_routers(stack: Stack) -> None:
     assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "bad-request")
     by_its_own_name = await ask(stack, "alpha", ignored="x" * 3_000_000)
     assert by_its_own_name.status_code == 200
+
+
+async def test_a_model_that_cannot_be_loaded_holds_up_nobody(stack: Stack, tmp_path: Path) -> None:
+    """Each who asked for it is told by a router, one load after another; `beta` goes on."""
+    whole = (tmp_path / "models" / "alpha.gguf").read_bytes()
+    (tmp_path / "models" / "alpha.gguf").write_bytes(whole[: len(whole) // 2])
+    names = ["alpha", "beta", "alpha", "beta", "alpha"]
+    answers = await asyncio.gather(*(ask(stack, name) for name in names))
+    assert [answer.status_code for answer in answers] == [500, 200, 500, 200, 500]
+    assert all("x-coxswain-reason" not in answer.headers for answer in answers)
+    assert (
+        len({answers[1].headers["x-coxswain-endpoint"], answers[3].headers["x-coxswain-endpoint"]})
+        == 1
+    )

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from extproc.admin.surroundings import ReloadError
+from extproc.app.poller import start_poller
 from extproc.app.service import Service
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    start_poller()
     service = Service(settings, load, file)
     reloads: set[asyncio.Task[None]] = set()
 

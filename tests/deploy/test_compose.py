@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+import time
+import zipfile
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +71,46 @@ def test_what_watches_is_behind_its_profile() -> None:
 def test_llama_can_be_scaled() -> None:
     """Nothing ties it to one container: no name, no published port."""
     assert not {"container_name", "ports", "hostname"} & SERVICES["llama"].keys()
+
+
+def test_one_llama_downloads_at_a_time(tmp_path: Path) -> None:
+    """Started together on an empty cache, the servers fetch the model once: each writes to the
+    same file, and waits until the one before is ready."""
+    server = tmp_path / "llama-server"
+    server.write_text(
+        f"""#!/bin/sh
+if [ -e {tmp_path}/model ]; then echo found >> {tmp_path}/told; exec sleep 60; fi
+echo begun >> {tmp_path}/told
+sleep 0.3
+echo fetched >> {tmp_path}/told
+touch {tmp_path}/model
+exec sleep 60
+"""
+    )
+    curl = tmp_path / "curl"
+    curl.write_text(f"#!/bin/sh\n[ -e {tmp_path}/model ]\n")
+    for program in (server, curl):
+        program.chmod(0o755)
+    service = SERVICES["llama"]
+    (script,) = service["command"]
+    script = script.replace("/app/", f"{tmp_path}/").replace("/models/", f"{tmp_path}/")
+    script = script.replace("sleep 1", "sleep 0.05")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [*service["entrypoint"], script]
+    started = [subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(4)]
+    try:
+        told: list[str] = []
+        until = time.monotonic() + 30
+        while len(told) < 5 and time.monotonic() < until:
+            with suppress(FileNotFoundError):
+                told = (tmp_path / "told").read_text().split()
+            time.sleep(0.02)
+        assert told == ["begun", "fetched", "found", "found", "found"]
+    finally:
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def test_only_envoy_is_published_beyond_loopback() -> None:
@@ -160,6 +207,33 @@ def test_dockerfile_is_slim_checked_and_unprivileged() -> None:
     for source in " ".join(copied).split():
         assert (ROOT / source).exists()
         assert f"!{source.rstrip('/')}" in ignored, f"{source} is kept out by .dockerignore"
+
+
+def test_what_the_dockerfile_copies_is_all_of_coxswain(tmp_path: Path) -> None:
+    """Its own build step, given only the files that it copies, makes a wheel of the command and
+    of every file that the code reads."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    source = tmp_path / "src"
+    for names in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for name in names.split():
+            if (ROOT / name).is_dir():
+                leftovers = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, source / name, ignore=leftovers)
+            else:
+                source.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, source)
+    (step,) = re.findall(r"/bin/pip (wheel --no-index [^\\]+) \.", text)
+    command = [sys.executable, "-m", "pip", *step.replace("/wheels", str(tmp_path)).split(), "."]
+    told = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    (wheel,) = tmp_path.glob("coxswain-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        packed = set(opened.namelist())
+        (entry,) = (name for name in packed if name.endswith("entry_points.txt"))
+        assert "coxswain = extproc.cli:main" in opened.read(entry).decode()
+    needed = [*(ROOT / "extproc").rglob("*"), *(ROOT / "scraper").rglob("*")]
+    files = {str(path.relative_to(ROOT)) for path in needed if path.is_file()}
+    assert {name for name in files if "__pycache__" not in name} <= packed
 
 
 def test_docker_compose_takes_the_file() -> None:

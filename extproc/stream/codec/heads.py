@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from google.protobuf import struct_pb2
+
 from extproc.core.address import Address, AddressError
 from extproc.stream.codec.names import (
     ADAPTER,
@@ -158,27 +160,46 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
     """Read status, kind and the facts about who served; what is missing or odd is left out."""
     found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
     status = found.get(":status", "")
-    details, attempts, address = "", 1, ""
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
-    if attributes is not None:
-        get = attributes.fields.get
-        if (value := get("response.code_details")) is not None:
-            details = value.string_value
-        if (value := get("upstream.request_attempt_count")) is not None:
-            attempts = _attempts(value.number_value)
-        if (value := get("upstream.address")) is not None:
-            address = value.string_value
-    if not address and LB_NAMESPACE in request.metadata_context.filter_metadata:
-        served = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
-        if SERVED in served:
-            address = served[SERVED].string_value
+    route = _UNTOLD if attributes is None else _route(attributes.SerializeToString())
+    served = route.served
+    if served is None and LB_NAMESPACE in request.metadata_context.filter_metadata:
+        fields = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
+        served = _address(fields[SERVED].string_value) if SERVED in fields else None
     return ResponseHead(
         status=int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
         is_stream=found.get("content-type", "").startswith("text/event-stream"),
-        served=_address(address),
-        attempts=attempts,
-        code_details=details,
+        served=served,
+        attempts=route.attempts,
+        code_details=route.code_details,
     )
+
+
+class _Route(NamedTuple):
+    """How an answer came about, as Envoy's attributes tell."""
+
+    served: Address | None = None
+    attempts: int = 1
+    code_details: str = ""
+
+
+_UNTOLD: Final = _Route()
+
+
+@lru_cache(maxsize=16_384)  # the same few servers, again and again
+def _route(attributes: bytes) -> _Route:
+    """Out of a `Struct` on the wire: to look into one costs more than to know it again."""
+    fields = struct_pb2.Struct.FromString(attributes).fields
+    return _Route(
+        served=_address(fields[_ADDRESS].string_value) if _ADDRESS in fields else None,
+        attempts=_attempts(fields[_ATTEMPTS].number_value) if _ATTEMPTS in fields else 1,
+        code_details=fields[_DETAILS].string_value if _DETAILS in fields else "",
+    )
+
+
+_ADDRESS: Final = "upstream.address"
+_ATTEMPTS: Final = "upstream.request_attempt_count"
+_DETAILS: Final = "response.code_details"
 
 
 def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, str]:
@@ -200,7 +221,7 @@ def _attempts(number: float) -> int:
     return int(number) if 1 <= number <= _MAX_ATTEMPTS else 1
 
 
-@lru_cache(maxsize=16_384)  # the same few servers, again and again
+@lru_cache(maxsize=16_384)
 def _address(text: str) -> Address | None:
     try:
         return Address.parse(text) if text else None

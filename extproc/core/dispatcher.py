@@ -16,15 +16,16 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from extproc.core.admission import Admission, Preview
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
 from extproc.core.learning import learn_answer, learn_end, learn_look
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
-from extproc.core.objective import Criticality, Objective
+from extproc.core.objective import Objective
 from extproc.core.observation import Issue, Sight
 from extproc.core.outcome import Outcome, Queued, Reason
 from extproc.core.queue import Ticket
@@ -34,7 +35,6 @@ from extproc.core.views import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.chooser import Home
     from extproc.core.forecast import Place
     from extproc.core.listener import Listener
     from extproc.core.observation import Observation
@@ -62,15 +62,6 @@ class DispatcherOptions:
     aging: Aging = field(default_factory=Aging)
 
 
-class Preview(NamedTuple):
-    """What would become of a request: picked there, or queued, for its `home` alone if it has
-    one; or refused."""
-
-    address: Address | None
-    home: Address | None
-    reason: Reason | None
-
-
 class Dispatcher:
     """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds."""
 
@@ -83,8 +74,8 @@ class Dispatcher:
         self.ledger = self.state.ledger
         self.line = self.state.line
         self._desk = Desk(self.state, listener, self.options.fallbacks, self.options.aging)
+        self._admission = Admission(self._desk, self.line, random)
         self._listener = listener
-        self._random = random
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
 
@@ -97,7 +88,7 @@ class Dispatcher:
         order = self.state.intake.understand(request)
         if isinstance(order, Reason):
             return self._desk.rejected(order, 0.0)
-        address, home = self._goal(order, request, now)
+        address, home = self._admission.goal(order, request, self.options.max_queued, now)
         if address is None:
             reason = self._refusal(request, order.objective, now)
             if reason is not None:
@@ -108,39 +99,18 @@ class Dispatcher:
             return self._desk.pick(address, request, order, now, now)
         return Queued(ticket=self._desk.enter(order, request, home, now))
 
-    def _goal(
-        self, order: Order, request: Request, now: float
-    ) -> tuple[Address | None, Home | None]:
-        """Where it finds a slot now, if anywhere; and the busy endpoint that is worth more."""
-        address = self._desk.find(order, request, now)
-        may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
-        if address is None or not may_wait or len(self.line) >= self.options.max_queued:
-            return address, None
-        return address, self._desk.home_of(order, request, address, now)
-
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
-        reason = self._why_not_wait(request, objective)
+        reason = self._admission.why_not_wait(request, objective, self.options.max_queued)
         if reason is not Reason.QUEUE_FULL:
             return reason
-        victim = self._victim(objective)
+        victim = self._admission.victim(objective)
         if victim is None:
             return reason
         self._desk.leave(victim)
         self._desk.refuse(victim, Reason.EVICTED, now)
         self._desk.let_go(victim, now)
         return None
-
-    def _why_not_wait(self, request: Request, objective: Objective) -> Reason | None:
-        if objective.criticality is Criticality.SHEDDABLE:
-            return Reason.SHED
-        if request.timeout_s <= 0:
-            return Reason.QUEUE_TIMEOUT if self.options.max_queued else Reason.QUEUE_FULL
-        return Reason.QUEUE_FULL if len(self.line) >= self.options.max_queued else None
-
-    def _victim(self, objective: Objective) -> Ticket | None:
-        """Who has to leave a full line for a request of that objective; None if nobody has."""
-        return self.line.newest_below(objective.criticality)
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting request left. One that was settled already is no error."""
@@ -304,17 +274,7 @@ class Dispatcher:
         """What `submit` would do with it now. Changes nothing: chance is left as it was."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
-        before = self._random.getstate()
-        try:
-            address, home = self._goal(order, request, now)
-        finally:
-            self._random.setstate(before)
-        if address is None:
-            reason = self._why_not_wait(request, order.objective)
-            if reason is Reason.QUEUE_FULL and self._victim(order.objective) is not None:
-                reason = None
-            return Preview(None, None, reason and self._desk.unless_empty(reason))
-        return Preview(address if home is None else None, home and home.address, None)
+        return self._admission.preview(order, request, self.options.max_queued, now)
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting request stands, and in how many seconds its turn comes."""

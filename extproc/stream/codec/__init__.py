@@ -1,9 +1,6 @@
 """Between ext_proc messages and values: the only place that knows header names and status codes."""
 
 from extproc.stream.codec.heads import (
-    MAX_ID_CHARS,
-    MAX_NAME_CHARS,
-    MAX_PATH_CHARS,
     BadRequestError,
     RequestHead,
     ResponseHead,
@@ -12,27 +9,19 @@ from extproc.stream.codec.heads import (
     read_trace_parent,
 )
 from extproc.stream.codec.names import (
-    ADAPTER,
     CONTROL_HEADERS,
-    CREDENTIALS,
     DESTINATION,
     EXCHANGE,
-    FAIRNESS_ID,
-    FILTER_ATTRIBUTES,
     FULL_DUPLEX,
     LB_NAMESPACE,
-    OBJECTIVE,
-    QUEUE_TIMEOUT,
     READABLE_MODES,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     SERVED,
     SESSION,
     TRACE_PARENT,
-    TTFT,
 )
 from extproc.stream.codec.replies import (
-    OK,
     ask_for_body,
     chunk,
     destination,
@@ -45,28 +34,17 @@ from extproc.stream.codec.replies import (
 )
 
 __all__ = [
-    "ADAPTER",
     "CONTROL_HEADERS",
-    "CREDENTIALS",
     "DESTINATION",
     "EXCHANGE",
-    "FAIRNESS_ID",
-    "FILTER_ATTRIBUTES",
     "FULL_DUPLEX",
     "LB_NAMESPACE",
-    "MAX_ID_CHARS",
-    "MAX_NAME_CHARS",
-    "MAX_PATH_CHARS",
-    "OBJECTIVE",
-    "OK",
-    "QUEUE_TIMEOUT",
     "READABLE_MODES",
     "REQUEST_HEADERS",
     "RESPONSE_HEADERS",
     "SERVED",
     "SESSION",
     "TRACE_PARENT",
-    "TTFT",
     "BadRequestError",
     "RequestHead",
     "ResponseHead",

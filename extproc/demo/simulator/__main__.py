@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--tokens-per-second", type=float, default=otherwise.tokens_per_second)
     add("--prompt-tokens-per-second", type=float, default=otherwise.prompt_tokens_per_second)
+    add("--early-headers", dest="has_early_headers", action="store_true", help="of streams")
     add("--answer-tokens", type=int, default=otherwise.answer_tokens)
     add("--load", dest="load_s", type=float, default=0.0, metavar="SECONDS")
     add("--api-key")

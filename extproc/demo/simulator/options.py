@@ -24,8 +24,9 @@ class SimulatorOptions:
     `service_time_s` is the mean time that one answer takes in its slot, whatever its length;
     without it, `tokens_per_second` and the answer's length decide. `answer_tokens` is the
     length of answers whose request sets none. `prompt_tokens_per_second` is how fast prompts
-    are read, in one step that nothing interrupts. `load_s` is how long the server says that it
-    is loading. Raises `ValueError` for what cannot be.
+    are read, in one step that nothing interrupts. `has_early_headers` has streams' headers sent
+    before that, as newer servers do, and not with the first token. `load_s` is how long the
+    server says that it is loading. Raises `ValueError` for what cannot be.
     """
 
     slots: int = 2
@@ -36,6 +37,7 @@ class SimulatorOptions:
     tokens_per_second: float = 50.0
     prompt_tokens_per_second: float = 20_000.0
     answer_tokens: int = 32
+    has_early_headers: bool = False
     load_s: float = 0.0
     api_key: str | None = None
     shows_slots: bool = True

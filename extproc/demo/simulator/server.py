@@ -141,6 +141,8 @@ class Simulator:
 
         async def events() -> AsyncGenerator[bytes, None]:
             with self._running(tasks):
+                if self.options.has_early_headers:
+                    yield b""
                 async for number in tasks[0].steps():
                     text = shapes.word(tasks[0], number)
                     yield _event(shapes.completion_event(tasks[0], number, text))
@@ -182,6 +184,8 @@ class Simulator:
             return _event(frame | told)
 
         with self._running(tasks):
+            if self.options.has_early_headers:
+                yield b""
             # Several answers come one after the other; they are generated side by side.
             for index, task in enumerate(tasks):
                 async for number in task.steps():

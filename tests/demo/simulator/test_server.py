@@ -134,3 +134,16 @@ async def test_closing_ends_what_is_running() -> None:
 def test_options_that_cannot_be_end_with_2(wrong: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions"])
+async def test_headers_of_streams_may_come_before_reading(path: str) -> None:
+    """They are here, and the prompt will be read in an hour."""
+    options = {"has_early_headers": True, "prompt_tokens_per_second": 0.001}
+    async with running(**options) as (simulator, port), httpx.AsyncClient() as client:
+        body = {"prompt": "row", "messages": [{"role": "user", "content": "row"}], "stream": True}
+        url = f"http://127.0.0.1:{port}{path}"
+        async with client.stream("POST", url, json=body) as answer:
+            assert answer.status_code == 200
+            assert [slot.is_processing for slot in simulator.slots.all].count(True) == 1
+            assert all(slot.last is None or not slot.last.decoded for slot in simulator.slots.all)

@@ -114,7 +114,9 @@ class Pilot:
         self.dispatcher.answered(self._leases[job.id], now)
 
     def _ended(self, job: Job, now: float) -> None:
-        self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
+        first_at = self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
+        if first_at is not None:
+            job.notes["told_first_at"] = first_at
 
     # Looks
 

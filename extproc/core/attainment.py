@@ -10,9 +10,12 @@ BUCKET_S = 10.0
 class Attainment:
     """The share of one objective's requests that met their promise. O(1) a call, amortised."""
 
-    __slots__ = ("_asked", "_asked_sum", "_head", "_met", "_met_sum")
+    __slots__ = ("_asked", "_asked_sum", "_head", "_met", "_met_sum", "broken", "kept")
 
     def __init__(self) -> None:
+        self.kept = 0
+        self.broken = 0
+        """Since the start, whatever the window."""
         self._met = [0] * BUCKETS
         self._asked = [0] * BUCKETS
         self._met_sum = 0
@@ -21,6 +24,10 @@ class Attainment:
 
     def judged(self, was_met: bool, now: float) -> None:
         """One more request whose fate is known."""
+        if was_met:
+            self.kept += 1
+        else:
+            self.broken += 1
         self._turn_to(now)
         index = self._head % BUCKETS
         self._asked[index] += 1
@@ -52,6 +59,15 @@ class Promises:
     def judged(self, objective: str, was_met: bool, now: float) -> None:
         """A request of that objective met its promise, or did not."""
         self._by_name.setdefault(objective, Attainment()).judged(was_met, now)
+
+    def totals(self) -> dict[tuple[str, ...], float]:
+        """How many promises of each objective were kept and broken since the start, by its
+        name and that word."""
+        totals: dict[tuple[str, ...], float] = {}
+        for name, attainment in self._by_name.items():
+            totals[name, "kept"] = attainment.kept
+            totals[name, "broken"] = attainment.broken
+        return totals
 
     def share(self, objective: str | None, now: float) -> float:
         """The objective's attainment; who was promised nothing has lost nothing: 1.0."""

@@ -12,6 +12,7 @@ was seen twice with some tokens in between. Never before the last look that saw 
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -50,20 +51,30 @@ class Course:
         self.unseen_until = unseen_until
         self.reading_since = seen_at
         """The first look at it."""
-        self.reading_until = float("-inf")
+        self.reading_until = -inf
         """The beginning of the last look that saw it without any token."""
         self.whole_prompt_tokens: int | None = None
         self.processed_tokens: int | None = None
         """Of its prompt what was read so far, and not found in the cache."""
         self.has_taught = False
         self._first: tuple[float, int] | None = None
-        self.last_token = (float("-inf"), 0)
+        self.last_token = (-inf, 0)
         """The last look that saw tokens: when it was answered, and how many it saw."""
 
     @property
     def has_token(self) -> bool:
         """Whether the first token was seen to be out."""
         return self._first is not None
+
+    @property
+    def token_seen_at(self) -> float:
+        """When the first look that saw a token was answered; infinity before."""
+        return inf if self._first is None else self._first[0]
+
+    @property
+    def has_own_pace(self) -> bool:
+        """Whether its own pace is known, and with it when its first token came."""
+        return self._first is not None and self.last_token[1] - self._first[1] >= OWN_PACE_TOKENS
 
     def seen(self, reading: SlotReading, began_at: float, answered_at: float) -> None:
         """Another look at it is in."""
@@ -84,7 +95,7 @@ class Course:
             return None
         at, decoded = self._first
         last_at, last_decoded = self.last_token
-        is_own_pace = last_decoded - decoded >= OWN_PACE_TOKENS
+        is_own_pace = self.has_own_pace
         if is_own_pace:
             token_s = (last_at - at) / (last_decoded - decoded)
         back_s = (decoded - 0.5) * token_s

@@ -22,6 +22,7 @@ from extproc.core.admission import Admission, Preview
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
+from extproc.core.judging import judge_end, judge_headers
 from extproc.core.learning import learn_answer, learn_end, learn_look
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
@@ -126,12 +127,18 @@ class Dispatcher:
             self._listener.settled(ticket, refusal)
             self._desk.let_go(ticket, now)
 
-    def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
-        """A request's exchange is over; its slot goes to the next in line, once it is free."""
+    def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
+        """A request's exchange is over; its slot goes to the next in line, once it is free.
+
+        Returns when its first token came, as far as is known; None if none did.
+        """
         address = lease.address
         self.ledger.release(lease, end, now)
         self.state.loads.released(lease, now)
-        run = self.state.running.end(lease, end, now)
+        run = self.state.running.end(lease, now)
+        first_token_at = None
+        if run is not None:
+            first_token_at = judge_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
             self.state.timing.watch(address).ended(now - lease.opened_at)
             if run is not None:
@@ -140,6 +147,7 @@ class Dispatcher:
             self._listener.unsure_of(address)
             self._wake()
         self._desk.offer(address, now)
+        return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
         """The answer told who served: the lease moves there if it was another endpoint.
@@ -168,6 +176,7 @@ class Dispatcher:
         if run is None:
             return
         run.is_stream, run.is_error = is_stream, is_error
+        judge_headers(self.state, lease, run, now)
         if not is_error:
             learn_answer(self.state, lease, run, now)
 

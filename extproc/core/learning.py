@@ -22,6 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.core.blocks import BLOCK_TOKENS
+from extproc.core.first_token import NARROW, at_end, expected_at, so_far
+from extproc.core.judging import judge_look
 from extproc.core.request import Kind
 from extproc.core.timing import task_of
 
@@ -36,11 +38,6 @@ if TYPE_CHECKING:
     from extproc.core.timing import Speed, Stopwatch
 
 DEFAULT_CONTEXT_TOKENS = 4096
-NARROW = 0.25
-"""An interval of that share of its end, or less, is as good as a measured time."""
-SLOWEST, SLOWEST_UNKNOWN = 1.5, 3.0
-"""How many times as slow as its pace an answer may have come; at a server whose own pace was not
-seen yet, as the fleet's."""
 LATE = 2.0
 """A prompt that is still being read after so many times the expected seconds is a lesson."""
 
@@ -88,31 +85,18 @@ def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
     if not watch.wants_end(now):
         return
     speed = state.timing.speed(lease.address, now)
-    taken_s = (now if run.is_stream else answered_at) - lease.opened_at
+    ended_at = now if run.is_stream else answered_at
+    window = at_end(lease, run, watch, speed, ended_at)
+    first_s = window.likely_at - lease.opened_at
     if run.course is not None and run.course.has_token:
         if watch.knows_pace:
             _learn_first_token(watch, lease, run, run.course, speed)
-        return
-    # Nobody saw a token: it came between the last look, or the headers, and the end.
-    earliest_s, first_s = 0.0, taken_s
-    if run.is_stream:
-        earliest_s = answered_at - lease.opened_at
-    if run.course is not None:
-        earliest_s = max(earliest_s, run.course.reading_until - lease.opened_at)
-    if request.kind is not Kind.GENERATION:
-        earliest_s = taken_s
-    elif request.max_tokens is not None:
-        answer_s = request.max_tokens * speed.token_s(1)
-        slowest = SLOWEST if watch.knows_pace else SLOWEST_UNKNOWN
-        earliest_s = max(earliest_s, taken_s - slowest * answer_s)
-        first_s = max(earliest_s, taken_s - answer_s)
-    if taken_s - earliest_s <= NARROW * taken_s:
-        _judge_headers(watch, lease, run, speed, first_s, taken_s - earliest_s)
+    elif window.is_narrow(lease.opened_at):
+        # Nobody saw a token: it came between the last look, or the headers, and the end.
+        _judge_headers(watch, lease, run, speed, first_s, window.latest_at - window.earliest_at)
         _teach(watch, run, first_s)
-    else:
-        expected_s = speed.first_token_s(_fresh_tokens(run))
-        if not earliest_s <= expected_s <= taken_s:
-            _teach(watch, run, min(max(earliest_s, expected_s), taken_s))
+    elif not window.earliest_at <= expected_at(lease, run, speed) <= window.latest_at:
+        _teach(watch, run, first_s)
 
 
 def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> None:
@@ -134,6 +118,7 @@ def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> No
             if course is not None:
                 run.course = course
                 _learn_course(watch, lease, run, course, speed)
+                judge_look(state, lease, run, speed, answered_at)
         elif course is not None and not course.has_taught:
             _learn_stranger(watch, course, speed)
 
@@ -166,9 +151,8 @@ def _learn_course(watch: Stopwatch, lease: Lease, run: Run, course: Course, spee
             run.was_judged = True
             watch.judged(is_first_token=False)  # its headers came, and still no token
         so_far_s = course.reading_until - lease.opened_at
-        fresh_tokens = _fresh_tokens(run)
-        if so_far_s > LATE * speed.first_token_s(fresh_tokens):
-            watch.answered(fresh_tokens, so_far_s)
+        if so_far_s > LATE * speed.first_token_s(run.fresh_tokens):
+            watch.answered(run.fresh_tokens, so_far_s)
         return
     first = course.first_token(speed.token_s(1))
     if first is not None and first.is_own_pace:
@@ -186,9 +170,7 @@ def _learn_first_token(
     course.has_taught = True
     if course.whole_prompt_tokens:
         watch.sized(course.whole_prompt_tokens, request.prompt_tokens)
-    first_s = max(0.0, first.at - lease.opened_at)
-    if run.is_stream and run.answered_at is not None:
-        first_s = max(first_s, run.answered_at - lease.opened_at)
+    first_s = so_far(lease, run, speed).likely_at - lease.opened_at
     _judge_headers(watch, lease, run, speed, first_s, first.slack_s)
     _teach(watch, run, first_s)
 
@@ -212,7 +194,7 @@ def _judge_headers(
     to read than `slack_s`, the error of `first_s`, can tell."""
     if not run.is_stream or run.answered_at is None or run.was_judged:
         return
-    reading_s = min(first_s, speed.prefill_s * _fresh_tokens(run))
+    reading_s = min(first_s, speed.prefill_s * run.fresh_tokens)
     if reading_s > 2.0 * slack_s:
         run.was_judged = True
         headers_s = run.answered_at - lease.opened_at
@@ -223,11 +205,7 @@ def _teach(watch: Stopwatch, run: Run, first_s: float) -> None:
     """Once for each request."""
     if run.request.prompt_tokens is not None and not run.has_taught:
         run.has_taught = True
-        watch.answered(_fresh_tokens(run), first_s)
-
-
-def _fresh_tokens(run: Run) -> float:
-    return max(0.0, (run.request.prompt_tokens or 0) - run.cached_tokens)
+        watch.answered(run.fresh_tokens, first_s)
 
 
 def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.core.lease import LeaseEnd
+from extproc.core.timing import UNKNOWN_PROMPT_TOKENS
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -30,9 +30,11 @@ class Run:
         "charged_s",
         "course",
         "expected_first_s",
+        "first_token_at",
         "flow",
         "has_taught",
         "is_error",
+        "is_judged",
         "is_stream",
         "objective",
         "remembered",
@@ -52,6 +54,8 @@ class Run:
         self.answered_at: float | None = None
         self.cached_tokens = 0.0
         self.expected_first_s = 0.0
+        self.first_token_at: float | None = None
+        """When its first token came, once that is known."""
         self.remembered: tuple[Segment, ...] = ()
         self.is_stream = self.is_error = False
         self.course: Course | None = None
@@ -60,6 +64,14 @@ class Run:
         """Its first token was learned from."""
         self.was_judged = False
         """Whether its headers came with its first token was learned from."""
+        self.is_judged = False
+        """Whether its objective's promise was kept is known."""
+
+    @property
+    def fresh_tokens(self) -> float:
+        """The tokens of its prompt that were expected to be read, and not found in a cache."""
+        tokens = self.request.prompt_tokens
+        return max(0.0, (UNKNOWN_PROMPT_TOKENS if tokens is None else tokens) - self.cached_tokens)
 
 
 class Running:
@@ -93,8 +105,7 @@ class Running:
         self._count_adapter(lease.address, request.adapter, +1)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
-            was_met = lease.opened_at - asked_at <= queue_s
-            self._promises.judged(objective.name, was_met, now=lease.opened_at)
+            self.judge(run, lease, True, lease.opened_at)
         return run
 
     def answered(self, lease: Lease, now: float) -> Run | None:
@@ -103,11 +114,9 @@ class Running:
         if run is None or run.answered_at is not None:
             return None
         run.answered_at = now
-        if run.objective.ttft_s is not None:
-            self._judge(run, lease, now - run.asked_at)
         return run
 
-    def end(self, lease: Lease, end: LeaseEnd, now: float) -> Run | None:
+    def end(self, lease: Lease, now: float) -> Run | None:
         """The lease was released; returns its run."""
         run = self._runs.pop(lease.id, None)
         if run is None:
@@ -115,11 +124,6 @@ class Running:
         self._count_adapter(lease.address, run.request.adapter, -1)
         used_s = (now - lease.opened_at) * lease.weight_slots
         self._fairness.settle(run.flow, run.charged_s, used_s)
-        ttft_s = run.objective.ttft_s
-        if run.answered_at is None and ttft_s is not None:
-            is_late = now - run.asked_at > ttft_s
-            if is_late or end is LeaseEnd.SERVED:  # a client that left early was promised nothing
-                self._judge(run, lease, now - run.asked_at)
         return run
 
     def moved(self, lease: Lease, picked: Address) -> None:
@@ -151,9 +155,11 @@ class Running:
         if objective.has_promise:
             self._promises.judged(objective.name, was_met=False, now=now)
 
-    def _judge(self, run: Run, lease: Lease, ttft_s: float) -> None:
-        objective = run.objective
-        was_met = objective.ttft_s is None or ttft_s <= objective.ttft_s
-        if objective.queue_s is not None:
-            was_met = was_met and lease.opened_at - run.asked_at <= objective.queue_s
-        self._promises.judged(objective.name, was_met, now=run.asked_at + ttft_s)
+    def judge(self, run: Run, lease: Lease, was_in_time: bool, now: float) -> None:
+        """Whether its first token came in time is known; only the first word on it counts."""
+        if run.is_judged:
+            return
+        run.is_judged = True
+        queue_s = run.objective.queue_s
+        was_met = was_in_time and (queue_s is None or lease.opened_at - run.asked_at <= queue_s)
+        self._promises.judged(run.objective.name, was_met, now)

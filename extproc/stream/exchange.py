@@ -55,11 +55,11 @@ class Exchange:
 
     __slots__ = (
         "_addresses",
+        "_answered_at",
         "_began_at",
         "_destination",
         "_dispatcher",
         "_download",
-        "_first_token_at",
         "_is_broken",
         "_is_cancelled",
         "_lease",
@@ -98,7 +98,7 @@ class Exchange:
         self._response: codec.ResponseHead | None = None
         self._reason: Reason | None = None
         self._waited_s = 0.0
-        self._first_token_at: float | None = None
+        self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
         self._uploaded_bytes = -1
@@ -231,11 +231,11 @@ class Exchange:
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
         if ticket is not None:
             self._dispatcher.withdraw(ticket, now)
+        first_token_at = self._answered_at
         if lease is not None:
             may_still_run = not is_unsent and answer.may_still_run(response, is_cut=is_cut)
             lease_end = LeaseEnd.ABANDONED if may_still_run else LeaseEnd.SERVED
-            self._dispatcher.release(lease, lease_end, now)
-        first_token_at = self._first_token_at
+            first_token_at = self._dispatcher.release(lease, lease_end, now)
         head, request = self._reception.head, self._reception.request
         return ExchangeRecord(
             exchange_id=self.id,
@@ -326,8 +326,8 @@ class Exchange:
         if self.stage is Stage.READING:
             self.stage = Stage.PASSING
         response = self._response = codec.read_response_head(request)
-        if not response.is_local_reply and self._first_token_at is None:
-            self._first_token_at = now
+        if not response.is_local_reply and self._answered_at is None:
+            self._answered_at = now
         answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
         is_told = self._options.adds_response_headers and self.stage in TOLD
         self._replies.append(

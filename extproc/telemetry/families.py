@@ -94,11 +94,17 @@ PICK: Final = Family(
 TIME_TO_FIRST_TOKEN: Final = Family(
     name="coxswain_time_to_first_token_seconds",
     kind=Kind.HISTOGRAM,
-    help="From a request's arrival, its wait included, to the response headers: at its end for an "
-    "ordinary answer; for a stream with the first token or, with newer llama-servers, when the "
-    "prompt begins to be read (docs/decisions/0034-what-teaches-speeds.md).",
+    help="From a request's arrival, its wait included, to its first token: the end of an ordinary "
+    "answer; of a stream its headers or, where these come sooner than tokens, what looks at the "
+    "server and its end tell (docs/decisions/0051-when-a-promise-is-judged.md).",
     unit="s",
     buckets=_WAITS_S,
+)
+PROMISES: Final = Family(
+    name="coxswain_promises_total",
+    kind=Kind.COUNTER,
+    help="Requests of an objective with an slo by what became of its promise: kept or broken.",
+    labels=("objective", "result"),
 )
 SCRAPES: Final = Family(
     name="coxswain_scrapes_total",
@@ -121,5 +127,5 @@ BUILD: Final = Family(
 
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SCRAPES, DROPPED, BUILD),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, DROPPED, BUILD),
 )

@@ -98,6 +98,7 @@ class Metrics:
                 FamilyReading(families.QUEUE_WAIT, {(): self._queue_wait.read()}),
                 FamilyReading(families.PICK, {(): self._pick.read()}),
                 FamilyReading(families.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
+                FamilyReading(families.PROMISES, self._dispatcher.state.promises.totals()),
                 FamilyReading(
                     families.DROPPED,
                     {(signal,): count for signal, count in self._dropped().items()},

@@ -1,0 +1,96 @@
+"""A promised first token over real Envoy, with servers of both kinds: those whose streams' headers
+come with the first token, and those that send them before they read the prompt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extproc.demo.process import Children
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import CHAT, Stack, chat, until
+
+pytestmark = pytest.mark.e2e
+
+READ_TOKENS_A_SECOND = 1000
+PROMPT = "row " * 250
+"""A byte is a token to the simulator: it is read in a second."""
+SOON_MS, LATE_MS = 250, 60_000
+SETTINGS: dict[str, Any] = {
+    **QUICK,
+    "log": {"format": "json"},
+    "objectives": {
+        "hasty": {"slo": {"ttft_ms": SOON_MS}},
+        "patient": {"slo": {"ttft_ms": LATE_MS}},
+    },
+}
+
+
+async def promises(stack: Stack) -> dict[tuple[str, str], int]:
+    """How often each objective's promise was kept and broken, as its metric tells."""
+    page = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/metrics")
+    told = {}
+    for line in page.text.splitlines():
+        if line.startswith("coxswain_promises_total{"):
+            labels, value = line.removeprefix("coxswain_promises_total{").split("} ")
+            by_name = dict(label.split("=") for label in labels.split(","))
+            told[by_name["objective"].strip('"'), by_name["result"].strip('"')] = int(float(value))
+    return told
+
+
+def first_tokens_ms(stack: Stack) -> dict[str, int]:
+    """What the log tells of requests that ended, by their ids."""
+    assert stack.picker is not None
+    told = {}
+    for line in stack.picker.log.read_text().splitlines():
+        fields = json.loads(line) if line.startswith("{") else {}
+        if "first_token_ms" in fields:
+            told[fields["request_id"]] = fields["first_token_ms"]
+    return told
+
+
+async def stream(stack: Stack, objective: str, words: str) -> None:
+    """One streamed answer, read to its end."""
+    headers = {"x-gateway-inference-objective": objective, "x-request-id": objective}
+    body = chat(400, stream=True, content=words)
+    async with stack.client.stream("POST", stack.url(CHAT), json=body, headers=headers) as answer:
+        assert answer.status_code == 200
+        async for _ in answer.aiter_lines():
+            pass
+
+
+EARLY, NO_SLOTS = "--early-headers", "--no-slots"
+
+
+@pytest.mark.parametrize("flags", [(EARLY,), (), (NO_SLOTS,)], ids=["early", "late", "no-slots"])
+async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
+    flags: tuple[str, ...], mode: str, tmp_path: Path
+) -> None:
+    """A quarter of a second was promised and the prompt is read for one: broken, whenever headers
+    came. So says the log. A minute is kept. Where slots are hidden late headers prove it."""
+    async with Children(tmp_path) as children, httpx.AsyncClient(timeout=60) as client:
+        stack = Stack(tmp_path, children, client)
+        speed = ("--prompt-tokens-per-second", str(READ_TOKENS_A_SECOND))
+        await stack.add_server(1, kind="simulator", flags=(*speed, *flags))
+        await stack.start_picker(SETTINGS)
+        await stack.start_envoy(mode)
+        await stack.until_ready()
+        await stream(stack, "hasty", PROMPT)
+        await stream(stack, "patient", "other " + PROMPT)
+
+        async def is_told() -> bool:
+            return {"hasty", "patient"} <= first_tokens_ms(stack).keys()
+
+        await until(is_told)
+        told = first_tokens_ms(stack)
+        assert told["hasty"] > SOON_MS and told["patient"] < LATE_MS
+        assert await promises(stack) == {
+            ("hasty", "kept"): 0,
+            ("hasty", "broken"): 1,
+            ("patient", "kept"): 1,
+            ("patient", "broken"): 0,
+        }

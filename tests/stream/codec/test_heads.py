@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
+from extproc.stream.codec import heads, names
 from tests.fakes import envoy_messages as envoy
 
 A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
@@ -89,11 +90,11 @@ def test_an_absurd_content_length_is_not_ours() -> None:
 def test_huge_values_are_cut() -> None:
     """They are kept for as long as the exchange lives, and are written into logs."""
     read = head(envoy.request_headers("/" * 60_000, x_request_id="x" * 60_000))
-    assert (len(read.path), len(read.id)) == (codec.MAX_PATH_CHARS, codec.MAX_ID_CHARS)
+    assert (len(read.path), len(read.id)) == (heads.MAX_PATH_CHARS, heads.MAX_ID_CHARS)
 
 
 @given(
-    st.dictionaries(st.text().filter(lambda key: key != codec.QUEUE_TIMEOUT), st.binary()),
+    st.dictionaries(st.text().filter(lambda key: key != names.QUEUE_TIMEOUT), st.binary()),
     st.binary(min_size=1),
 )
 def test_any_bytes_are_read(headers: dict[str, bytes], value: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.outcome import Reason
 from extproc.stream import codec
+from extproc.stream.codec import names
 from tests.fakes import envoy_messages as envoy
 
 A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
@@ -16,11 +17,11 @@ A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
 
 def test_a_destination() -> None:
     """The header and the metadata are equal, first choice first; control headers are removed."""
-    answer = codec.destination((A, B), "e1", removed=(codec.ADAPTER, codec.TTFT))
+    answer = codec.destination((A, B), "e1", removed=(names.ADAPTER, names.TTFT))
     value = f"{A},{B}"
     common = answer.request_headers.response
     assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: value}
-    assert list(common.header_mutation.remove_headers) == [codec.ADAPTER, codec.TTFT]
+    assert list(common.header_mutation.remove_headers) == [names.ADAPTER, names.TTFT]
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
     assert fields[codec.DESTINATION].string_value == value
     assert fields[codec.EXCHANGE].string_value == "e1"

@@ -42,10 +42,13 @@ def read_environment(environ: Mapping[str, str]) -> OtlpOptions:
     read = _Reader(environ)
     if read.text("OTEL_SDK_DISABLED").lower() == "true":
         return OtlpOptions()
+    traces, metrics = read.protocol("TRACES"), read.protocol("METRICS")
+    if traces is None and metrics is None:
+        return OtlpOptions()
     max_queued = read.count("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
     return OtlpOptions(
-        traces=read.protocol("TRACES"),
-        metrics=read.protocol("METRICS"),
+        traces=traces,
+        metrics=metrics,
         traces_to=read.endpoint("TRACES"),
         metrics_to=read.endpoint("METRICS"),
         sampling=read.sampling(),
@@ -67,6 +70,12 @@ _SAMPLERS: Final = {
 }
 
 
+_EXPORTERS: Final = {
+    "TRACES": {"otlp", "none"},
+    "METRICS": {"otlp", "none", "prometheus"},  # which is on /metrics always
+}
+
+
 class _Reader:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -81,11 +90,13 @@ class _Reader:
 
     def protocol(self, signal: str) -> Protocol | None:
         name = f"OTEL_{signal}_EXPORTER"
-        exporter = self.text(name).lower() or "otlp"
-        if exporter == "none" or not self.endpoint(signal):
+        exporters = {one.strip() for one in (self.text(name).lower() or "otlp").split(",")}
+        if exporters == {"none"} or not self.endpoint(signal):
             return None
-        if exporter != "otlp":
-            log.warning("%s=%s: only otlp and none are known here", name, exporter)
+        if strange := exporters - _EXPORTERS[signal]:
+            unknown, known = (", ".join(sorted(one)) for one in (strange, _EXPORTERS[signal]))
+            log.warning("%s: %s is not known here, only %s", name, unknown, known)
+        if "otlp" not in exporters:
             return None
         name = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
         asked = self.text(name) or self.text("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"

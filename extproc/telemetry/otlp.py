@@ -117,7 +117,7 @@ class OtlpExport:
 
 def _resource(version: str) -> Resource:
     """Who we are: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before our own words."""
-    attributes = SdkResource.create({"service.version": version}).attributes
+    attributes = {"service.version": version, **SdkResource.create().attributes}
     resource = Resource()
     for key, value in attributes.items():
         text = str(value)

@@ -13,7 +13,13 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
 def test_silent_without_an_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever else is set: without an endpoint nothing is exported and nothing is said."""
     others = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    for environ in ({}, others, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}):
+    nonsense = {
+        "OTEL_TRACES_EXPORTER": "zipkin",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+        "OTEL_TRACES_SAMPLER": "jaeger_remote",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "many",
+    }
+    for environ in ({}, others, nonsense, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}):
         options = read_environment(environ)
         assert options.traces is None and options.metrics is None
     assert not caplog.records
@@ -41,6 +47,19 @@ def test_signals_apart() -> None:
     assert (off.traces, off.metrics) == (Protocol.GRPC, None)
 
 
+def test_exporters_may_be_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    """As the standard has it; Prometheus reads /metrics whether it is named or not."""
+    several = {"OTEL_METRICS_EXPORTER": "otlp, prometheus", "OTEL_TRACES_EXPORTER": "otlp"}
+    options = read_environment({**ENDPOINT, **several})
+    assert options.traces is options.metrics is Protocol.GRPC
+    only = read_environment({**ENDPOINT, "OTEL_METRICS_EXPORTER": "prometheus"})
+    assert only.metrics is None
+    assert not caplog.records
+    both = read_environment({**ENDPOINT, "OTEL_TRACES_EXPORTER": "otlp,console"})
+    assert both.traces is Protocol.GRPC
+    assert "console" in caplog.text
+
+
 def test_disabled_is_disabled() -> None:
     """OTEL_SDK_DISABLED goes before everything else."""
     assert read_environment({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}) == OtlpOptions()
@@ -60,7 +79,7 @@ def test_disabled_is_disabled() -> None:
 )
 def test_samplers_of_the_standard(name: str, argument: str, wanted: Sampling) -> None:
     """All six samplers that the standard names are known, with its default."""
-    environ = {"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument}
+    environ = {**ENDPOINT, "OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument}
     assert read_environment(environ).sampling == wanted
 
 
@@ -68,6 +87,7 @@ def test_bounds_and_intervals() -> None:
     """Queue, batch and intervals are those of the standard; a batch never exceeds its queue."""
     options = read_environment(
         {
+            **ENDPOINT,
             "OTEL_BSP_MAX_QUEUE_SIZE": "100",
             "OTEL_BSP_SCHEDULE_DELAY": "250",
             "OTEL_METRIC_EXPORT_INTERVAL": "1500",
@@ -97,6 +117,6 @@ def test_nonsense_is_said_once_and_passed_over(
 
 def test_a_ratio_out_of_range_is_one(caplog: pytest.LogCaptureFixture) -> None:
     """A share that cannot be is named, and all is sampled."""
-    environ = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "7"}
+    environ = {**ENDPOINT, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "7"}
     assert read_environment(environ).sampling.ratio == 1.0
     assert "OTEL_TRACES_SAMPLER_ARG" in caplog.text

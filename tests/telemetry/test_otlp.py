@@ -76,12 +76,20 @@ async def test_both_protocols_carry_both_signals(
 async def test_the_service_may_be_named(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OTEL_SERVICE_NAME goes before our own name."""
-    telemetry = telemetry_to(receiver, monkeypatch, "grpc", OTEL_SERVICE_NAME="steering")
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before our own words."""
+    telemetry = telemetry_to(
+        receiver,
+        monkeypatch,
+        "grpc",
+        OTEL_SERVICE_NAME="steering",
+        OTEL_RESOURCE_ATTRIBUTES="service.version=blue%202,service.name=other",
+    )
     telemetry.start()
     telemetry.tell(record(trace_parent=SAMPLED))
     await telemetry.aclose()
     assert receiver.spans("steering")
+    resource = text_attributes(receiver.traces[0].resource_spans[0].resource)
+    assert resource["service.version"] == "blue 2"
 
 
 async def test_what_is_left_goes_out_at_the_end(

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,4 +50,5 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGCONT)
         loop.remove_reader(terminal)
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -1,0 +1,52 @@
+"""Claims about extproc/settings/keys.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.settings import Settings
+from extproc.settings.keys import advise, every_key, keys_at
+from extproc.settings.problems import KeyPath
+
+
+def test_every_setting_has_a_path() -> None:
+    """Sections are entered, lists and names that operators choose count as one setting."""
+    paths = list(every_key(Settings))
+    assert ("queue", "timeout_s") in paths and ("endpoints",) in paths and ("objectives",) in paths
+    assert ("queue",) not in paths
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize(
+    ("path", "some"),
+    [
+        ((), {"queue", "endpoints", "response_headers"}),
+        (("queue",), {"max_requests", "timeout_s"}),
+        (("endpoints", 0), {"address", "slots"}),
+        (("objectives", "chat"), {"criticality", "weight"}),  # `chat` is the operator's word
+    ],
+)
+def test_what_may_stand_below(path: KeyPath, some: set[str]) -> None:
+    """In a section, in an item of a list, below a name."""
+    assert some <= set(keys_at(Settings, path))
+
+
+@pytest.mark.parametrize("path", [("nowhere",), ("queue", "timeout_s"), ("queue", "x", "y")])
+def test_nothing_stands_below_what_is_no_section(path: KeyPath) -> None:
+    """A path that leads nowhere has no keys, and raises nothing."""
+    assert keys_at(Settings, path) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        (("queue", "Timeout"), "did you mean queue.timeout_s?"),
+        (("endpoints", 3, "slot"), "did you mean endpoints[3].slots?"),
+        (("max_requests",), "did you mean queue.max_requests?"),  # right key, wrong place
+        (("queue", "qqqqqq"), "here may stand max_requests, timeout_s"),
+        (("nowhere", "qqqqqq"), "unknown key"),
+    ],
+)
+def test_advice(path: KeyPath, advice: str) -> None:
+    """The nearest key beside it, else one elsewhere, else all that may stand there."""
+    assert advise(Settings, path).endswith(advice)

@@ -10,6 +10,7 @@ import pytest
 from extproc.core.objective import Criticality
 from extproc.settings import Settings
 from extproc.stream import codec
+from extproc.stream.codec.names import MODEL
 from extproc.stream.paths import SLOT_PATHS
 from extproc.stream.subset import NAMESPACE
 from tests.docs.pages import ROOT, Page, page, pages
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROUTING: Final = page("docs/routing.md")
-READ: Final = {*codec.CONTROL_HEADERS, codec.SESSION, codec.TRACE_PARENT, "x-request-id"}
+READ: Final = {*codec.CONTROL_HEADERS, codec.SESSION, codec.TRACE_PARENT, MODEL, "x-request-id"}
 NO_SETTINGS: Final = {codec.LB_NAMESPACE, NAMESPACE}
 """Other names with a dot."""
 

@@ -68,6 +68,7 @@ def exchange_options(settings: Settings) -> ExchangeOptions:
         reading=ReadingOptions(
             reads_bodies=routing.read_body != "never",
             limit_bytes=routing.body_limit_bytes,
+            short_bytes=min(routing.body_limit_bytes, settings.envoy.body_buffer_bytes),
             is_strict=routing.body_errors == "strict",
         ),
     )

@@ -173,7 +173,7 @@ class Exchange:
         before, self._uploaded_bytes = self._uploaded_bytes, body_bytes
         return body_bytes == before
 
-    def cancel(self, now: float, reason: Reason = Reason.CANCELLED) -> bool:
+    def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
         """An operator ends it; returns whether a reply is left that must be written at once.
 
         A waiting one is refused by way of its ticket, as any other settlement. Envoy takes a
@@ -186,7 +186,7 @@ class Exchange:
             return False
         self._is_cancelled = True
         self._reason = reason
-        self._replies = [codec.refusal(reason, 0.0)]
+        self._replies = [codec.refusal(reason, 0.0, text)]
         return True
 
     def sight(self, now: float) -> ExchangeSight:
@@ -266,7 +266,7 @@ class Exchange:
         understood = self._reception.begin(request)
         if understood is None:
             self.stage = Stage.READING
-            self._replies += self._reception.question.bring_body()
+            self._replies += self._reception.bring_body()
         else:
             self._act_on(understood, now)
 
@@ -280,10 +280,13 @@ class Exchange:
 
     def _take_trailers(self, now: float) -> None:
         understood = self._reception.take_trailers() if self.stage is Stage.READING else None
+        question = self._reception.question
         if understood is not None:
             self._act_on(understood, now)
+        elif question.must_refuse_trailers and self._response is None:
+            self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
         else:
-            self._replies += self._reception.question.pass_on_trailers()
+            self._replies += question.pass_on_trailers()
 
     def _act_on(self, understood: Understood, now: float) -> None:
         match understood:
@@ -350,4 +353,8 @@ class Exchange:
         return self._addresses[0] if self._addresses else None
 
 
+TRAILERS: Final = (
+    "Trailers can follow only a short body, or one whose content-length tells that it is short; "
+    "send this one without trailers."
+)
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

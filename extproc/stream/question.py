@@ -6,6 +6,11 @@
                      of the body is held here, and both go out together, then the rest flows
 
 In the last two the body can be replaced, as long as all of it is here.
+
+Trailers are the exception to all of it. Envoy 1.40 lets go of a body that came in pieces, keeps
+it for a further try, and lets go of all it keeps once more on our word about the trailers: the
+server would get it twice. So a body is asked for whole where it is told to be short, a body that
+is here goes out with the headers, and what went on in pieces may have no trailers.
 """
 
 from __future__ import annotations
@@ -26,11 +31,20 @@ MAX_HELD_BYTES: Final = 256 * 1024
 class Question:
     """What Envoy asked last; `body` is what is here of the body while it is undecided."""
 
-    __slots__ = ("_can_ask", "_kind", "_owes_trailers", "_upload", "body", "is_whole")
+    __slots__ = (
+        "_can_ask",
+        "_comes_in_pieces",
+        "_kind",
+        "_owes_trailers",
+        "_upload",
+        "body",
+        "is_whole",
+    )
 
     def __init__(self) -> None:
         self._kind = "request_headers"
         self._can_ask = False
+        self._comes_in_pieces = False
         self._upload: Relay | None = None
         self._owes_trailers = False
         self.body = b""
@@ -55,9 +69,12 @@ class Question:
         """Whether a body follows that can be read before the decision."""
         return self._can_ask
 
-    def bring_body(self) -> list[pb.ProcessingResponse]:
-        """Have the body sent, if it does not come anyway."""
-        return [codec.ask_for_body()] if self._upload is None else []
+    def bring_body(self, *, is_short: bool) -> list[pb.ProcessingResponse]:
+        """Have the body sent, if it does not come anyway; all of it if it is told to be short."""
+        if self._upload is not None:
+            return []
+        self._comes_in_pieces = not is_short
+        return [codec.ask_for_body(is_whole=is_short)]
 
     def take(self, part: pb.HttpBody, *, enough_bytes: int) -> bool:
         """Take in what came of the body before the decision; returns whether it is enough."""
@@ -93,6 +110,13 @@ class Question:
             return [codec.unchanged("request_body")]
         return self._upload.take(part.body, is_last=part.end_of_stream)
 
+    @property
+    def must_refuse_trailers(self) -> bool:
+        """Whether a word about trailers would send the server the body for the second time."""
+        if self._upload is not None:
+            return self._upload.has_flowed
+        return self._comes_in_pieces and self._kind == "request_body"
+
     def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
         """The trailers came after the body was read: they go out once the decision has."""
         if self._upload is not None:
@@ -115,6 +139,10 @@ class Question:
         if self._upload is not None:
             if new_body is not None:
                 self._upload.replace(new_body)
+            if self._owes_trailers and (whole := self._upload.held()):
+                codec.send_whole(decision, whole)
+                self._upload = None
+                return replies
             replies += self._upload.open()
             if self._owes_trailers:
                 replies.append(codec.unchanged("request_trailers"))

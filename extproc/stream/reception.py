@@ -102,6 +102,13 @@ class Reception:
             return None
         return self._wish(NOT_READ)
 
+    def bring_body(self) -> list[pb.ProcessingResponse]:
+        """What has to be said so that the body comes."""
+        assert self.head is not None
+        told_bytes = self.head.body_bytes
+        is_short = told_bytes is not None and told_bytes <= self._options.reading.short_bytes
+        return self.question.bring_body(is_short=is_short)
+
     def take(self, part: pb.HttpBody) -> Understood | None:
         """Read what came of the body; None when that is not enough yet."""
         is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)

@@ -23,7 +23,16 @@ MAX_CHUNK_BYTES: Final = 62_000
 class Relay:
     """Fed with the messages of one direction; `kind` is their field's name."""
 
-    __slots__ = ("_has_trailers", "_held", "_is_over", "_kind", "has_end", "held_bytes", "is_open")
+    __slots__ = (
+        "_has_trailers",
+        "_held",
+        "_is_over",
+        "_kind",
+        "has_end",
+        "has_flowed",
+        "held_bytes",
+        "is_open",
+    )
 
     def __init__(self, kind: str, *, is_open: bool = False) -> None:
         self._kind = kind
@@ -33,6 +42,7 @@ class Relay:
         self._has_trailers = False
         self.held_bytes = 0
         self.has_end = False
+        self.has_flowed = False
 
     def take(self, body: bytes, *, is_last: bool) -> list[pb.ProcessingResponse]:
         """Take in one chunk; returns what goes out because of it."""
@@ -72,6 +82,7 @@ class Relay:
             for body in self._held
             for start in range(0, len(body), MAX_CHUNK_BYTES)
         ]
+        self.has_flowed = self.has_flowed or bool(pieces)
         self._held.clear()
         self.held_bytes = 0
         self._is_over = self.has_end

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """Whether bodies are read, and how. `limit_bytes` is how much of each.
+    """Whether bodies are read, and how. `limit_bytes` is how much of each; one that is told to be
+    no longer than `short_bytes` is asked for whole, which must fit into what Envoy keeps.
 
     `is_strict` refuses a body that cannot be read; otherwise it is routed without what could
     not be. Raises `ValueError` for a limit below 1.
@@ -25,6 +26,7 @@ class ReadingOptions:
 
     reads_bodies: bool = True
     limit_bytes: int = 65_536
+    short_bytes: int = 65_536
     is_strict: bool = False
 
     def __post_init__(self) -> None:

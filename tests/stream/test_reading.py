@@ -117,15 +117,17 @@ def streamed(replies: list[Any]) -> bytes:
 # Asking for the body
 
 
-def test_a_body_is_asked_for_and_the_destination_answers_it() -> None:
+@pytest.mark.parametrize("told", [{}, {"content_length": "65537"}])
+def test_a_body_is_asked_for_and_the_destination_answers_it(told: dict[str, str]) -> None:
     """The headers wait in Envoy; nothing of the mode that is on gets lost."""
     desk = Desk(4)
     exchange = desk.exchange()
-    (asked,) = desk.feed(exchange, ask())
+    (asked,) = desk.feed(exchange, ask(**told))
     assert exchange.stage is Stage.READING and desk.asked == []
     assert asked.mode_override == ProcessingMode(
         response_header_mode=ProcessingMode.SEND,
         request_body_mode=ProcessingMode.BUFFERED_PARTIAL,
+        request_trailer_mode=ProcessingMode.SEND,
         response_trailer_mode=ProcessingMode.SEND,
     )
     (answer,) = desk.feed(exchange, envoy.body(BODY))
@@ -140,6 +142,40 @@ def test_a_body_is_asked_for_and_the_destination_answers_it() -> None:
         len(request.prompt_blocks) == 1
         and request.prompt_tokens == len("user\0" + "row " * 100) // 4
     )
+
+
+def test_a_body_that_is_told_to_be_short_is_asked_for_whole() -> None:
+    """Then Envoy sends it once also where trailers follow."""
+    desk = Desk(4)
+    exchange = desk.exchange()
+    (asked,) = desk.feed(exchange, ask(content_length="65536"))
+    assert asked.mode_override == ProcessingMode(
+        response_header_mode=ProcessingMode.SEND,
+        request_body_mode=ProcessingMode.BUFFERED,
+        response_trailer_mode=ProcessingMode.SEND,
+    )
+    destination, passed = desk.feed(exchange, envoy.body(BODY, end_of_stream=False), trailers())
+    assert envoy.set_headers(destination.request_body.response.header_mutation)
+    assert passed.WhichOneof("response") == "request_trailers"
+
+
+def test_trailers_behind_a_body_in_pieces_are_refused() -> None:
+    """Envoy would send once more what it keeps; so the server gets nothing of it."""
+    desk = Desk(4)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask(), envoy.body(BODY, end_of_stream=False))
+    (refusal,) = desk.feed(exchange, trailers())
+    assert refusal.immediate_response.status.code == 400
+    assert b"without trailers" in refusal.immediate_response.body
+    assert desk.feed(exchange, trailers()) == [], "told once"
+    assert exchange.end(desk.fleet.now).reason is Reason.BAD_REQUEST
+
+
+def test_trailers_without_a_body_pass() -> None:
+    desk = Desk(4)
+    for message in (ask(), ask_duplex()):
+        replies = desk.feed(desk.exchange(), message, trailers())
+        assert replies[-1].WhichOneof("response") == "request_trailers"
 
 
 @pytest.mark.parametrize(
@@ -348,15 +384,16 @@ def test_in_full_duplex_trailers_end_the_body() -> None:
     desk = Desk(4)
     exchange = desk.exchange()
     assert desk.feed(exchange, ask_duplex(), envoy.body(BODY, end_of_stream=False)) == []
-    replies = desk.feed(exchange, trailers())
-    assert envoy.destination(replies[0])
-    assert streamed(replies[1:-1]) == BODY
-    assert replies[-1].WhichOneof("response") == "request_trailers"
+    (whole,) = desk.feed(exchange, trailers())
+    assert envoy.destination(whole)
+    common = whole.request_headers.response
+    assert common.status == common.CONTINUE_AND_REPLACE and common.body_mutation.body == BODY
+    assert "content-length" in common.header_mutation.remove_headers
     assert desk.asked[0].weight_slots == 2
 
 
 def test_in_full_duplex_an_unread_body_flows() -> None:
-    """What takes no slot is sent on with its headers, chunk by chunk."""
+    """What takes no slot is sent on with its headers, chunk by chunk, and may have no trailers."""
     desk = Desk(4)
     message = envoy.with_body(envoy.request_headers("/tokenize"), is_duplex=True)
     exchange = desk.exchange()
@@ -364,8 +401,18 @@ def test_in_full_duplex_an_unread_body_flows() -> None:
     assert envoy.destination(replies[0])
     assert [reply.WhichOneof("response") for reply in replies[1:]] == [
         "request_body",
-        "request_trailers",
+        "immediate_response",
     ]
+
+
+def test_in_full_duplex_trailers_behind_an_answer_pass() -> None:
+    """A server that answered before it had the whole request is not cut off for them."""
+    desk = Desk(4)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask_duplex(), envoy.body(b"x" * 70_000, end_of_stream=False))
+    desk.feed(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    (passed,) = desk.feed(exchange, trailers())
+    assert passed.WhichOneof("response") == "request_trailers"
 
 
 def test_in_full_duplex_the_answer_flows_back() -> None:

@@ -264,19 +264,17 @@ async def waits_with_more_to_come(picker: Rig) -> EnvoyStream:
 
 
 async def test_a_body_goes_on_while_its_request_waits() -> None:
-    """Its pieces and its trailers are kept, and go out in their order behind the destination."""
+    """Its pieces are kept, and go out behind the destination; with trailers, as one."""
     async with rig(1) as picker:
         first, second = await picker.running(), await waits_with_more_to_come(picker)
         await second.send(envoy.body(b"y" * 50_000, end_of_stream=False))
         await second.send(envoy.part("request_trailers"))
         await first.ask(envoy.response_headers())
         await first.half_close()
-        assert envoy.destination(await second.receive())
-        came = b""
-        while (answer := await second.receive()).HasField("request_body"):
-            came += answer.request_body.response.body_mutation.streamed_response.body
+        answer = await second.receive()
+        assert envoy.destination(answer)
+        came = answer.request_headers.response.body_mutation.body
         assert came == b"x" * 70_000 + b"y" * 50_000
-        assert answer.HasField("request_trailers")
 
 
 @pytest.mark.parametrize("way", ["reset", "half_close"])

@@ -29,6 +29,7 @@ from extproc.stream.codec.replies import (
     ready_answer,
     refusal,
     replace_body,
+    send_whole,
     told_way,
     unchanged,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "ready_answer",
     "refusal",
     "replace_body",
+    "send_whole",
     "told_way",
     "unchanged",
 ]

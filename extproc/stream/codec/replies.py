@@ -99,6 +99,15 @@ def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
     common.body_mutation.body = body
 
 
+def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
+    """Put the whole body into an answer about the headers: nothing more of the request is asked
+    about, and trailers go their way."""
+    common = response.request_headers.response
+    common.status = common.CONTINUE_AND_REPLACE
+    common.header_mutation.remove_headers.append("content-length")
+    common.body_mutation.body = body
+
+
 def ready_answer(body: bytes) -> pb.ProcessingResponse:
     """Answer 200 with JSON instead of a server."""
     response = pb.ProcessingResponse()
@@ -120,8 +129,9 @@ def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:
 
 
 @cache
-def ask_for_body() -> pb.ProcessingResponse:
-    """Let the headers wait in Envoy and send the first part of the body, as much as it keeps.
+def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
+    """Let the headers wait in Envoy and send the body: all of it, which must fit into what
+    Envoy keeps, or the first part, as much as that is, and word of trailers behind it.
 
     What is not repeated here would be switched off for this exchange. The message is shared:
     change it nowhere.
@@ -130,8 +140,12 @@ def ask_for_body() -> pb.ProcessingResponse:
     response.request_headers.SetInParent()
     mode = response.mode_override
     mode.response_header_mode = mode.SEND
-    mode.request_body_mode = mode.BUFFERED_PARTIAL
     mode.response_trailer_mode = mode.SEND
+    if is_whole:
+        mode.request_body_mode = mode.BUFFERED
+    else:
+        mode.request_body_mode = mode.BUFFERED_PARTIAL
+        mode.request_trailer_mode = mode.SEND
     return response
 
 

@@ -1,4 +1,4 @@
-"""One look at one server: which questions are asked in which state, and the observation of it.
+"""One look at one server: which questions are asked in which state.
 
     what is known                        | asked, in this order
     -------------------------------------|-----------------------------------------------------
@@ -20,7 +20,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import assert_never
 
 from extproc.core.observation import Issue, Observation, Sight
 from scraper import issues
@@ -36,6 +35,7 @@ from scraper.parse import (
     parse_props,
 )
 from scraper.question import NOT_LOADED, SlotsTold, ask_slots, ask_slots_of_models, garbled
+from scraper.report import Report
 from scraper.router import RouterModels
 from scraper.schedule import Attention
 from scraper.sleep import SleepWatch
@@ -66,6 +66,7 @@ class Lookout:
         self._facts = Facts()
         self._sleep = SleepWatch(options.sleep_trial, target.may_sleep)
         self._router = RouterModels(options.sleep_trial)
+        self._report = Report(target, self._facts, self._router)
         self._question: asyncio.Task[SlotsOutcome] | None = None
         self._question_began_at = 0.0
         self._must_learn = True
@@ -96,11 +97,11 @@ class Lookout:
         if self._facts.is_router:
             return await self._look_at_router(attention)
         if self._sleep.is_asleep and sign is not None:
-            return self._observe(sign, Sight.ASLEEP, busy_slots=0)
+            return self._report.observe(sign, Sight.ASLEEP, busy_slots=0)
         if self._facts.hidden is not None:
             return await self._look_without_slots(sign)
         if not self._sleep.may_ask_slots(self._clock(), attention) and sign is not None:
-            return self._observe(sign, Sight.READY)
+            return self._report.observe(sign, Sight.READY)
         self._open(ask_slots(self._client))
         return await self._await_slots()
 
@@ -117,17 +118,17 @@ class Lookout:
         if isinstance(answer, Answer) and answer.status in UNAUTHORIZED:
             answer = await self._client.ask("/health")  # is open to everybody
             if isinstance(answer, Failure) or answer.status != 200:
-                return self._useless(answer, "/health")
+                return self._learn_anew(answer, "/health")
             self._learnt(self._facts.learn(None, self._unauthorized()))
         elif isinstance(answer, Answer) and answer.status in NO_SUCH_PATH:
             self._learnt(self._facts.learn(None, None))
         elif isinstance(answer, Failure) or answer.status != 200:
-            return self._useless(answer, "/props")
+            return self._learn_anew(answer, "/props")
         else:
             try:
                 props = self._read_props(answer.body)
             except ParseError as error:
-                return self._useless(garbled(answer, error), "/props")
+                return self._learn_anew(garbled(answer, error), "/props")
             hidden = None if props.shows_slots else issues.slots_disabled()
             self._learnt(self._facts.learn(props, hidden))
             self._sleep.props_told(props.is_asleep)
@@ -146,7 +147,7 @@ class Lookout:
         self._looks_since_learnt = 0
         if is_new:
             self._sleep.start_process()
-            self._router = RouterModels(self._options.sleep_trial)
+            self._router.start_process()
 
     async def _learn_models(self) -> None:
         answer = await self._client.ask("/v1/models")
@@ -187,14 +188,14 @@ class Lookout:
                 return await self._look_at_slow()
             case Answer(status=status) if status in UNAUTHORIZED:
                 self._facts.hidden = self._unauthorized()
-                return self._observe(outcome, Sight.READY)
+                return self._report.observe(outcome, Sight.READY)
             case Answer(status=501):
                 self._facts.hidden = issues.slots_disabled()
-                return self._observe(outcome, Sight.READY)
+                return self._report.observe(outcome, Sight.READY)
             case Answer(status=status) if self._facts.is_router and status in NOT_LOADED:
-                return self._observe(outcome, Sight.READY)  # the next look lists them anew
+                return self._report.observe(outcome, Sight.READY)  # the next look lists them anew
             case _:
-                return self._useless(outcome, "/slots")
+                return self._learn_anew(outcome, "/slots")
 
     async def _count(self, told: SlotsTold) -> Observation:
         """The count as an observation; first make sure whose count it is."""
@@ -202,14 +203,14 @@ class Lookout:
             self._router.count(told)
             if told.is_first_on_connection:
                 self._must_learn = True
-            return self._observe(told, Sight.READY, busy_slots=self._router.busy_slots)
+            return self._report.observe(told, Sight.READY, busy_slots=self._router.busy_slots)
         if self._facts.count(told) or told.is_first_on_connection:
             learnt = await self._learn()
             if isinstance(learnt, Observation):
                 return learnt
             self._facts.count(told)
         self._sleep.slots_told(told.began_at, told.busy_slots)
-        return self._observe(told, Sight.READY, busy_slots=told.busy_slots)
+        return self._report.observe(told, Sight.READY, busy_slots=told.busy_slots)
 
     async def _look_at_slow(self) -> Observation:
         """/slots stalls, which is no failure while /health answers. Busy slots stay as known.
@@ -221,95 +222,48 @@ class Lookout:
         health = await self._client.ask("/health")
         health = replace(health, began_at=self._question_began_at)
         if isinstance(health, Answer) and health.status == 200:
-            return self._observe(health, Sight.READY, also=issues.slow_slots(waited_s))
+            return self._report.observe(health, Sight.READY, also=issues.slow_slots(waited_s))
         if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):
             await self._drop_question()
-        return self._useless(health, "/health")
+        return self._learn_anew(health, "/health")
 
     async def _look_without_slots(self, sign: Answer | None) -> Observation:
         answer = sign or await self._client.ask("/health")
         if isinstance(answer, Failure) or answer.status != 200:
-            return self._useless(answer, "/health")
+            return self._learn_anew(answer, "/health")
         if answer.is_first_on_connection and sign is None:
             self._must_learn = True
-        return self._observe(answer, Sight.READY)
+        return self._report.observe(answer, Sight.READY)
 
     async def _look_at_router(self, attention: Attention) -> Observation:
         answer = await self._client.ask("/v1/models")
         if isinstance(answer, Failure) or answer.status != 200:
-            return self._useless(answer, "/v1/models")
+            return self._learn_anew(answer, "/v1/models")
         try:
             entries = parse_models(answer.body)
         except ParseError as error:
-            return self._useless(garbled(answer, error), "/v1/models")
+            return self._learn_anew(garbled(answer, error), "/v1/models")
         assert self._facts.props is not None, "only /props tells a router"
         self._router.list(entries, self._facts.props.autoloads)
         sight = self._router.sight
         if sight is not Sight.READY:
-            return self._observe(answer, sight, busy_slots=0 if sight is Sight.ASLEEP else None)
+            return self._report.observe(
+                answer, sight, busy_slots=0 if sight is Sight.ASLEEP else None
+            )
         asked = self._router.models_to_ask(self._clock(), attention)
         if not asked:
-            return self._observe(answer, Sight.READY)
+            return self._report.observe(answer, Sight.READY)
         self._open(ask_slots_of_models(self._client, asked))
         return await self._await_slots()
 
-    # What is said of it
+    # What it comes to
 
-    def _observe(
-        self,
-        sign: Answer | Failure | SlotsTold,
-        sight: Sight,
-        busy_slots: int | None = None,
-        also: Issue | None = None,
-    ) -> Observation:
-        is_router = self._facts.is_router
-        told_slots = self._router.slots if is_router else self._facts.slots
-        slots = told_slots if self._target.slots is None else self._target.slots
-        is_telling = sight is Sight.READY or sight is Sight.ASLEEP
-        return Observation(
-            address=self._target.address,
-            began_at=sign.began_at,
-            answered_at=sign.answered_at,
-            sight=sight,
-            slots=slots if is_telling else None,
-            busy_slots=busy_slots,
-            models=self._router.readings() if is_router else self._facts.models,
-            issues=tuple(self._issues(told_slots if is_telling else None, also)),
-            instance=self._facts.instance,
-            slot_readings=sign.busy if isinstance(sign, SlotsTold) else (),
-            context_tokens=sign.context_tokens if isinstance(sign, SlotsTold) else None,
-            adapters=self._facts.adapters,
-        )
-
-    def _issues(self, told_slots: int | None, also: Issue | None) -> list[Issue]:
-        found = [issue for issue in (self._facts.hidden, also) if issue is not None]
-        if self._facts.is_router:
-            found.extend(self._router.issues())
-        configured = self._target.slots
-        if configured is not None and told_slots is not None and told_slots < configured:
-            found.append(issues.slots_override_too_large(configured, told_slots))
-        return found
+    def _learn_anew(self, answer: Answer | Failure, path: str) -> Observation:
+        """An answer that cannot be used: it is loading, gone, or wrong."""
+        self._must_learn = True
+        if isinstance(answer, Failure) and answer.kind is FailureKind.UNREACHABLE:
+            self._facts.vanish()
+        return self._report.useless(answer, path)
 
     def _unauthorized(self) -> Issue:
         return issues.unauthorized(self._target.api_key is not None)
-
-    def _useless(self, answer: Answer | Failure, path: str) -> Observation:
-        """An answer that cannot be used: it is loading, gone, or wrong. Learn anew next time."""
-        self._must_learn = True
-        if isinstance(answer, Answer):
-            if answer.status == 503:
-                return self._observe(answer, Sight.LOADING)
-            message = f"GET {path} was answered with status {answer.status}"
-            return self._observe(answer, Sight.FAILED, also=issues.bad_answer(message))
-        match answer.kind:
-            case FailureKind.UNREACHABLE:
-                self._facts.vanish()
-                return self._observe(
-                    answer, Sight.UNREACHABLE, also=issues.unreachable(answer.message)
-                )
-            case FailureKind.TIMED_OUT | FailureKind.BROKEN:
-                return self._observe(answer, Sight.FAILED, also=issues.no_answer(answer.message))
-            case FailureKind.UNUSABLE:
-                return self._observe(answer, Sight.FAILED, also=issues.bad_answer(answer.message))
-            case _:
-                assert_never(answer.kind)

@@ -33,6 +33,11 @@ class RouterModels:
         self._models: dict[str, _Model] = {}
         self._autoloads = True
 
+    def start_process(self) -> None:
+        """Another process serves the address now: forget what was learned of the last one."""
+        self._models = {}
+        self._autoloads = True
+
     def list(self, entries: tuple[ModelEntry, ...], autoloads: bool) -> None:
         """Take over a new listing; models that left it are forgotten."""
         self._autoloads = autoloads

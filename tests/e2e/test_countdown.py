@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stack import CHAT, Stack, chat
+from tests.e2e.stack import CHAT, Stack, chat, until
 
 pytestmark = pytest.mark.e2e
 
@@ -54,3 +54,39 @@ async def test_ids_that_clients_did_not_send_are_random(tmp_path: Path) -> None:
         # Two of the 32 digits are fixed by the format, one tells why it was traced.
         free = [id_.replace("-", "")[:12] + id_.replace("-", "")[17:] for id_ in ids]
         assert all(len({id_[place] for id_ in free}) > 1 for place in range(len(free[0])))
+
+
+async def test_a_refusal_says_to_come_back_when_the_countdown_would_end(
+    mode: str, tmp_path: Path
+) -> None:
+    """With one, two and three in line, 504 for who may not wait and 429 from a full line: each
+    says how long one more place would take, by the pace that those in line are told."""
+    settings = {"queue": {"timeout_s": 60, "max_requests": 3}}
+    async with Stack.running(
+        tmp_path, slots=(1,), settings=settings, kind="simulator", mode=mode
+    ) as stack:
+        for _ in range(3):
+            assert (await stack.ask(300)).status_code == 200
+        held = await stack.hold()
+        told: dict[int, int] = {}
+        calls = []
+        for number in range(1, 4):
+            headers = {"x-request-id": f"in-line-{number}"}
+            calls.append(asyncio.create_task(stack.ask(headers=headers)))
+            await stack.until_waiting(number)
+
+            async def is_the_same(place: int = number) -> bool:
+                is_full = place == 3
+                headers = {} if is_full else {"x-coxswain-queue-timeout-ms": "0"}
+                refused = await stack.ask(headers=headers)
+                assert refused.status_code == (429 if is_full else 504)
+                told[place] = int(refused.headers["retry-after"])
+                seen = (await stack.client.get(stack.url(f"/queue/in-line-{place}"))).json()
+                assert seen["position"] == place
+                next_s: float = seen["expected_s"] * (place + 1) / place
+                return next_s - 0.2 <= told[place] <= next_s + 1.2  # whole seconds, rounded up
+
+            await until(is_the_same)  # what is learned is worked out anew once a second
+        assert 1 < told[1] < told[2] < told[3], told
+        await held.leave()
+        assert [(await call).status_code for call in calls] == [200] * 3

@@ -1,4 +1,4 @@
-"""How fast the line moves: the mean time between hand-overs, for `Retry-After`."""
+"""How fast the line moves: the mean time between hand-overs, while no speeds are learned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,3 @@ class Pace:
     def expected_s(self, position: int) -> float | None:
         """Seconds until the one at `position` (from 1) is served; None while nobody was."""
         return self._mean_gap_s * position if self._mean_gap_s else None
-
-    def retry_after_s(self, waiting: int) -> float:
-        """Seconds until a line of that length has been served, within 1 to 60."""
-        return min(MAX_RETRY_S, max(MIN_RETRY_S, self._mean_gap_s * (waiting + 1)))

@@ -249,6 +249,21 @@ def test_retry_after_follows_the_line() -> None:
     assert outcome.retry_after_s == pytest.approx(25.0)
 
 
+def test_a_retry_is_worth_a_second_and_never_more_than_a_minute_away() -> None:
+    """Where nothing is known yet, and where each waits for an hour."""
+    fleet = SmallFleet(1, max_queued=1)
+    lease = fleet.pick()
+    ticket = fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.retry_after_s == 1.0
+    for _ in range(3):
+        fleet.now += 3600.0
+        fleet.finish(lease)
+        lease, ticket = fleet.handed(ticket), fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.retry_after_s == 60.0
+
+
 def test_an_empty_line_is_not_slow() -> None:
     """Time in which nobody waited does not lengthen the advice."""
     fleet = SmallFleet(1, max_queued=1)

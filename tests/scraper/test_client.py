@@ -14,7 +14,9 @@ from scraper.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaCl
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
-SHORT = Timeouts(connect_s=0.5, read_s=0.05, write_s=0.5, pool_s=0.5, slots_read_s=0.1)
+PATIENT = Timeouts(connect_s=60, read_s=60, write_s=60, pool_s=60, slots_read_s=60)
+"""A machine may stand still for longer than the second that a server has to take a connection."""
+SHORT = Timeouts(connect_s=60, read_s=0.05, write_s=60, pool_s=60, slots_read_s=0.1)
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ async def fake() -> AsyncIterator[FakeLlamaServer]:
 
 @pytest.fixture
 async def client(fake: FakeLlamaServer) -> AsyncIterator[LlamaClient]:
-    client = LlamaClient(EndpointTarget(address=fake.address), Timeouts(), time.monotonic)
+    client = LlamaClient(EndpointTarget(address=fake.address), PATIENT, time.monotonic)
     yield client
     await client.aclose()
 
@@ -68,7 +70,7 @@ async def test_the_key_and_the_name_are_sent_and_not_logged(
     caplog.set_level(logging.DEBUG)
     fake.api_key = "sesame"
     target = EndpointTarget(address=fake.address, api_key="sesame", host_name="gpu-1")
-    client = LlamaClient(target, Timeouts(), time.monotonic)
+    client = LlamaClient(target, PATIENT, time.monotonic)
     assert (await answered(client, "/slots")).status == 200
     await client.aclose()
     assert fake.asked[0].headers["host"] == "gpu-1"
@@ -77,7 +79,7 @@ async def test_the_key_and_the_name_are_sent_and_not_logged(
 
 async def test_the_path_prefix_comes_first(fake: FakeLlamaServer) -> None:
     target = EndpointTarget(address=fake.address, path_prefix="/llama")
-    client = LlamaClient(target, Timeouts(), time.monotonic)
+    client = LlamaClient(target, PATIENT, time.monotonic)
     await answered(client, "/slots?model=a")
     await client.aclose()
     assert fake.asked[0].path == "/llama/slots"
@@ -163,9 +165,9 @@ async def test_no_http_at_all_is_a_failure() -> None:
 
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     address = FakeLlamaServer(port=server.sockets[0].getsockname()[1]).address
-    client = LlamaClient(EndpointTarget(address=address), Timeouts(), time.monotonic)
+    client = LlamaClient(EndpointTarget(address=address), PATIENT, time.monotonic)
     assert (await failed(client, "/slots")).kind is FailureKind.BROKEN
-    tls = LlamaClient(EndpointTarget(address=address, is_tls=True), Timeouts(), time.monotonic)
+    tls = LlamaClient(EndpointTarget(address=address, is_tls=True), PATIENT, time.monotonic)
     assert (await failed(tls, "/slots")).kind is FailureKind.UNUSABLE
     await client.aclose()
     await tls.aclose()
@@ -174,7 +176,7 @@ async def test_no_http_at_all_is_a_failure() -> None:
 
 
 async def test_an_abandoned_question_leaves_no_connection(fake: FakeLlamaServer) -> None:
-    client = LlamaClient(EndpointTarget(address=fake.address), Timeouts(), time.monotonic)
+    client = LlamaClient(EndpointTarget(address=fake.address), PATIENT, time.monotonic)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
     asking = asyncio.create_task(client.ask("/slots"))
     await fake.was_asked("/slots")

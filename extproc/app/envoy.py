@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from extproc.core.blocked_path import BlockedPath
+from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
 from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
@@ -16,7 +17,10 @@ SYSTEM = "system"
 """How `envoy.server_ca_files` calls the authorities of the machine that Envoy runs on."""
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from extproc.settings import Access, EndpointSettings, Settings
+    from scraper.discovery.nomination import Trust
 
 
 def envoy_options(settings: Settings) -> EnvoyOptions:
@@ -63,6 +67,25 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         tracing=HostPort.parse(envoy.tracing) if envoy.tracing else None,
         trace_percent=envoy.trace_percent,
     )
+
+
+def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bool) -> bytes:
+    """The llama-servers' cluster as the picker serves it to an Envoy, in wire format.
+
+    `injects_keys` says whether Envoy's listener keeps the clients' own keys apart.
+    """
+    envoy = settings.envoy
+    options = EnvoyOptions(
+        connect_timeout_s=envoy.connect_timeout_s,
+        health_interval_s=envoy.health_interval_s,
+        discovery_timeout_s=envoy.discovery_timeout_s,
+        injects_keys=injects_keys,
+        tls_profiles=tuple(
+            TlsProfile(name=trust.profile, server_name=trust.ip, authorities=trust.authorities)
+            for trust in trusts
+        ),
+    )
+    return bytes(llama(options))
 
 
 def _status_place(settings: Settings) -> HostPort:

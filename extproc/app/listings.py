@@ -5,40 +5,35 @@ Everything here blocks on the disk, for the files that hold keys and certificate
 
 from __future__ import annotations
 
-import errno
-import os
-import ssl
-import stat
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from extproc.app.authorities import path_of, read_authorities, trust_of
 from extproc.settings import (
     Problem,
     SettingsError,
     parse_endpoints,
-    profile_of,
     read_api_keys,
 )
 from scraper.discovery.dns import DnsName
 from scraper.discovery.nomination import Listing, ListingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from extproc.settings import Access, DnsSettings, EndpointSettings
-
-MAX_CA_BYTES: Final = 4 * 1024 * 1024
-"""The system's own authorities are a quarter of a megabyte."""
 
 
 def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
     """The endpoints as discovery takes them; raises `SettingsError` for what cannot be read."""
     endpoints = tuple(endpoints)
     keys = read_api_keys(endpoints)
+    authorities = read_authorities(endpoints)
     return [
         _listing(
             endpoint,
+            authorities,
             port=endpoint.port,
             name=endpoint.name or "",
             slots=endpoint.slots,
@@ -52,10 +47,12 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
     """The names as discovery follows them; raises `SettingsError` for what cannot be read."""
     names = tuple(names)
     keys = read_api_keys(names)
+    authorities = read_authorities(names)
     return [
         DnsName(
             listing=_listing(
                 name,
+                authorities,
                 port=name.port or 0,
                 name="",
                 slots=name.slots,
@@ -89,9 +86,16 @@ def secret_files(accesses: Iterable[Access]) -> set[Path]:
 
 
 def _listing(
-    access: Access, *, port: int, name: str, slots: int | None, api_key: str | None
+    access: Access,
+    authorities: Mapping[str, bytes],
+    *,
+    port: int,
+    name: str,
+    slots: int | None,
+    api_key: str | None,
 ) -> Listing:
-    ca_file, ca_digest = _authorities(access)
+    ca_file = None if access.ca_file is None else path_of(access.ca_file)
+    content = b"" if ca_file is None else authorities[ca_file]
     try:
         return Listing(
             host=access.host,
@@ -102,33 +106,9 @@ def _listing(
             is_injected=access.inject_key,
             is_tls=access.is_tls,
             ca_file=ca_file,
-            ca_digest=ca_digest,
+            ca_digest=sha256(content).hexdigest() if content else "",
             server_name=access.server_name,
-            tls_profile=profile_of(access),
+            trust=trust_of(access, content),
         )
     except ListingError as error:
         raise SettingsError([Problem(where="", key="API key", message=str(error))]) from None
-
-
-def _authorities(access: Access) -> tuple[str | None, str]:
-    """The file with a server's authorities, and what tells one content of it from another."""
-    if access.ca_file is None:
-        return None, ""
-    file = str(Path(access.ca_file).expanduser())
-    try:
-        digest = sha256(_content(file)).hexdigest()
-        ssl.create_default_context(cafile=file)
-    except OSError as error:  # what is no certificate is one too
-        reason = error.strerror or "it holds no certificates"
-        problem = Problem(where=access.address, key="ca_file", message=f"{file}: {reason}")
-        raise SettingsError([problem]) from None
-    return file, digest
-
-
-def _content(file: str) -> bytes:
-    """All of a file of certificates; raises `OSError`, and never waits: an operator may name it."""
-    found = os.stat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CA_BYTES:
-        raise OSError(errno.EINVAL, "no file of certificates")
-    with open(file, "rb") as stream:
-        return stream.read(MAX_CA_BYTES)

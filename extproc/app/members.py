@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from extproc.core.endpoint import EndpointSpec
     from extproc.settings import DiscoverySettings, Settings
+    from scraper.discovery.nomination import Trust
 
 SETTINGS: Final = "settings"
 AGENTS: Final = "agents"
@@ -175,6 +176,15 @@ class Members:
         return EndpointTarget(
             address=spec.address, host_name=spec.hostname or None, slots=spec.slots
         )
+
+    def trusts(self) -> dict[str, Trust]:
+        """Whom Envoy must trust for the servers behind TLS, by the names of their profiles."""
+        found: dict[str, Trust] = {}
+        for named in self._named.values():
+            for nomination in named.values():
+                if nomination.trust is not None:
+                    found.setdefault(nomination.trust.profile, nomination.trust)
+        return found
 
     def _know(self) -> None:
         if self._grace is not None:

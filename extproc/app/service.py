@@ -24,6 +24,7 @@ from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import log_request
 from extproc.app.secret_watch import SecretWatch
+from extproc.app.served_cluster import ServedCluster
 from extproc.app.switchboard import Switchboard
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
@@ -34,7 +35,7 @@ from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.upload_reports import UploadReports
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.telemetry import Telemetry, TelemetrySources
-from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
+from extproc.xds import ClusterDiscovery, EndpointDiscovery, EndpointDiscoveryOptions
 from scraper.discovery.nomination import Nomination
 from scraper.loop import Scraper
 from scraper.schedule import Attention
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a second picker on the port is an error, not a lottery
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),  # a body part beside its headers
+    # What an Envoy is able to do, told with its stream: 20 bytes for each profile.
+    ("grpc.max_metadata_size", 256 * 1024),
+    ("grpc.absolute_max_metadata_size", 256 * 1024),
     # Envoy pings a quiet connection every 10 s, to learn of a picker that is gone. By default
     # gRPC takes that for abuse and cuts the connection, with every request that waits on it.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
@@ -91,6 +95,8 @@ class Service:
             EndpointDiscoveryOptions(opens_by_itself=False),
             set_issue=self.dispatcher.set_envoy_issue,
         )
+        self._clusters = ClusterDiscovery(self._discovery.gate)
+        self._served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsSurroundings(
                 dispatcher=self.dispatcher,
@@ -165,7 +171,7 @@ class Service:
         ]
         switchboard.on_unsure_of.append(self._poke)
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        for part in (self._processor, self._end_reports, self._discovery):
+        for part in (self._processor, self._end_reports, self._discovery, self._clusters):
             part.add_to(self._server)
         self._health.add_to(self._server)
         listen = settings.listen
@@ -194,6 +200,7 @@ class Service:
         self.dispatcher.close(time.monotonic())
         await self._processor.drain(self.settings.present.drain_timeout_s)
         await self._admin_port.stop()
+        self._clusters.close()
         self._discovery.close()
         if self._server is not None:
             await self._server.stop(grace=0.5)
@@ -245,6 +252,7 @@ class Service:
 
     def _watch_members(self) -> None:
         members = self.dispatcher.fleet
+        self._served_cluster.follow(self._members.trusts(), members.membership().members)
         for watched in self._scraper.targets:
             if watched.address not in members:
                 self._scraper.forget(watched.address)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from envoy_data_plane.envoy.config.bootstrap.v3 import (
     Admin,
     Bootstrap,
+    BootstrapDynamicResources,
     BootstrapStaticResources,
 )
 from envoy_data_plane.envoy.config.core.v3 import Node
 
-from extproc.envoy_config.clusters import clusters
+from extproc.envoy_config.clusters import clusters, discovery, own_clusters
 from extproc.envoy_config.listener import listener
 from extproc.envoy_config.messages import address
 from extproc.envoy_config.options import EnvoyOptions
@@ -18,11 +21,21 @@ from extproc.envoy_config.overload import overload_manager
 
 def bootstrap_message(options: EnvoyOptions) -> Bootstrap:
     """Node, admin port, one listener, its clusters and the bounds of it all."""
+    if options.has_served_cluster:
+        static, dynamic = own_clusters(options), served_cluster(options)
+    else:
+        static, dynamic = clusters(options), None
     return Bootstrap(
         node=Node(id="coxswain-envoy", cluster="coxswain"),
         admin=Admin(address=address(options.admin), ignore_global_conn_limit=True),
-        static_resources=BootstrapStaticResources(
-            listeners=[listener(options)], clusters=clusters(options)
-        ),
+        static_resources=BootstrapStaticResources(listeners=[listener(options)], clusters=static),
+        dynamic_resources=dynamic,
         overload_manager=overload_manager(options),
     )
+
+
+def served_cluster(options: EnvoyOptions) -> BootstrapDynamicResources:
+    """The llama-servers' cluster comes from the picker, with what their TLS and their keys need;
+    told there is only what the listener does for it."""
+    told = replace(options, tls_profiles=(), injects_keys=options.keeps_authorization)
+    return BootstrapDynamicResources(cds_config=discovery(told))

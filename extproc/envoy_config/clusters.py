@@ -73,7 +73,12 @@ heard of it would be lost (docs/decisions/0035-a-connection-for-each-request.md)
 
 def clusters(options: EnvoyOptions) -> list[Cluster]:
     """All clusters of the configuration."""
-    found = [llama(options), picker(options)]
+    return [llama(options), *own_clusters(options)]
+
+
+def own_clusters(options: EnvoyOptions) -> list[Cluster]:
+    """All but the llama-servers', which the picker may serve."""
+    found = [picker(options)]
     if options.status is not None:
         found.append(_status(options.status_cluster, options.status))
     if options.tracing is not None:
@@ -102,7 +107,7 @@ def llama(options: EnvoyOptions) -> Cluster:
 def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
     cluster.type = ClusterDiscoveryType.EDS
     cluster.eds_cluster_config = ClusterEdsClusterConfig(
-        service_name=options.llama_cluster, eds_config=_discovery(options)
+        service_name=options.llama_cluster, eds_config=discovery(options)
     )
     cluster.load_balancing_policy = override_host()
     # Without this, half of the servers down would send traffic to all of them again.
@@ -125,8 +130,8 @@ def _original_dst(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def _discovery(options: EnvoyOptions) -> ConfigSource:
-    """The picker serves the fleet on its gRPC port; a picker that restarts is found in seconds."""
+def discovery(options: EnvoyOptions) -> ConfigSource:
+    """The picker serves it on its gRPC port; a picker that restarts is found in seconds."""
     soon = RetryPolicy(
         retry_back_off=BackoffStrategy(base_interval=seconds(0.2), max_interval=seconds(2))
     )

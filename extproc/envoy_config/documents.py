@@ -16,8 +16,8 @@ _DISCOVERY = """
 Envoy before a fleet of llama-servers, steered by Coxswain: `envoy -c envoy.yaml`.
 Printed by `coxswain config envoy`; change your settings, not this file.
 
-The picker serves the servers' addresses (discovery) and chooses one for each request.
-Without the picker Envoy goes on by itself, with least_request over the servers it knows;
+The picker serves the servers' cluster and their addresses (discovery), and chooses one for each
+request. Without the picker Envoy goes on by itself, with least_request over the servers it knows;
 the blocked paths stay blocked. Envoy's own spans are off; the setting envoy.tracing, the
 host:port of an OpenTelemetry collector, turns them on.
 """

@@ -151,7 +151,7 @@ def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
     found = []
     if options.client_keys:
         found.append(check_of_clients(options.client_keys))
-    if options.injects_keys:
+    if options.keeps_authorization:
         found.append(memory_of_authorization())
     return found
 

@@ -10,6 +10,7 @@ from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
 
 MIB = 1024 * 1024
 MAX_PORT = 65_535
+LLAMA_CLUSTER = "llama"
 
 
 class OptionsError(ValueError):
@@ -58,6 +59,7 @@ class EnvoyOptions:
     """
 
     mode: Mode = Mode.DISCOVERY
+    serves_cluster: bool = True  # the picker tells also how to speak TLS to the servers (CDS)
     stat_prefix: str = "coxswain"
 
     # Where things listen.
@@ -65,7 +67,7 @@ class EnvoyOptions:
     admin: HostPort = HostPort("127.0.0.1", 9901)
     picker: HostPort = HostPort("127.0.0.1", 9002)
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
-    llama_cluster: str = "llama"
+    llama_cluster: str = LLAMA_CLUSTER
     picker_cluster: str = "coxswain"
 
     # The conversation with the picker.
@@ -109,6 +111,17 @@ class EnvoyOptions:
         return self.mode is not Mode.ORIGINAL_DST
 
     @property
+    def has_served_cluster(self) -> bool:
+        """Whether the picker serves the llama-servers' whole cluster."""
+        return self.has_discovery and self.serves_cluster
+
+    @property
+    def keeps_authorization(self) -> bool:
+        """Whether the listener remembers what clients sent as `authorization`, for servers that
+        get no key of ours. A served cluster may come to need it at any time."""
+        return self.injects_keys or self.has_served_cluster
+
+    @property
     def status_cluster(self) -> str:
         """The name of the picker's HTTP pages as a cluster."""
         return f"{self.picker_cluster}-status"
@@ -118,6 +131,8 @@ class EnvoyOptions:
             raise OptionsError(f"both clusters are named {self.llama_cluster!r}; name one anew")
         if not 0 < self.message_timeout_s <= self.max_message_timeout_s:
             raise OptionsError("message_timeout_s must lie above 0, up to max_message_timeout_s")
+        if self.has_served_cluster and self.llama_cluster != LLAMA_CLUSTER:
+            raise OptionsError(f"the cluster that the picker serves is named {LLAMA_CLUSTER!r}")
         if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("host_rewrite needs discovery: only there an endpoint has a name")
         if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:

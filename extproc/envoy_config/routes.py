@@ -48,6 +48,8 @@ def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
     return RouteConfiguration(
         name="coxswain",
         virtual_hosts=[VirtualHost(name="coxswain", domains=["*"], routes=routes(options))],
+        # Where the picker serves the cluster, it is not there before the picker is.
+        validate_clusters=False if options.has_served_cluster else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from extproc.envoy_config.clusters import clusters
@@ -49,7 +50,11 @@ _TRACING = """
 
 
 def snippet(options: EnvoyOptions) -> str:
-    """YAML with four keys: `http_connection_manager`, `http_filters`, `routes`, `clusters`."""
+    """YAML with four keys: `http_connection_manager`, `http_filters`, `routes`, `clusters`.
+
+    The servers' cluster is among them: an Envoy learns clusters from one place, which may be taken.
+    """
+    options = replace(options, serves_cluster=False)
     last = _CLUSTERS_DISCOVERY if options.has_discovery else _CLUSTERS_ORIGINAL_DST
     if options.tracing is not None:
         last += _TRACING.lstrip("\n")

@@ -20,7 +20,7 @@ from envoy_data_plane.google.protobuf import Struct
 
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
-from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.options import EnvoyOptions, OptionsError
 from extproc.envoy_config.trust import PickerTls, TlsProfile
 
 NAMES_IN_A_HEADER = 100
@@ -34,7 +34,7 @@ def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSoc
         ClusterTransportSocketMatch(
             name=profile.name,
             match=Struct.from_dict({names.TLS_PROFILE: profile.name}),
-            transport_socket=_tls(profile.server_name, profile.ca_file),
+            transport_socket=_tls(profile.server_name, _authorities(profile)),
         )
         for profile in profiles
     ]
@@ -66,12 +66,20 @@ def picker_socket(tls: PickerTls) -> TransportSocket:
             certificate_chain=DataSource(filename=tls.cert_file),
             private_key=DataSource(filename=tls.key_file),
         )
-    return _tls(tls.server_name, tls.ca_file, shown, "h2")
+    return _tls(tls.server_name, DataSource(filename=tls.ca_file), shown, "h2")
+
+
+def _authorities(profile: TlsProfile) -> DataSource:
+    if profile.authorities is None:
+        return DataSource(filename=profile.ca_file)
+    if not profile.authorities:
+        raise OptionsError(f"{profile.name} trusts nobody: Envoy would read that as everybody")
+    return DataSource(inline_string=profile.authorities)
 
 
 def _tls(
     server_name: str | None,
-    ca_file: str,
+    authorities: DataSource,
     shown: TlsCertificate | None = None,
     protocol: str = "http/1.1",
 ) -> TransportSocket:
@@ -85,7 +93,7 @@ def _tls(
             tls_certificates=[shown] if shown is not None else [],
             alpn_protocols=[protocol],
             validation_context=CertificateValidationContext(
-                trusted_ca=DataSource(filename=ca_file),
+                trusted_ca=authorities,
                 match_typed_subject_alt_names=_names(server_name),
             ),
         ),

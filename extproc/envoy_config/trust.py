@@ -12,13 +12,14 @@ class TlsProfile:
     """How to speak TLS to the servers that discovery gives this profile's `name`.
 
     `server_name` must be in their certificate; without one it is the host name that discovery
-    tells of each, so that one profile serves all that share their authorities. The files lie
-    where Envoy runs.
+    tells of each, so that one profile serves all that share their authorities. `ca_file` lies
+    where Envoy runs; `authorities`, PEM, count instead of it.
     """
 
     name: str
     server_name: str | None = None
     ca_file: str = SYSTEM_CA
+    authorities: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,13 +47,13 @@ class EndpointSettings(Section):
     inject_key: bool = Field(
         default=False,
         description="Whether Envoy sends this server its API key with each request, so that "
-        "clients need not know it. Needs envoy.discovery; print Envoy's configuration anew.",
+        "clients need not know it. Needs envoy.discovery.",
     )
     ca_file: str | None = Field(
         default=None,
         min_length=1,
-        description="For https: the authorities to trust, PEM, here and where Envoy runs; "
-        "by default the system's.",
+        description="For https: the authorities to trust, PEM; by default the system's. "
+        "The file is read again when it changes.",
     )
     server_name: str | None = Field(
         default=None,

@@ -63,14 +63,15 @@ class EnvoySettings(Section):
     )
     server_ca_files: Annotated[tuple[str, ...], LIST] = Field(
         default=(),
-        description="The authorities, PEM, of https servers that may come later, so that Envoy "
-        "need not be given another configuration then: paths where Envoy runs, written as the "
-        "servers' ca_file is, or `system`. Those of known servers need not be named.",
+        description="For `coxswain config envoy --snippet`: the authorities, PEM, of https servers "
+        "that may come later, so that Envoy need not be given another configuration then: paths "
+        "where Envoy runs, written as the servers' ca_file is, or `system`. Those of known servers "
+        "need not be named. The whole configuration gets them from Coxswain.",
     )
     inject_keys: bool = Field(
         default=False,
-        description="Whether Envoy can send servers their keys although none that is known now "
-        "has inject_key; so that one may come later.",
+        description="For `coxswain config envoy --snippet`: whether Envoy can send servers their "
+        "keys although none that is known now has inject_key; so that one may come later.",
     )
     countdown: bool = Field(
         default=True,

@@ -1,9 +1,10 @@
-"""The endpoint discovery service, from which every Envoy learns the fleet."""
+"""Discovery, from which every Envoy learns the fleet and how to speak to it."""
 
 from __future__ import annotations
 
+from extproc.xds.clusters import ClusterDiscovery
 from extproc.xds.envoy_stream import ConnectedEnvoy
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.service import EndpointDiscovery
 
-__all__ = ["ConnectedEnvoy", "EndpointDiscovery", "EndpointDiscoveryOptions"]
+__all__ = ["ClusterDiscovery", "ConnectedEnvoy", "EndpointDiscovery", "EndpointDiscoveryOptions"]

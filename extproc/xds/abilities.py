@@ -1,10 +1,10 @@
 """What the Envoys are able to do, so that no server behind TLS is spoken to in the clear.
 
 An Envoy opens a plain socket to every server for which its configuration has no TLS, and sends
-no key that it was not told to send. So each configuration that we print tells in a header, with
-every discovery stream, which TLS profiles it holds and whether it sends keys. A server that
-needs more is withheld from that Envoy: it hears neither the address nor the key. What one
-Envoy cannot reach as it should is routable through none.
+no key that it was not told to send. So each cluster that we print or serve (`clusters.py`) tells
+in a header, with its discovery stream, which TLS profiles it holds and whether it sends keys. A
+server that needs more is withheld from that Envoy: it hears neither the address nor the key. What
+one Envoy cannot reach as it should is routable through none.
 
     nothing heard yet               nothing is known: servers with needs wait
     Envoys are connected            known is what all of them are able to do
@@ -25,20 +25,20 @@ HEADER: Final = "x-coxswain-abilities"
 KEYS: Final = "keys"
 
 _REMEDY: Final = (
-    "print Envoy's configuration again (`coxswain config envoy`) and restart Envoy with it; to "
-    "be ready for servers that come later, set "
+    "an Envoy with all of what `coxswain config envoy` prints learns it from here within seconds, "
+    "or the log says why not; for one with the printed parts, print them again, and set "
 )
 LACKS_TLS: Final = Issue(
     code="envoy-lacks-tls",
-    message="Envoy's configuration does not say how to speak TLS to this server, so it gets no "
+    message="Envoy does not know how to speak TLS to this server, so it gets no "
     "requests: they would travel in the clear",
-    remedy=_REMEDY + "envoy.server_ca_files",
+    remedy=_REMEDY + "envoy.server_ca_files to be ready for servers that come later",
 )
 LACKS_KEYS: Final = Issue(
     code="envoy-lacks-keys",
     message="Envoy's configuration does not send servers their keys, so this one gets no "
     "requests: it would refuse them",
-    remedy=_REMEDY + "envoy.inject_keys",
+    remedy=_REMEDY + "envoy.inject_keys to be ready for servers that come later",
 )
 UNHEARD: Final = Issue(
     code="no-envoy-yet",

@@ -11,15 +11,12 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TypeAlias
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
 from extproc.core.fleet import Membership
 from extproc.core.observation import Issue
-from extproc.pb.base_pb2 import ControlPlane
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.pb.endpoint_discovery_pb2_grpc import (
     EndpointDiscoveryServiceServicer,
@@ -28,33 +25,32 @@ from extproc.pb.endpoint_discovery_pb2_grpc import (
 from extproc.xds.abilities import Abilities, needs, read_abilities, secured
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
+from extproc.xds.conversation import (
+    CONTROL_PLANE,
+    StreamContext,
+    converse,
+    in_short,
+    node_of,
+    question,
+)
 from extproc.xds.envoy_stream import ConnectedEnvoy, EnvoyStream
+from extproc.xds.gate import Gate
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
     Acknowledged,
     Answer,
-    Question,
     Refused,
-    SubscriptionError,
 )
 
 log = logging.getLogger("coxswain.xds")
-
-CONTROL_PLANE = ControlPlane(identifier="coxswain")
-MAX_NODE_ID_CHARS = 100
-MAX_ERROR_CHARS = 500
-NO_MESSAGE = "bytes that are no DiscoveryRequest"
-
-StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
 
 
 class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
 
-    A picker that just started may not know its fleet yet, and an empty answer would take their
-    hosts from Envoys that serve on without it. So nobody is answered until `open` is called, or
-    an Envoy waited for `hold_s`, or the fleet has a member and `opens_by_itself` is set.
+    Nobody is answered before the `gate` is open; the first member opens it where
+    `opens_by_itself` is set.
 
     `membership` gives the present picture of the fleet (the same version, the same picture);
     `set_routable` is called from the event loop, never from inside `membership_changed`;
@@ -83,10 +79,11 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._membership: Membership | None = None
         self._withheld: dict[Address, Issue] = {}
         self._is_refresh_due = False
-        self._is_open = False
+        self.gate = Gate(self._options.hold_s)
+        """Shared with whoever else tells Envoy of the fleet."""
+        self.gate.on_open.append(self._wake_all)
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
-        self._hold: asyncio.TimerHandle | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on this server, beside whatever else it serves."""
@@ -100,9 +97,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
 
     def open(self) -> None:
         """The fleet is known, though it may be empty: answer from now on."""
-        self._is_open = True
-        self._cancel(self._hold)
-        self._wake_all()
+        self.gate.open()
 
     def envoys(self) -> tuple[ConnectedEnvoy, ...]:
         """Who is subscribed now."""
@@ -119,7 +114,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     def close(self) -> None:
         """End every stream, and every later one at once: the server goes down."""
         self._is_closed = True
-        self._cancel(self._hold)
+        self.gate.close()
         self._cancel(self._timer)
         self._wake_all()
 
@@ -131,34 +126,20 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             next(self._numbers), read_abilities(context.invocation_metadata() or ())
         )
         self._streams[stream.number] = stream
-        if self._hold is None and not self._is_open:
-            loop = asyncio.get_running_loop()
-            self._hold = loop.call_later(self._options.hold_s, self.open)
-        tasks = (
-            asyncio.create_task(self._read(stream, request_iterator)),
-            asyncio.create_task(self._write(stream, context)),
+        self.gate.wait()
+        await converse(
+            self._read(stream, request_iterator),
+            self._write(stream, context),
+            context,
+            lambda: stream.node_id,
+            lambda: self._forget(stream),
         )
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        except DecodeError:
-            log.warning("endpoint discovery refused Envoy %r: %s", stream.node_id, NO_MESSAGE)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
-        except SubscriptionError as error:
-            log.warning("endpoint discovery refused Envoy %r: %s", stream.node_id, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        finally:
-            for task in tasks:
-                task.cancel()
-            self._forget(stream)
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self, stream: EnvoyStream, questions: AsyncIterator[DiscoveryRequest]) -> None:
         async for message in questions:
             if not stream.node_id:
-                stream.node_id = message.node.id[:MAX_NODE_ID_CHARS]
-            event = stream.subscription.ask(_question(message))
+                stream.node_id = node_of(message)
+            event = stream.subscription.ask(question(message))
             self._count(stream)
             if isinstance(event, Acknowledged) and stream.is_counted:
                 self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
@@ -167,14 +148,14 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
                     "Envoy %r refused version %d of the fleet and keeps the one before: %s",
                     stream.node_id,
                     event.version,
-                    " ".join(event.error.split())[:MAX_ERROR_CHARS],
+                    in_short(event.error),
                 )
             stream.due.set()
 
     async def _write(self, stream: EnvoyStream, context: StreamContext) -> None:
         while not self._is_closed:
             membership = self._refresh()
-            if self._is_open:
+            if self.gate.is_open:
                 answer = stream.subscription.next_answer(membership.version)
                 if answer is not None:
                     await context.write(self._response(answer, membership, stream.abilities))
@@ -209,7 +190,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             )
             self._withhold()
             self._apply(shift)
-            if membership.members and self._options.opens_by_itself and not self._is_open:
+            if membership.members and self._options.opens_by_itself and not self.gate.is_open:
                 self.open()
             self._wake_all()
         return membership
@@ -265,7 +246,13 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             is_known = self._acknowledgements.is_routable(address)
             self._set_routable(address, is_known and issue is None, now)
             if issue is not None and issue != before.get(address) and self._streams:
-                log.warning("%s: %s; %s", address, issue.message, issue.remedy)
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._options.patience_s, self._complain, address, issue)
+
+    def _complain(self, address: Address, issue: Issue) -> None:
+        """Tell what has not mended itself, as it does where Envoy takes another cluster over."""
+        if self._withheld.get(address) == issue and not self._is_closed:
+            log.warning("%s: %s; %s", address, issue.message, issue.remedy)
 
     def _arm(self) -> None:
         self._cancel(self._timer)
@@ -283,12 +270,3 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     def _advance(self) -> None:
         self._timer = None
         self._apply(self._acknowledgements.advance(self._clock()))
-
-
-def _question(message: DiscoveryRequest) -> Question:
-    return Question(
-        names=tuple(message.resource_names),
-        nonce=message.response_nonce,
-        type_url=message.type_url,
-        error=message.error_detail.message if message.HasField("error_detail") else None,
-    )

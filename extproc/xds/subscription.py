@@ -15,7 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 MAX_NAMES = 256
+ALL = ("*",)
 
 
 class SubscriptionError(ValueError):
@@ -28,7 +30,7 @@ class Question:
 
     names: tuple[str, ...] = ()
     nonce: str = ""
-    type_url: str = ENDPOINT_TYPE
+    type_url: str = ""
     error: str | None = None
 
 
@@ -57,10 +59,16 @@ class Refused:
 
 
 class Subscription:
-    """Synchronous and pure; knows nothing of the fleet but its version numbers."""
+    """Synchronous and pure; knows nothing of the fleet but its version numbers.
 
-    def __init__(self) -> None:
+    `is_for_all` takes whatever names a question has for all that there are, as Envoy asks for
+    clusters.
+    """
+
+    def __init__(self, type_url: str = ENDPOINT_TYPE, *, is_for_all: bool = False) -> None:
         self.names: tuple[str, ...] = ()
+        self._type_url = type_url
+        self._is_for_all = is_for_all
         self._sent = 0
         self._sent_version = -1
         self._is_open = False
@@ -68,9 +76,9 @@ class Subscription:
 
     def ask(self, question: Question) -> Acknowledged | Refused | None:
         """Take in a question; raises `SubscriptionError` for one of another kind."""
-        if question.type_url not in ("", ENDPOINT_TYPE):
+        if question.type_url not in ("", self._type_url):
             raise SubscriptionError(
-                f"type {question.type_url[:200]!r} is not served here, only {ENDPOINT_TYPE}"
+                f"type {question.type_url[:200]!r} is not served here, only {self._type_url}"
             )
         if len(question.names) > MAX_NAMES:
             raise SubscriptionError(f"{len(question.names)} names; at most {MAX_NAMES} are served")
@@ -104,7 +112,7 @@ class Subscription:
         return Answer(version, str(self._sent), self.names)
 
     def _rename(self, names: tuple[str, ...]) -> None:
-        unique = tuple(dict.fromkeys(names))
+        unique = ALL if self._is_for_all else tuple(dict.fromkeys(names))
         if not set(unique) <= set(self.names):
             self._is_unanswered = True
         self.names = unique

@@ -16,6 +16,19 @@ class ListingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Whom to take for a server behind TLS, as Envoy is told it under the name `profile`.
+
+    `authorities` are those of its certificate, PEM, None the system's where Envoy runs. `ip`
+    is the address that the certificate must hold, None where it is the server's own name.
+    """
+
+    profile: str
+    authorities: str | None = field(default=None, repr=False)
+    ip: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """An endpoint as people write it: `host` is an IP address or a name that has some.
 
@@ -33,7 +46,7 @@ class Listing:
     ca_file: str | None = None
     ca_digest: str = ""
     server_name: str | None = None
-    tls_profile: str = ""
+    trust: Trust | None = None
 
     def __post_init__(self) -> None:
         if self.api_key is not None and not is_sendable_key(self.api_key):
@@ -49,6 +62,7 @@ class Nomination:
 
     spec: EndpointSpec
     target: EndpointTarget | None
+    trust: Trust | None = None
 
 
 Publish: TypeAlias = Callable[[str, Sequence[Nomination], bool], None]
@@ -71,7 +85,7 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             name=listing.name,
             hostname=hostname,
             slots=listing.slots,
-            tls_profile=listing.tls_profile,
+            tls_profile=listing.trust.profile if listing.trust is not None else "",
             server_name=server_name if listing.is_tls else "",
             authorization=f"Bearer {listing.api_key}" if listing.is_injected else "",
         ),
@@ -84,4 +98,5 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             api_key=listing.api_key,
             slots=listing.slots,
         ),
+        trust=listing.trust,
     )

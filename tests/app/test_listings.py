@@ -45,7 +45,7 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
     )
     assert (listing.api_key, listing.is_injected, listing.is_tls) == (KEY, True, True)
     assert (listing.ca_file, listing.server_name) == (str(ca), "inner.example")
-    assert listing.tls_profile
+    assert listing.trust is not None
     assert KEY not in repr(listing)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extproc.admin.surroundings import Newcomer, NewcomerError
-from extproc.app.listings import MAX_CA_BYTES
+from extproc.app.authorities import MAX_CA_BYTES
 from extproc.app.operators_endpoints import AddedEndpoints
 from extproc.core.address import Address
 from extproc.settings import AdminSettings

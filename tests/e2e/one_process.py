@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,15 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    folder: Path, values: dict[str, Any], is_steered: bool = True
+    folder: Path,
+    values: dict[str, Any],
+    is_steered: bool = True,
+    is_printed_whole: bool = False,
 ) -> AsyncIterator[Running]:
-    """Both up, and at least one server seen well; `is_steered` waits for it through Envoy too."""
+    """Both up, and at least one server seen well; `is_steered` waits for it through Envoy too.
+
+    `is_printed_whole`: the servers' cluster is in Envoy's file, not served by the picker.
+    """
     listen = {"grpc": f"127.0.0.1:{free_port()}", "admin": FREE, "http": FREE}
     envoy: dict[str, Any] = {
         "listen": f"127.0.0.1:{free_port()}",
@@ -78,7 +84,8 @@ async def running(
         {"listen": listen, "envoy": envoy, "drain_timeout_s": 0, **values}
     )
     file = folder / "envoy.yaml"
-    file.write_text(bootstrap(envoy_options(settings)), encoding="utf-8")
+    options = replace(envoy_options(settings), serves_cluster=not is_printed_whole)
+    file.write_text(bootstrap(options), encoding="utf-8")
     service = Service(settings, lambda: stack.settings)
     await service.start()
     command = [find_envoy(), "-c", file, "--concurrency", "1", "--use-dynamic-base-id"]

@@ -35,7 +35,7 @@ async def _validate(text: str, folder: Path) -> None:
     assert b"deprecated" not in output.lower(), output.decode()
 
 
-@pytest.mark.parametrize("name", ["envoy.yaml", "original_dst.yaml"])
+@pytest.mark.parametrize("name", ["envoy.yaml", "gateway.yaml", "original_dst.yaml"])
 async def test_the_files_are_valid(name: str, tmp_path: Path) -> None:
     await _validate((FILES / name).read_text(encoding="utf-8"), tmp_path)
 
@@ -44,6 +44,7 @@ VARIANTS = {
     "named picker": EnvoyOptions(picker=HostPort("picker.internal", 9002)),
     "ipv6": EnvoyOptions(listener=HostPort("::", 10000), picker=HostPort("::1", 9002)),
     "tracing": EnvoyOptions(tracing=HostPort("127.0.0.1", 4317), trace_percent=1.0),
+    "a cluster of its own": EnvoyOptions(serves_cluster=False),
     "host rewrite": EnvoyOptions(host_rewrite=True),
     "no blocked paths": EnvoyOptions(blocked_paths=()),
     "odd rules": EnvoyOptions(

@@ -1,14 +1,11 @@
-"""Servers behind TLS over the real Envoy: no word to them in the clear, and no key, whatever
-Envoy's configuration knows of them."""
+"""Servers behind TLS over the real Envoy, with a cluster that was printed: no word to them in the
+clear, and no key, whatever Envoy's configuration knows of them. `test_served_cluster.py` is about
+the cluster that the picker serves."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import grpc
 import httpx
@@ -17,58 +14,13 @@ import pytest
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.one_process import Running, running, server_side
-from tests.fakes.authority import Authority
+from tests.e2e.secured import KEY, Secured, secured, write
 from tests.fakes.llama_server import FakeLlamaServer
 from tests.fakes.picker import until
-from tests.fakes.wiretap import Wiretap
 
 pytestmark = pytest.mark.e2e
 
-KEY = "sk-behind-tls"
 CHAT = {"messages": [], "max_tokens": 1}
-
-
-@dataclass
-class Secured:
-    """A server behind TLS with a key, all of whose connections are looked into."""
-
-    server: FakeLlamaServer
-    tap: Wiretap
-    authority: Authority
-    key_file: Path
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """As the settings name it."""
-        return {
-            "address": f"https://{self.tap.address}",
-            "ca_file": str(self.authority.ca),
-            "server_name": "localhost",
-            "api_key_file": str(self.key_file),
-            "inject_key": True,
-        }
-
-    @property
-    def served(self) -> int:
-        """How many requests of clients it got."""
-        return sum("mine" in asked.query for asked in self.server.asked)
-
-
-@asynccontextmanager
-async def secured(folder: Path, name: str = "authority") -> AsyncIterator[Secured]:
-    authority = Authority(folder, name)
-    key_file = folder / f"{name}.key.txt"
-    key_file.write_text(KEY)
-    context = server_side(authority.issue(f"{name}-server"))
-    async with FakeLlamaServer(tls=context) as server, Wiretap(server.address) as tap:
-        server.api_key = KEY
-        yield Secured(server, tap, authority, key_file)
-
-
-def write(file: Path, *endpoints: dict[str, Any] | str) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps({"endpoints": endpoints}))
-    fresh.replace(file)
 
 
 async def ask_in_every_way(client: httpx.AsyncClient) -> set[int]:
@@ -89,7 +41,7 @@ async def test_what_envoy_cannot_speak_tls_to_is_withheld_from_it(tmp_path: Path
     async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
         write(file, str(plain.address))
         values = {"discovery": {"file": str(file)}, "queue": {"timeout_s": 0.2}}
-        async with running(tmp_path, values) as stack:
+        async with running(tmp_path, values, is_printed_whole=True) as stack:
             write(file, str(plain.address), secret.named)
             await stack.until_seen(secret.tap.address)
             await until(lambda: issues(stack, secret) == ["envoy-lacks-tls"])
@@ -97,6 +49,9 @@ async def test_what_envoy_cannot_speak_tls_to_is_withheld_from_it(tmp_path: Path
             assert await ask_in_every_way(stack.client) == {200, 404}
             write(file, secret.named)
             await stack.until_gone(plain.address)
+            async with asyncio.timeout(20):
+                while str(plain.address) in await stack.hosts():
+                    pass
             assert min(await ask_in_every_way(stack.client)) >= 500
             write(file)
             await stack.until_gone(secret.tap.address)
@@ -122,7 +77,7 @@ async def test_a_new_server_of_known_authorities_needs_no_new_configuration(
             "discovery": {"file": str(file)},
             "envoy": {"server_ca_files": [str(secret.authority.ca)], "inject_keys": True},
         }
-        async with running(tmp_path, values) as stack:
+        async with running(tmp_path, values, is_printed_whole=True) as stack:
             write(file, secret.named)
             await stack.until_seen(secret.tap.address)
             await stack.until_gone(plain.address)
@@ -142,7 +97,7 @@ async def test_a_key_that_envoy_would_not_send_keeps_requests_away(tmp_path: Pat
             "discovery": {"file": str(file)},
             "envoy": {"server_ca_files": [str(secret.authority.ca)]},
         }
-        async with running(tmp_path, values) as stack:
+        async with running(tmp_path, values, is_printed_whole=True) as stack:
             write(file, str(plain.address), secret.named)
             await stack.until_seen(secret.tap.address)
             await until(lambda: issues(stack, secret) == ["envoy-lacks-keys"])
@@ -170,7 +125,7 @@ async def test_an_operator_adds_one_with_its_key(tmp_path: Path) -> None:
             "envoy": {"server_ca_files": [str(secret.authority.ca)], "inject_keys": True},
         }
         async with (
-            running(tmp_path, values) as stack,
+            running(tmp_path, values, is_printed_whole=True) as stack,
             grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}") as channel,
         ):
             admin = AdminStub(channel)
@@ -224,7 +179,7 @@ async def test_without_discovery_a_server_behind_tls_gets_nothing(tmp_path: Path
             "envoy": {"discovery": False},
             "queue": {"timeout_s": 0.2},
         }
-        async with running(tmp_path, values) as stack:
+        async with running(tmp_path, values, is_printed_whole=True) as stack:
             write(file, secret.named)
             await stack.until_seen(secret.tap.address)
             await stack.until_gone(plain.address)
@@ -240,7 +195,7 @@ async def test_whoever_says_tls_is_believed(tmp_path: Path) -> None:
     async with secured(tmp_path) as secret:
         write(file, str(secret.tap.address))
         values = {"endpoints": [secret.named], "discovery": {"file": str(file)}}
-        async with running(tmp_path, values) as stack:
+        async with running(tmp_path, values, is_printed_whole=True) as stack:
             fleet = stack.service.dispatcher.fleet
             await until(lambda: len(fleet.sources_of(secret.tap.address)) == 2)
             assert (await stack.client.get("/props?mine=1")).status_code == 200

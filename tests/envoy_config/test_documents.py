@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap, default_files
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
@@ -33,6 +34,17 @@ def _manager(text: str) -> dict[str, Any]:
     return manager
 
 
+def _processor(options: EnvoyOptions) -> dict[str, Any]:
+    (found,) = (each for each in _manager(bootstrap(options))["http_filters"] if _asks(each))
+    processor: dict[str, Any] = found["typed_config"]
+    return processor
+
+
+def _asks(http_filter: dict[str, Any]) -> bool:
+    """Whether it is the one that asks the picker."""
+    return bool(http_filter["name"] == names.EXT_PROC_FILTER)
+
+
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
     clusters = yaml.safe_load(text)["static_resources"]["clusters"]
     return {cluster["name"]: cluster for cluster in clusters}
@@ -41,24 +53,21 @@ def _clusters(text: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("mode", Mode)
 def test_no_server_is_sent_a_second_request_on_a_connection(mode: Mode) -> None:
     """llama-server hangs up after each stream, and what was sent meanwhile would be lost."""
-    cluster = _clusters(bootstrap(EnvoyOptions(mode=mode)))["llama"]
+    cluster = _clusters(bootstrap(EnvoyOptions(mode=mode, serves_cluster=False)))["llama"]
     protocol = next(iter(cluster["typed_extension_protocol_options"].values()))
     assert protocol["common_http_protocol_options"]["max_requests_per_connection"] == 1
 
 
 def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
     opens = {
-        mode: _manager(bootstrap(EnvoyOptions(mode=mode)))["http_filters"][0]["typed_config"].get(
-            "failure_mode_allow", False
-        )
-        for mode in Mode
+        mode: _processor(EnvoyOptions(mode=mode)).get("failure_mode_allow", False) for mode in Mode
     }
     assert opens == {Mode.DISCOVERY: True, Mode.GATEWAY: True, Mode.ORIGINAL_DST: False}
 
 
 def test_the_streams_life_is_the_leases_life() -> None:
     """No bodies, and response trailers on, or Envoy would end the stream at the headers."""
-    processor = _manager(bootstrap(EnvoyOptions()))["http_filters"][0]["typed_config"]
+    processor = _processor(EnvoyOptions())
     assert processor["processing_mode"] == {
         "request_header_mode": "SEND",
         "response_header_mode": "SEND",
@@ -116,7 +125,7 @@ def test_without_blocked_paths_and_pages_there_is_only_the_way_to_the_servers() 
 
 
 def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> None:
-    options = EnvoyOptions(stat_prefix="mine")
+    options = EnvoyOptions(stat_prefix="mine", serves_cluster=False)
     parts, whole = yaml.safe_load(snippet(options)), _manager(bootstrap(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
     assert parts["http_filters"] == whole["http_filters"][:1]
@@ -130,7 +139,7 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
 def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None:
     """Not about refusals of what has no route, nor about paths that end in Envoy."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
-    assert manager["http_filters"][0]["disabled"] is True
+    assert [each["disabled"] for each in manager["http_filters"] if _asks(each)] == [True]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     asked = [route["name"] for route in routes if "typed_per_filter_config" in route]
     assert asked == ["llama"]
@@ -149,6 +158,8 @@ def test_a_lost_picker_is_known_at_once(mode: Mode) -> None:
 
 
 def test_the_names_of_the_clusters_are_used_throughout() -> None:
-    options = replace(EnvoyOptions(), llama_cluster="servers", picker_cluster="steering")
+    served = EnvoyOptions(picker_cluster="steering")
+    assert set(_clusters(bootstrap(served))) == {"steering", "steering-status"}
+    options = replace(served, serves_cluster=False, llama_cluster="servers")
     assert set(_clusters(bootstrap(options))) == {"servers", "steering", "steering-status"}
     assert "cluster_name: coxswain" not in bootstrap(options)

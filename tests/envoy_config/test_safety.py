@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError
 from extproc.envoy_config.snippet import snippet
@@ -20,7 +22,8 @@ KEYS = (ClientKey(client="web", key="sk-web"), ClientKey(client="batch", key="sk
 
 
 def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The connection manager and the clusters."""
+    """The connection manager and the clusters, the servers' own among them."""
+    options = replace(options, serves_cluster=False)
     static = yaml.safe_load(bootstrap(options))["static_resources"]
     manager = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     return manager, {cluster["name"]: cluster for cluster in static["clusters"]}
@@ -28,7 +31,7 @@ def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, A
 
 def test_nothing_of_it_unless_asked_for() -> None:
     """Without keys and certificates the configuration has no trace of them."""
-    text = bootstrap(EnvoyOptions())
+    text = bootstrap(EnvoyOptions(serves_cluster=False))
     for word in ("api_key_auth", "header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
         assert word not in text
 
@@ -110,6 +113,22 @@ def test_without_discovery_there_is_no_place_for_them() -> None:
             EnvoyOptions(mode=Mode.ORIGINAL_DST, **options)
 
 
+def test_a_served_cluster_holds_authorities_in_itself() -> None:
+    """The listener is ready for keys, and says so; and nobody trusted is never everybody."""
+    text = bootstrap(EnvoyOptions())
+    assert "header_to_metadata" in text and "transport_socket" not in text
+    cds = yaml.safe_load(text)["dynamic_resources"]["cds_config"]["api_config_source"]
+    told = cds["grpc_services"][0]["initial_metadata"]
+    assert told == [{"key": "x-coxswain-abilities", "value": "keys"}]
+    profile = TlsProfile(name="a", authorities="PEM")
+    (context, _) = llama(EnvoyOptions(tls_profiles=(profile,))).transport_socket_matches
+    assert b"PEM" in bytes(context)
+    with pytest.raises(OptionsError, match="nobody"):
+        llama(EnvoyOptions(tls_profiles=(replace(profile, authorities=""),)))
+    with pytest.raises(OptionsError, match="llama"):
+        EnvoyOptions(llama_cluster="servers")
+
+
 @pytest.mark.e2e
 def test_envoy_takes_all_of_it(tmp_path: Path) -> None:
     """`envoy --mode validate` with every option of this file at once."""
@@ -130,7 +149,7 @@ def test_envoy_takes_all_of_it(tmp_path: Path) -> None:
         ),
     )
     file = tmp_path / "envoy.yaml"
-    file.write_text(bootstrap(options), encoding="utf-8")
+    file.write_text(bootstrap(replace(options, serves_cluster=False)), encoding="utf-8")
     envoy = shutil.which("envoy") or pytest.skip("there is no Envoy here")
     done = subprocess.run(
         [envoy, "--mode", "validate", "-c", str(file), "--use-dynamic-base-id"],

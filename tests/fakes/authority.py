@@ -44,6 +44,8 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.serial = f"{certificate.serial_number:x}"
+        """Of its own certificate, in hexadecimal digits."""
 
     def issue(
         self, name: str, *, is_expired: bool = False, hosts: tuple[str, ...] = ("localhost",)

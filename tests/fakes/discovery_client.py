@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
+from typing import Any
 
 import grpc.aio
 
@@ -16,18 +17,26 @@ from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
 ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 
 
+def _endpoints(channel: grpc.aio.Channel) -> Any:
+    return EndpointDiscoveryServiceStub(channel).StreamEndpoints
+
+
 class DiscoveryClient:
     """One stream; nothing is acknowledged unless the test says so."""
 
     def __init__(
-        self, port: int, node_id: str = "fake", metadata: tuple[tuple[str, str], ...] = ()
+        self,
+        port: int,
+        node_id: str = "fake",
+        metadata: tuple[tuple[str, str], ...] = (),
+        open_stream: Callable[[grpc.aio.Channel], Any] = _endpoints,
+        type_url: str = ENDPOINT_TYPE,
     ) -> None:
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         self._node = Node(id=node_id)
         self._questions: asyncio.Queue[DiscoveryRequest | None] = asyncio.Queue()
-        self._call = EndpointDiscoveryServiceStub(self._channel).StreamEndpoints(
-            self._outgoing(), metadata=metadata
-        )
+        self._type_url = type_url
+        self._call = open_stream(self._channel)(self._outgoing(), metadata=metadata)
         self.received: list[DiscoveryResponse] = []
 
     async def _outgoing(self) -> AsyncIterator[DiscoveryRequest]:
@@ -52,7 +61,7 @@ class DiscoveryClient:
         nonce: str = "",
         version: str = "",
         error: str | None = None,
-        type_url: str = ENDPOINT_TYPE,
+        type_url: str | None = None,
     ) -> None:
         """Send any question, also an impossible one."""
         question = DiscoveryRequest(
@@ -60,7 +69,7 @@ class DiscoveryClient:
             resource_names=names,
             response_nonce=nonce,
             version_info=version,
-            type_url=type_url,
+            type_url=self._type_url if type_url is None else type_url,
         )
         if error is not None:
             question.error_detail.code = 3

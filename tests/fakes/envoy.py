@@ -45,7 +45,7 @@ async def running_envoy(
         options = replace(
             options, listener=HostPort(LOOPBACK, port), admin=HostPort(LOOPBACK, admin_port)
         )
-        text = bootstrap(options)
+        text = bootstrap(replace(options, serves_cluster=False))
     config = folder / "envoy.yaml"
     config.write_text(text, encoding="utf-8")
     flags = ("--use-dynamic-base-id", "--concurrency", "1", "-l", "warning")

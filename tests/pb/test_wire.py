@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from extproc.pb import (
     base_pb2,
+    cluster_discovery_pb2,
     discovery_pb2,
     endpoint_discovery_pb2,
     endpoint_pb2,
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:Depreca
 
 MODULES: tuple[ModuleType, ...] = (
     base_pb2,
+    cluster_discovery_pb2,
     discovery_pb2,
     endpoint_discovery_pb2,
     endpoint_pb2,
@@ -241,6 +243,7 @@ def test_services_have_envoys_paths() -> None:
     }
     assert paths == {
         "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
         "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints",
     }
 

@@ -1,0 +1,76 @@
+"""Whom to trust for servers behind TLS: what their files of authorities hold.
+
+Everything here blocks on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import ssl
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from extproc.settings import Problem, SettingsError, certified_ip, profile_of
+from scraper.discovery.nomination import Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.settings import Access
+
+MAX_CA_BYTES: Final = 4 * 1024 * 1024
+"""The system's own authorities are a quarter of a megabyte."""
+
+_PUBLIC_PEM: Final = re.compile(
+    rb"-----BEGIN (?:(?:X509 |TRUSTED )?CERTIFICATE|X509 CRL)-----[^-]*-----END [A-Z0-9 ]+-----"
+)
+
+
+def trust_of(access: Access, authorities: bytes) -> Trust | None:
+    """Whom to take for this server, by the content of its `ca_file`; None without TLS."""
+    if not access.is_tls:
+        return None
+    pem = certificates_in(authorities) if access.ca_file is not None else None
+    return Trust(profile=profile_of(access), authorities=pem, ip=certified_ip(access))
+
+
+def certificates_in(content: bytes) -> str:
+    """The certificates and revocations of a PEM file, without what else is in it: a key that
+    lies beside them is not to be told."""
+    return "\n".join(part.decode("ascii", "replace") for part in _PUBLIC_PEM.findall(content))
+
+
+def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:
+    """What each of their files holds, each read once; raises `SettingsError`."""
+    found: dict[str, bytes] = {}
+    for access in accesses:
+        if access.ca_file is None or path_of(access.ca_file) in found:
+            continue
+        file = path_of(access.ca_file)
+        try:
+            found[file] = _content(file)
+            if "CERTIFICATE-----" not in certificates_in(found[file]):
+                raise OSError(errno.EINVAL, "it holds no certificates")
+            ssl.create_default_context(cafile=file)
+        except OSError as error:  # what looks like a certificate and is none is one too
+            reason = error.strerror or "it holds no certificates"
+            problem = Problem(where=access.address, key="ca_file", message=f"{file}: {reason}")
+            raise SettingsError([problem]) from None
+    return found
+
+
+def path_of(file: str) -> str:
+    """A file's path, with the home folder put in."""
+    return str(Path(file).expanduser())
+
+
+def _content(file: str) -> bytes:
+    """All of a file of certificates; raises `OSError`, and never waits: an operator may name it."""
+    found = os.stat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CA_BYTES:
+        raise OSError(errno.EINVAL, "no file of certificates")
+    with open(file, "rb") as stream:
+        return stream.read(MAX_CA_BYTES)

@@ -1,0 +1,130 @@
+"""The cluster discovery service: tells every Envoy how to speak to the llama-servers.
+
+It tells the one cluster whole, and again when a server comes whose authorities it does not hold
+yet, or theirs change. Envoy prepares the new cluster beside the old one, with a stream of endpoint
+discovery of its own, and then puts it in the old one's place. So `abilities` learns from those
+streams what Envoy can do by now, and nothing here needs to wait for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import grpc.aio
+from google.protobuf.any_pb2 import Any
+
+from extproc.pb.cluster_discovery_pb2_grpc import (
+    ClusterDiscoveryServiceServicer,
+    add_ClusterDiscoveryServiceServicer_to_server,
+)
+from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.xds.abilities import read_abilities
+from extproc.xds.conversation import (
+    CONTROL_PLANE,
+    StreamContext,
+    converse,
+    in_short,
+    node_of,
+    question,
+)
+from extproc.xds.gate import Gate
+from extproc.xds.subscription import CLUSTER_TYPE, Refused, Subscription
+
+log = logging.getLogger("coxswain.xds")
+
+WriteCluster: TypeAlias = Callable[[frozenset[str]], bytes]
+"""The cluster for an Envoy whose listener has these abilities, in wire format. Runs in a thread."""
+
+
+def _subscription() -> Subscription:
+    return Subscription(CLUSTER_TYPE, is_for_all=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    abilities: frozenset[str]
+    node_id: str = ""
+    subscription: Subscription = field(default_factory=_subscription)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ClusterDiscovery(ClusterDiscoveryServiceServicer):
+    """Tells what `publish` was last given, when the gate is open. Belongs to one event loop."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        gate.on_open.append(self._wake_all)
+        self._streams: set[_Stream] = set()
+        self._versions = itertools.count(1)
+        self._version = 0
+        self._write_cluster: WriteCluster | None = None
+        self._is_closed = False
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on this server, beside whatever else it serves."""
+        add_ClusterDiscoveryServiceServicer_to_server(self, server)
+
+    def publish(self, write_cluster: WriteCluster) -> None:
+        """From now on the cluster is what this writes. Never blocks."""
+        self._write_cluster = write_cluster
+        self._version = next(self._versions)
+        self._wake_all()
+
+    def close(self) -> None:
+        """End every stream, and every later one at once: the server goes down."""
+        self._is_closed = True
+        self._wake_all()
+
+    async def StreamClusters(  # noqa: N802  # gRPC names it
+        self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
+    ) -> None:
+        """One Envoy's stream; ends when either side leaves."""
+        stream = _Stream(read_abilities(context.invocation_metadata() or ()))
+        self._streams.add(stream)
+        self._gate.wait()
+        await converse(
+            self._read(stream, request_iterator),
+            self._write(stream, context),
+            context,
+            lambda: stream.node_id,
+            lambda: self._streams.discard(stream),
+        )
+
+    async def _read(self, stream: _Stream, questions: AsyncIterator[DiscoveryRequest]) -> None:
+        async for message in questions:
+            stream.node_id = stream.node_id or node_of(message)
+            event = stream.subscription.ask(question(message))
+            if isinstance(event, Refused):
+                log.error(
+                    "Envoy %r refused version %d of the llama-servers' cluster and keeps the one "
+                    "before: %s",
+                    *(stream.node_id, event.version, in_short(event.error)),
+                )
+            stream.due.set()
+
+    async def _write(self, stream: _Stream, context: StreamContext) -> None:
+        while not self._is_closed:
+            if self._gate.is_open and self._write_cluster is not None:
+                answer = stream.subscription.next_answer(self._version)
+                if answer is not None:
+                    written = await asyncio.to_thread(self._write_cluster, stream.abilities)
+                    await context.write(
+                        DiscoveryResponse(
+                            version_info=str(answer.version),
+                            nonce=answer.nonce,
+                            type_url=CLUSTER_TYPE,
+                            resources=[Any(type_url=CLUSTER_TYPE, value=written)],
+                            control_plane=CONTROL_PLANE,
+                        )
+                    )
+            await stream.due.wait()
+            stream.due.clear()
+
+    def _wake_all(self) -> None:
+        for stream in self._streams:
+            stream.due.set()

@@ -218,7 +218,10 @@ def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading)
     memory = state.prefixes.memory(address)
     if memory is not None:
         found_share = reading.cached_tokens / real_tokens  # its tokens are not ours
-        memory.correct(run.remembered, found_share * prompt_tokens / BLOCK_TOKENS)
+        found_blocks = found_share * prompt_tokens / BLOCK_TOKENS
+        is_learned = run.answered_at is not None
+        chain = run.request.prompt_blocks
+        memory.correct(chain, run.remembered, found_blocks, is_learned=is_learned)
     run.remembered = ()  # once for each request
 
 

@@ -26,6 +26,8 @@ MAX_BLOCKS_ALL = 307_200
 """Bounds of the memory: about 250 bytes a block."""
 STEP = 0.3
 """How far one piece of evidence moves the believed capacity towards it."""
+PAST = 0.1
+"""It moves towards a point so far past the evidence, or it would never come to agree with it."""
 GHOST_CREDIT = 0.5
 GHOST_REACH = 2.0
 """What a block beyond the believed capacity counts, up to how many times as far."""
@@ -101,20 +103,37 @@ class Memory:
             start = low
         return tuple(found)
 
-    def correct(self, segments: Sequence[Segment], found_blocks: float) -> None:
-        """Of blocks with these ages that many were really there: move the believed capacity.
+    def correct(
+        self,
+        chain: Sequence[int],
+        segments: Sequence[Segment],
+        found_blocks: float,
+        *,
+        is_learned: bool,
+    ) -> None:
+        """Of a chain that is in the server's hands so many blocks were really there; `segments`
+        are the ages that they had when it was picked.
 
-        The true one lies between the age of the last that was there and of the first that
-        was not.
+        Moves the believed capacity: the true one lies between the age of the last block that was
+        there and of the first that was not. And counts what was read against the belief, or the
+        clock would stand still, and all stay young, where more is believed than is there.
+        `is_learned` tells that `learn` has counted already what was not believed.
         """
+        depth = segments[-1].upto if segments else 0
+        believed = next((s.upto for s in reversed(segments) if s.age <= self.capacity), 0)
         for upto, age in segments:
             if upto <= found_blocks + 1.0:
                 if age > self.capacity:
-                    self.capacity += STEP * (age - self.capacity)
+                    self.capacity += STEP * (age * (1.0 + PAST) - self.capacity)
             else:
                 if age <= self.capacity:
-                    self.capacity = max(1.0, self.capacity - STEP * (self.capacity - age))
+                    lower = self.capacity - STEP * (self.capacity - age * (1.0 - PAST))
+                    self.capacity = max(1.0, lower)
                 break
+        self.read += max(0, int((believed if is_learned else depth) - found_blocks))
+        for block in chain:
+            if block in self.blocks:
+                self.blocks[block] = self.read
 
 
 class PrefixIndex:

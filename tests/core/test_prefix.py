@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
+from extproc.core.blocks import chain as chain_of
+from extproc.core.observation import SlotReading
 from extproc.core.prefix import MAX_BLOCKS_EACH, PrefixIndex, Segment
 from extproc.core.spread import Spread
 from tests.fakes.steered_fleet import SteeredFleet
@@ -71,14 +74,73 @@ def test_the_believed_capacity_follows_what_was_found() -> None:
     index.learn(A, (1,), 100)
     memory = index.memory(A)
     assert memory is not None
-    memory.correct((Segment(4, 50), Segment(10, 90)), found_blocks=10)
-    assert memory.capacity == 100
+
+    def find(found_blocks: float, *segments: Segment) -> float:
+        memory.correct((), segments, found_blocks, is_learned=True)
+        return memory.capacity
+
+    assert find(10, Segment(4, 50), Segment(10, 90)) == 100
     for _ in range(40):
-        memory.correct((Segment(4, 50), Segment(10, 400)), found_blocks=10)
-    assert 395 < memory.capacity <= 400
+        find(10, Segment(4, 50), Segment(10, 400))
+    assert 400 < memory.capacity <= 440
     for _ in range(40):
-        memory.correct((Segment(4, 50), Segment(10, 200)), found_blocks=4)
-    assert 200 <= memory.capacity < 205
+        find(4, Segment(4, 50), Segment(10, 200))
+    assert 180 <= memory.capacity < 200
+
+
+@pytest.mark.parametrize("is_learned", [False, True])
+def test_what_was_read_against_the_belief_is_counted(is_learned: bool) -> None:
+    """Whether the answer's headers come before the look or after it: all else grows older by
+    what was really read, and the chain is as young as can be."""
+    index = PrefixIndex()
+    for first in (0, 100):
+        index.learn(A, tuple(range(first, first + 10)), 1e9)
+    chain = tuple(range(12))
+    memory = index.memory(A)
+    assert memory is not None and memory.age(100) == 0
+    segments = memory.segments(chain, memory.depth(chain))
+    if is_learned:
+        index.learn(A, chain, 1e9)
+    memory.correct(chain, segments, 3.0, is_learned=is_learned)
+    if not is_learned:
+        index.learn(A, chain, 1e9)
+    assert (memory.age(100), memory.age(0), memory.age(11)) == (9, 0, 0)
+
+
+@pytest.mark.parametrize("kept_prompts", [1, 3, 1000])
+def test_the_expectation_becomes_right(kept_prompts: int) -> None:
+    """Ten prompts again and again, to servers that keep one of them, three, or all."""
+    random = Random(1)
+    fleet = SteeredFleet()
+    addresses = [fleet.add(1, context_tokens=16_384) for _ in range(2)]
+    caches: dict[Address, list[int]] = {address: [] for address in addresses}
+    were_right = []
+    for number in range(300):
+        prompt = random.randrange(10)
+        blocks = chain_of((None, None), chr(65 + prompt) * 4000)
+        lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=1000, max_tokens=40)
+        run = fleet.dispatcher.state.running.get(lease)
+        cache = caches[lease.address]
+        assert run is not None
+        were_right.append((run.cached_tokens > 500) is (prompt in cache))
+        cached = 999 if prompt in cache else 0
+        caches[lease.address] = [*(one for one in cache if one != prompt), prompt][-kept_prompts:]
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=number,
+            prompt_tokens=1005,
+            cached_tokens=cached,
+            processed_tokens=1000 - cached,
+            decoded_tokens=5,
+            remaining_tokens=35,
+        )
+        if random.random() < 0.7:  # not every one is seen
+            fleet.look(lease.address, slots=1, busy_slots=1, slot_readings=(reading,))
+        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.now += 0.2
+        fleet.finish(lease)
+        fleet.look(lease.address, slots=1, busy_slots=0)
+    assert sum(were_right[200:]) >= 88
 
 
 CHAIN = tuple(range(1000, 1040))

@@ -38,7 +38,8 @@ async def explain(
 ) -> None:
     """Tell what would become of a request: where it would go or how long it would wait, and why.
 
-    Nothing is sent to any server, and nothing is kept. Ends with 1 if it would be refused.
+    Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (closed paths,
+    clients' keys) is not looked at. Ends with 1 if it would be refused.
 
     \b
     Examples:

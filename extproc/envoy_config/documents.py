@@ -18,8 +18,8 @@ Printed by `coxswain config envoy`; change your settings, not this file.
 
 The picker serves the servers' cluster and their addresses (discovery), and chooses one for each
 request. Without the picker Envoy goes on by itself, with least_request over the servers it knows;
-the blocked paths stay blocked. Envoy's own spans are off; the setting envoy.tracing, the
-host:port of an OpenTelemetry collector, turns them on.
+the blocked paths stay blocked. Envoy's own spans go to the OpenTelemetry collector that the
+setting envoy.tracing names by its host:port; without it there are none.
 """
 
 _ORIGINAL_DST = """

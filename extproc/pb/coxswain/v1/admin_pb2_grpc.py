@@ -184,7 +184,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """What would become of a request, and why. Changes nothing.
+        """What would become of a request that Envoy lets through, and why. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

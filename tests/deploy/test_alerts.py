@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from extproc.telemetry.families import FAMILIES
-from tests.deploy.stack_files import DEPLOY, yaml_of
+from tests.deploy.stack_files import DEPLOY, ROOT, yaml_of
 
 LABELS = {family.name: frozenset(family.labels) for family in FAMILIES}
 SCRAPED = frozenset({"job", "instance"})
@@ -56,3 +56,10 @@ def test_promtool_hears_them() -> None:
     command = [promtool, "test", "rules", str(UNIT_TESTS)]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_every_alarm_is_explained() -> None:
+    """What each means and what to do stands in docs/operations.md, and nothing of others."""
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(Coxswain\w+)` \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    assert sorted(rows) == sorted(expressions())

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from extproc.telemetry.families import FAMILIES, Family, Kind
-from tests.deploy.stack_files import DEPLOY, ROOT, dashboard, queries, yaml_of
+from tests.deploy.stack_files import ROOT, dashboard, queries
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(coxswain_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", re.MULTILINE)
@@ -78,10 +78,3 @@ def test_panels_do_not_overlap() -> None:
         assert place["x"] + place["w"] <= 24
         cells |= taken
     assert len({panel["id"] for panel in panels}) == len(panels)
-
-
-def test_every_alarm_is_explained() -> None:
-    """What it means and what to do stands on the page."""
-    groups = yaml_of(DEPLOY / "prometheus/alerts.yml")["groups"]
-    alarms = {rule["alert"] for group in groups for rule in group["rules"]}
-    assert alarms == set(re.findall(r"^\| `(Coxswain\w+)` \|", PAGE, re.MULTILINE))

@@ -212,6 +212,25 @@ def test_tasks_of_strangers_teach_where_sizes_are_known() -> None:
     assert before_s + 0.5 < server.first_token_s < 8.0
 
 
+@pytest.mark.parametrize(("headers_s", "is_trusted"), [(READING_S, True), (0.01, False)])
+def test_short_answers_tell_what_headers_mean_where_slots_are_hidden(
+    headers_s: float, is_trusted: bool
+) -> None:
+    """Nobody may look: 4 s for 4 tokens were nearly all reading, before the headers or after.
+    Once these are trusted, long answers teach by them, too."""
+    server = Served()
+    for _ in range(5):
+        lease = server.begin(max_tokens=4)
+        server.headers(lease, headers_s)
+        server.end(lease, READING_S + 4 * TOKEN_S)
+    assert server.trusts_headers is is_trusted
+    assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
+    for _ in range(100):
+        stream(server, headers_s / 2, (), 9.0)
+    expected_s = READING_S / 2 if is_trusted else READING_S
+    assert server.first_token_s == pytest.approx(expected_s, rel=0.1)
+
+
 def test_the_real_length_of_a_prompt_tells_what_was_cached() -> None:
     """1,500 tokens of an answer are not a part of the prompt: 10 + 990 are, 99 % of it cached."""
     reading = SlotReading(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from extproc.demo.model import ModelShape
 from extproc.demo.process import Children
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
@@ -53,16 +54,17 @@ def first_tokens_ms(stack: Stack) -> dict[str, int]:
     return told
 
 
-async def stream(stack: Stack, objective: str, words: str) -> None:
+async def stream(stack: Stack, objective: str, words: str, max_tokens: int = 400) -> None:
     """One streamed answer, read to its end."""
     headers = {"x-gateway-inference-objective": objective, "x-request-id": objective}
-    body = chat(400, stream=True, content=words)
+    body = chat(max_tokens, stream=True, content=words)
     async with stack.client.stream("POST", stack.url(CHAT), json=body, headers=headers) as answer:
         assert answer.status_code == 200
         async for _ in answer.aiter_lines():
             pass
 
 
+SLOW = ModelShape(embedding=512, layers=8)
 EARLY, NO_SLOTS = "--early-headers", "--no-slots"
 
 
@@ -94,3 +96,19 @@ async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
             ("patient", "kept"): 1,
             ("patient", "broken"): 0,
         }
+
+
+async def test_a_real_server_keeps_no_promise_by_its_headers(llama: None, tmp_path: Path) -> None:
+    """Whatever the build: this prompt is read for longer than the promise, and one of a word is
+    read within a minute."""
+    async with Stack.running(tmp_path, slots=(1,), shapes=(SLOW,), settings=SETTINGS) as stack:
+        await stream(stack, "hasty", 2 * PROMPT, max_tokens=40)
+        await stream(stack, "patient", "row", max_tokens=40)
+
+        async def is_told() -> bool:
+            return {"hasty", "patient"} <= first_tokens_ms(stack).keys()
+
+        await until(is_told)
+        assert first_tokens_ms(stack)["hasty"] > SOON_MS
+        told = await promises(stack)
+        assert (told["hasty", "broken"], told["patient", "kept"]) == (1, 1)

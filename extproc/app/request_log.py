@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from extproc.telemetry.metrics import outcome
+
 if TYPE_CHECKING:
     from extproc.core.record import ExchangeRecord
 
@@ -29,10 +31,12 @@ class RequestLine:
 
     def __str__(self) -> str:
         record = self._record
-        reason = f" reason={record.reason.value}" if record.reason is not None else ""
+        how = outcome(record)
+        why = record.reason.value if record.reason is not None else how
+        reason = f" reason={why}" if why != how else ""
         trace = f" trace={self._trace_id}" if self._trace_id else ""
         return (
-            f"{record.verdict.value} request={_shown(record.request_id) or record.exchange_id} "
+            f"{how} request={_shown(record.request_id) or record.exchange_id} "
             f"endpoint={record.endpoint or '-'} status={record.status} "
             f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
             f"{reason}{trace}"
@@ -45,7 +49,7 @@ class RequestLine:
             "request_id": record.request_id or record.exchange_id,
             "exchange_id": record.exchange_id,
             "endpoint": str(record.endpoint) if record.endpoint is not None else "-",
-            "outcome": record.verdict.value,
+            "outcome": outcome(record),
             "status": record.status,
             "queue_ms": round(record.waited_s * 1000),
             "duration_ms": round(record.duration_s * 1000),

@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign_bytes
 from extproc.app.request_log import log_request
 from extproc.core.outcome import Reason
-from extproc.core.record import Verdict
+from extproc.core.record import ExchangeRecord, Verdict
+from extproc.telemetry.metrics import outcome
 from extproc.telemetry.pump import PumpOptions
 from tests.telemetry.records import record
 
@@ -75,9 +76,29 @@ def test_human_line_of_a_request(logger: logging.Logger) -> None:
     refused = record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
     (line,) = written(logger, HumanLines(), lambda: log_request(refused, "abc"))
     assert line.endswith(
-        "info request: rejected request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
-        "reason=queue-full trace=abc"
+        "info request: queue-full request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
+        "trace=abc"
     )
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        record(),
+        record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT, endpoint=None),
+        record(verdict=Verdict.BROKEN, reason=Reason.CANCELLED),
+    ],
+)
+def test_the_outcome_is_the_metrics(logger: logging.Logger, ended: ExchangeRecord) -> None:
+    """Who counts lines and who reads the counter find the same words; a reason besides is told."""
+    (line,) = written(logger, JsonLines(), lambda: log_request(ended, ""))
+    event = json.loads(line)
+    assert event["outcome"] == outcome(ended)
+    logger.handlers.clear()
+    (words,) = written(logger, HumanLines(), lambda: log_request(ended, ""))
+    assert f"request: {outcome(ended)} " in words
+    is_besides = ended.reason is not None and ended.reason.value != outcome(ended)
+    assert ("reason=" in words) is is_besides
 
 
 def test_nothing_of_a_prompt_or_path_is_written(logger: logging.Logger) -> None:

@@ -115,6 +115,21 @@ def test_both_formats_tell_the_same() -> None:
     assert requests.as_int == 1 and requests.start_time_unix_nano <= requests.time_unix_nano
 
 
+def test_promises_are_counted_by_what_became_of_them() -> None:
+    fleet = SmallFleet(1)
+    for was_met in (True, False, False):
+        fleet.dispatcher.state.promises.judged("chat", was_met, fleet.now)
+    fleet.dispatcher.state.promises.judged("tools", was_met=True, now=fleet.now)
+    found = samples(metrics_of(fleet).read())
+    told = {key[1:]: n for key, n in found.items() if key[0] == "coxswain_promises_total"}
+    assert told == {
+        ("chat", "kept"): 1.0,
+        ("chat", "broken"): 2.0,
+        ("tools", "kept"): 1.0,
+        ("tools", "broken"): 0.0,
+    }
+
+
 def test_every_family_is_read_and_described() -> None:
     """The table of metrics is what a reading holds, in full, and every histogram has buckets."""
     reading = metrics_of(SmallFleet(1)).read()

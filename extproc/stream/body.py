@@ -170,9 +170,13 @@ def _whole(value: object, most: int) -> int | None:
 
 
 def _count_inputs(tree: Mapping[str, Any], keys: tuple[str, ...]) -> int:
-    """How many inputs: texts or lists of tokens; one list of tokens is one input."""
+    """How many inputs: texts or lists of tokens; tokens, or tokens and texts mixed, are one."""
     for key in keys:
         found = tree.get(key)
-        if isinstance(found, list) and found and not isinstance(found[0], int | float):
+        if isinstance(found, list) and found and not any(map(_is_token, found)):
             return min(len(found), MAX_COUNT)
     return 1
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int | float)

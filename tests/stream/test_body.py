@@ -81,6 +81,8 @@ def test_an_embedding_has_no_prompt_to_remember() -> None:
         ({"prompt": ["a", "b"], "n": 2}, Kind.GENERATION, 4),
         ({"prompt": [1, 2, 3]}, Kind.GENERATION, 1),
         ({"prompt": [[1, 2], [3]]}, Kind.GENERATION, 2),
+        ({"prompt": ["row", [1, 2], "boat"]}, Kind.GENERATION, 3),
+        ({"prompt": ["row", 1, "boat"]}, Kind.GENERATION, 1),
         ({"input": [{"role": "user"}, {"role": "assistant"}]}, Kind.GENERATION, 1),
         ({"input": "a"}, Kind.EMBEDDING, 1),
         ({"input": ["a", "b", "c"]}, Kind.EMBEDDING, 3),

@@ -6,11 +6,15 @@ import asyncio
 import signal
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from extproc.admin.agents.reading import are_certificates
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError
+from extproc.core.trust import certificates_in
+from extproc.settings.values import is_ip
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.target import EndpointTarget, TargetError
@@ -39,6 +43,8 @@ class AgentPlan:
     api_key: str | None = field(default=None, repr=False)
     token: str = field(default="", repr=False)
     drain_timeout_s: float = 30.0
+    ca_file: Path | None = None
+    server_name: str = ""
 
 
 def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
@@ -56,17 +62,22 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
             address=Address.of(ip, port),
             is_tls=url.scheme == "https",
             path_prefix=url.path.rstrip("/"),
-            host_name=None if ip == url.hostname else url.hostname,
+            ca_file=str(plan.ca_file) if plan.ca_file is not None else None,
+            host_name=_said_name(plan, url) or (None if ip == url.hostname else url.hostname),
             api_key=plan.api_key,
             slots=plan.slots,
         )
-        advertise = Advertise.parse(plan.advertise, port)
+        advertise = Advertise.parse(plan.advertise, port, target.is_tls)
     except OSError as error:
         raise AgentError(f"--llama: {url.hostname}: {error.strerror}") from None
     except TargetError as error:
         raise AgentError(f"--llama: {error}") from None
     except AddressError as error:
         raise AgentError(f"--advertise: {error}; or write auto or aws") from None
+    if not (target.is_tls or advertise.is_tls) and (plan.ca_file or plan.server_name):
+        raise AgentError(
+            "--server-ca and --certificate-name are for a server behind TLS: say https://"
+        )
     metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
     return target, AgentOptions(
         picker=plan.picker,
@@ -75,7 +86,32 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         version=own_version(),
         metadata=metadata,
         drain_timeout_s=plan.drain_timeout_s,
+        server_name=plan.server_name or _name_of(url.hostname if target.is_tls else None),
+        authorities=_authorities(plan.ca_file),
     )
+
+
+def _said_name(plan: AgentPlan, url: SplitResult) -> str:
+    """The name in the certificate, where the agent itself gets to see one."""
+    return plan.server_name if url.scheme == "https" else ""
+
+
+def _name_of(host: str | None) -> str:
+    """The name by which others know the server, empty for its advertised IP address."""
+    return "" if host is None or is_ip(host) or host == "localhost" else host
+
+
+def _authorities(file: Path | None) -> str:
+    """What is told of a file of authorities; raises `AgentError`."""
+    if file is None:
+        return ""
+    try:
+        content = certificates_in(file.read_bytes())
+    except OSError as error:
+        raise AgentError(f"--server-ca: {file}: {error.strerror}") from None
+    if not are_certificates(content):
+        raise AgentError(f"--server-ca: {file}: it holds no certificates")
+    return content
 
 
 async def run_agent(

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import ssl
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from extproc.core.trust import Trust, certificates_in
 from extproc.settings import Problem, SettingsError, certified_ip, profile_of
-from scraper.discovery.nomination import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 MAX_CA_BYTES: Final = 4 * 1024 * 1024
 """The system's own authorities are a quarter of a megabyte."""
 
-_PUBLIC_PEM: Final = re.compile(
-    rb"-----BEGIN (?:(?:X509 |TRUSTED )?CERTIFICATE|X509 CRL)-----[^-]*-----END [A-Z0-9 ]+-----"
-)
-
 
 def trust_of(access: Access, authorities: bytes) -> Trust | None:
     """Whom to take for this server, by the content of its `ca_file`; None without TLS."""
@@ -35,12 +30,6 @@ def trust_of(access: Access, authorities: bytes) -> Trust | None:
         return None
     pem = certificates_in(authorities) if access.ca_file is not None else None
     return Trust(profile=profile_of(access), authorities=pem, ip=certified_ip(access))
-
-
-def certificates_in(content: bytes) -> str:
-    """The certificates and revocations of a PEM file, without what else is in it: a key that
-    lies beside them is not to be told."""
-    return "\n".join(part.decode("ascii", "replace") for part in _PUBLIC_PEM.findall(content))
 
 
 def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:

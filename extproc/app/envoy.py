@@ -19,8 +19,8 @@ SYSTEM = "system"
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from extproc.core.trust import Trust
     from extproc.settings import Access, EndpointSettings, Settings
-    from scraper.discovery.nomination import Trust
 
 
 def envoy_options(settings: Settings) -> EnvoyOptions:

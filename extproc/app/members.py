@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.endpoint import EndpointSpec
+    from extproc.core.trust import Trust
     from extproc.settings import DiscoverySettings, Settings
-    from scraper.discovery.nomination import Trust
 
 SETTINGS: Final = "settings"
 AGENTS: Final = "agents"

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from extproc.core.fleet import Member
+    from extproc.core.trust import Trust
     from extproc.settings import Settings
     from extproc.xds.clusters import WriteCluster
-    from scraper.discovery.nomination import Trust
 
 
 class ServedCluster:

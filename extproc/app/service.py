@@ -234,7 +234,12 @@ class Service:
 
     def _set_reported(self, specs: list[EndpointSpec]) -> None:
         is_complete = len(specs) >= self.settings.present.agents.expected
-        nominations = [Nomination(spec=spec, target=None) for spec in specs]
+        agents = self._agents.roster
+        nominations = [
+            Nomination(spec=spec, target=None, trust=agent.trust)
+            for spec in specs
+            if (agent := agents.get(spec.address)) is not None
+        ]
         self._members.publish(AGENTS, nominations, is_complete)
 
     def _is_looked_at(self, address: Address) -> bool:

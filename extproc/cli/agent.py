@@ -31,7 +31,8 @@ async def agent(
             "--advertise",
             metavar="IP:PORT",
             help="Where Envoy reaches it; `auto` takes the address on the route to the picker, "
-            "`aws` asks EC2's metadata service. Both take a port: auto:8080.",
+            "`aws` asks EC2's metadata service. Both take a port: auto:8080. Envoy speaks TLS to "
+            "it where --llama is https://, or this is: https://10.0.0.5:8080.",
         ),
     ] = "auto",
     name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
@@ -45,6 +46,24 @@ async def agent(
     api_key_file: Annotated[
         Path | None, typer.Option("--api-key-file", metavar="FILE", help="The file with it.")
     ] = None,
+    server_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--server-ca",
+            metavar="FILE",
+            help="For https: the authorities of the server's certificate, PEM, here and for "
+            "Envoy; by default the system's.",
+        ),
+    ] = None,
+    certificate_name: Annotated[
+        str,
+        typer.Option(
+            "--certificate-name",
+            metavar="NAME",
+            help="For https: the name in the server's certificate; by default the host in "
+            "--llama, or the advertised IP address where that is none of a name.",
+        ),
+    ] = "",
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -67,6 +86,7 @@ async def agent(
     Examples:
       coxswain agent --picker picker:9003 --llama http://127.0.0.1:8080 --advertise auto
       coxswain agent --picker picker:9003 --advertise 10.0.0.5:8080 --name gpu-1
+      coxswain agent --picker picker:9003 --llama https://gpu-1.lan:8080 --server-ca lan.pem
     """
     from extproc.app.agent import AgentError, AgentPlan, plan_agent, run_agent
     from extproc.app.logs import set_up_logging
@@ -89,6 +109,8 @@ async def agent(
         api_key=key or None,
         token=picker.connection.token,
         drain_timeout_s=drain_timeout,
+        ca_file=server_ca,
+        server_name=certificate_name,
     )
     try:
         target, options = plan_agent(plan)

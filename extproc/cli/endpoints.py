@@ -100,7 +100,7 @@ async def add(
         typer.Option(
             "--server-ca",
             metavar="FILE",
-            help="The authorities of its certificate, where the picker and Envoy run.",
+            help="The authorities of its certificate, PEM; a file where the picker runs.",
         ),
     ] = "",
     certificate_name: Annotated[

@@ -47,6 +47,8 @@ class EndpointSpec:
     tls_profile: str = ""
     server_name: str = ""
     authorization: str = field(default="", repr=False)
+    is_reported: bool = False
+    """An agent names it; what others say about its TLS counts before."""
 
     @property
     def is_demanding(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Protocol
 
 from pydantic_core import PydanticCustomError
 
+from extproc.core.trust import profile_name
 from extproc.settings.values import is_ip
 
 
@@ -75,5 +75,4 @@ def certified_ip(access: Access) -> str | None:
 
 def tls_profile(ca_file: str | None, ip: str | None = None) -> str:
     """The name of the profile for servers of these authorities (None: the system's)."""
-    content = f"{ca_file or ''}|{ip or ''}"
-    return f"tls-{sha256(content.encode()).hexdigest()[:12]}"
+    return profile_name(ca_file or "", ip)

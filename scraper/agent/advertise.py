@@ -4,7 +4,8 @@
     auto            the address of this machine on its route to the picker
     aws             the private address that EC2's metadata service tells (IMDSv2)
 
-`auto:8080` and `aws:8080` say the port; without it, it is the one that the agent itself asks.
+`auto:8080` and `aws:8080` say the port; without it, it is the one that the agent itself asks. So
+is whether it speaks TLS: `https://` or `http://` before any of them says otherwise.
 """
 
 from __future__ import annotations
@@ -37,16 +38,22 @@ class Advertise:
     address: Address | None
     way: str
     port: int
+    is_tls: bool = False
 
     @classmethod
-    def parse(cls, text: str, default_port: int) -> Advertise:
-        """Read `auto`, `aws:8080` or `10.0.0.5:8080`; raises `AddressError`."""
-        way, colon, port = text.strip().partition(":")
+    def parse(cls, text: str, default_port: int, is_tls: bool = False) -> Advertise:
+        """Read `auto`, `aws:8080` or `https://10.0.0.5:8080`; raises `AddressError`."""
+        scheme, slashes, text = text.strip().rpartition("://")
+        if slashes:
+            if scheme not in ("http", "https"):
+                raise AddressError(f"{scheme!r} is neither http nor https")
+            is_tls = scheme == "https"
+        way, colon, port = text.partition(":")
         if way in ("auto", "aws"):
             address = Address.of("127.0.0.1", port if colon else default_port)
-            return cls(address=None, way=way, port=address.port)
+            return cls(address=None, way=way, port=address.port, is_tls=is_tls)
         address = Address.parse(text)
-        return cls(address=address, way="said", port=address.port)
+        return cls(address=address, way="said", port=address.port, is_tls=is_tls)
 
     async def find(self, picker: str, environ: Mapping[str, str] | None = None) -> Address:
         """The address; raises `AdvertiseError`. May wait some seconds for others."""

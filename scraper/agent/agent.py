@@ -30,7 +30,8 @@ log = logging.getLogger("coxswain.agent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
     """`picker` is host:port; `drain_timeout_s` bounds the farewell. The metadata (a bearer
-    token) goes with each stream and is shown nowhere."""
+    token) goes with each stream and is shown nowhere. `server_name` and `authorities` (PEM) are
+    told where TLS is advertised."""
 
     picker: str
     advertise: Advertise
@@ -38,6 +39,8 @@ class AgentOptions:
     version: str = ""
     metadata: Metadata = field(default=(), repr=False)
     drain_timeout_s: float = 30.0
+    server_name: str = ""
+    authorities: str = field(default="", repr=False)
     scraper: ScraperOptions = field(default_factory=ScraperOptions)
 
 
@@ -128,6 +131,7 @@ class Agent:
             slots=self._target.slots or 0,
             agent_id=self._id,
             version=self._options.version,
+            tls=self._tls(),
         )
         wishes = Wishes(look_now=self._poke, attend=self._attend)
         self._link = link = Link(hello, wishes, self._clock)
@@ -140,6 +144,11 @@ class Agent:
             self._link = None
             self._attention = Attention.IDLE
             await channel.close()
+
+    def _tls(self) -> pb.Tls | None:
+        if not self._options.advertise.is_tls:
+            return None
+        return pb.Tls(server_name=self._options.server_name, authorities=self._options.authorities)
 
     def _poke(self) -> None:
         self._scraper.poke(self._target.address)

@@ -8,24 +8,12 @@ from typing import TypeAlias
 
 from extproc.core.address import Address
 from extproc.core.endpoint import EndpointSpec
+from extproc.core.trust import Trust
 from scraper.target import EndpointTarget, is_sendable_key
 
 
 class ListingError(ValueError):
     """What names endpoints cannot be used; `str(error)` says where and why, and shows no key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """Whom to take for a server behind TLS, as Envoy is told it under the name `profile`.
-
-    `authorities` are those of its certificate, PEM, None the system's where Envoy runs. `ip`
-    is the address that the certificate must hold, None where it is the server's own name.
-    """
-
-    profile: str
-    authorities: str | None = field(default=None, repr=False)
-    ip: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

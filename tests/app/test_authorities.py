@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.authorities import certificates_in
 from extproc.app.listings import listings_of
+from extproc.core.trust import certificates_in
 from extproc.settings import EndpointSettings, SettingsError
 from tests.fakes.authority import Authority
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from extproc.app.served_cluster import ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet import Member
+from extproc.core.trust import Trust
 from extproc.settings import load_settings
 from extproc.xds.abilities import KEYS
-from scraper.discovery.nomination import Trust
 
 if TYPE_CHECKING:
     from extproc.xds.clusters import WriteCluster

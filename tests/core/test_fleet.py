@@ -62,6 +62,17 @@ def test_whoever_says_tls_is_believed() -> None:
     assert fleet.membership().members[0].tls_profile == "tls-a"
 
 
+def test_an_agent_does_not_say_whom_to_take_for_a_server_that_others_know() -> None:
+    """Its word about TLS counts where nobody else has one, whoever came first."""
+    fleet = Fleet()
+    reported = EndpointSpec(address=A, tls_profile="tls-agent", is_reported=True)
+    fleet.set_members("agents", [reported])
+    fleet.set_members("file", [spec(A)])
+    assert fleet.membership().members[0].tls_profile == "tls-agent"
+    fleet.set_members("file", [EndpointSpec(address=A, tls_profile="tls-file")])
+    assert fleet.membership().members[0].tls_profile == "tls-file"
+
+
 @pytest.mark.parametrize(
     "demanding",
     [

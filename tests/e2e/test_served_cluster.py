@@ -14,9 +14,11 @@ import httpx
 import pytest
 
 from extproc.app import Service
+from extproc.app.agent import AgentPlan, plan_agent
 from extproc.core.endpoint import Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from scraper.agent import Agent
 from tests.e2e.one_process import Running, running, server_side
 from tests.e2e.secured import secured, write
 from tests.fakes.authority import Authority
@@ -247,3 +249,34 @@ async def test_a_server_is_looked_at_anew_by_each_connection(tmp_path: Path) -> 
             before = one.count(COMPLETION)
             assert (await ask(stack.client)).status_code == 503
             assert one.count(COMPLETION) == before
+
+
+async def test_an_agents_server_behind_tls_is_served_with_what_the_agent_says(
+    tmp_path: Path,
+) -> None:
+    """The picker has no file of its authorities; Envoy checks the advertised address."""
+    authority = Authority(tmp_path)
+    async with (
+        FakeLlamaServer() as plain,
+        FakeLlamaServer(tls=server_side(authority.issue("server"))) as server,
+        Wiretap(server.address) as tap,
+    ):
+        answers(plain, server)
+        async with running(tmp_path, {"endpoints": [str(plain.address)]}) as stack:
+            plan = AgentPlan(
+                picker=f"127.0.0.1:{stack.service.admin_port}",
+                llama=f"https://{server.address}",
+                advertise=f"https://{tap.address}",
+                ca_file=authority.ca,
+            )
+            target, options = plan_agent(plan)
+            agent = Agent(target, options, lambda: grpc.aio.insecure_channel(plan.picker))
+            work = asyncio.create_task(agent.run())
+            async with load_on(stack) as load:
+                await load.grows(5, plain.address)
+                await load.grows(5, tap.address)
+                agent.leave()
+                await work
+                await load.grows(5, plain.address)
+            assert tap.in_the_clear == []
+            assert server.count(COMPLETION) >= 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from extproc.admin.names import MAX_NAME_CHARS, NAME
@@ -17,6 +18,7 @@ from extproc.core.observation import (
     Sight,
     SlotReading,
 )
+from extproc.core.trust import Trust, told_trust
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES: Final = 1000
 MAX_TEXT_CHARS: Final = 500
 MAX_ID_CHARS: Final = 128
+MAX_AUTHORITIES_CHARS: Final = 64 * 1024
 
 SIGHTS: Final = {
     pb.Look.SIGHT_READY: Sight.READY,
@@ -41,8 +44,8 @@ class MessageError(ValueError):
     """A message that no agent of ours sends; `str(error)` says what is wrong with it."""
 
 
-def read_hello(hello: pb.Hello) -> EndpointSpec:
-    """The endpoint that an agent reports; raises `MessageError`."""
+def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
+    """The endpoint that an agent reports, and how to know it behind TLS; raises `MessageError`."""
     try:
         address = Address.parse(hello.address[:MAX_NAME_CHARS])
     except AddressError as error:
@@ -53,7 +56,45 @@ def read_hello(hello: pb.Hello) -> EndpointSpec:
         raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
     if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
         raise MessageError(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
-    return EndpointSpec(address=address, name=hello.name, slots=hello.slots or None)
+    trust = _read_tls(hello.tls, address) if hello.HasField("tls") else None
+    spec = EndpointSpec(
+        address=address,
+        name=hello.name,
+        slots=hello.slots or None,
+        tls_profile=trust.profile if trust is not None else "",
+        server_name=hello.tls.server_name,
+        is_reported=True,
+    )
+    return spec, trust
+
+
+def _read_tls(tls: pb.Tls, address: Address) -> Trust:
+    name = tls.server_name
+    if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or _is_ip(name)):
+        raise MessageError("hello.tls.server_name: a host name, or nothing for the IP address")
+    if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
+        raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
+    trust = told_trust(tls.authorities, None if name else address.host)
+    if tls.authorities and not are_certificates(trust.authorities):
+        raise MessageError("hello.tls.authorities: these are no certificates")
+    return trust
+
+
+def are_certificates(authorities: str | None) -> bool:
+    """Whether somebody is trusted by this PEM."""
+    try:
+        context = ssl.create_default_context(cadata=authorities or "none")
+    except ssl.SSLError:
+        return False
+    return context.cert_store_stats()["x509"] > 0
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        Address.of(name, 1)
+    except AddressError:
+        return False
+    return True
 
 
 def read_look(look: pb.Look, address: Address, began_at: float, answered_at: float) -> Observation:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from extproc.core.address import Address
     from extproc.core.endpoint import EndpointSpec
+    from extproc.core.trust import Trust
 
 MAX_AGENTS: Final = 10_000
 MAX_OUSTED: Final = 16
@@ -45,6 +46,7 @@ class Agent:
     agent_id: str
     heard_at: float
     stream: int | None = None
+    trust: Trust | None = None
     is_silent: bool = False
     is_leaving: bool = False
     ousted: dict[str, None] = field(default_factory=dict)
@@ -81,7 +83,12 @@ class Roster:
         return [agent.spec for agent in self._agents.values() if not agent.is_leaving]
 
     def attach(
-        self, spec: EndpointSpec, agent_id: str, stream: int, now: float
+        self,
+        spec: EndpointSpec,
+        agent_id: str,
+        stream: int,
+        now: float,
+        trust: Trust | None = None,
     ) -> tuple[Agent, bool]:
         """An agent says hello on `stream`; whatever stream its address had is over.
 
@@ -92,7 +99,7 @@ class Roster:
         if known is None:
             if len(self._agents) >= MAX_AGENTS:
                 raise CrowdedError(f"{MAX_AGENTS} agents report already; this picker takes no more")
-            agent = Agent(spec, agent_id, now, stream)
+            agent = Agent(spec, agent_id, now, stream, trust)
             self._agents[spec.address] = agent
             return agent, False
         is_other = known.agent_id != agent_id
@@ -104,7 +111,7 @@ class Roster:
             known.ousted.pop(agent_id, None)
             while len(known.ousted) > MAX_OUSTED:
                 del known.ousted[next(iter(known.ousted))]
-        known.spec = spec
+        known.spec, known.trust = spec, trust
         known.agent_id = agent_id
         known.stream = stream
         known.heard_at = now

@@ -154,10 +154,10 @@ class AgentsService:
         self._answer(stream, agent.address)
 
     def _attach(self, stream: AgentStream, hello: pb.Hello, now: float) -> None:
-        spec = read_hello(hello)
+        spec, trust = read_hello(hello)
         before = self.roster.get(spec.address)
         old = None if before is None else before.stream
-        agent, has_ousted = self.roster.attach(spec, hello.agent_id, stream.number, now)
+        agent, has_ousted = self.roster.attach(spec, hello.agent_id, stream.number, now, trust)
         stream.agent = agent
         if has_ousted:
             log.warning("two agents report %s; the one that came last does", spec.address)

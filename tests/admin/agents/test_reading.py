@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from extproc.core.observation import (
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.messages import look_message
+from tests.fakes.authority import Authority
 
 HERE = Address("10.0.0.1", 8080)
 
@@ -106,6 +108,56 @@ def test_ages_are_told_not_times() -> None:
 def test_a_hello_that_no_agent_says_is_refused(hello: pb.Hello) -> None:
     with pytest.raises(MessageError):
         read_hello(hello)
+
+
+def hello(**tls: str) -> pb.Hello:
+    return pb.Hello(address=str(HERE), agent_id="a", tls=pb.Tls(**tls))
+
+
+def test_a_server_without_tls_needs_no_trust() -> None:
+    spec, trust = read_hello(pb.Hello(address=str(HERE), agent_id="a"))
+    assert (spec.tls_profile, trust) == ("", None)
+
+
+def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> None:
+    """By a name and the told authorities, and by its IP address and the system's where it says
+    neither; the private key beside them is not taken."""
+    authority = Authority(tmp_path)
+    told = authority.issue("other").key.read_text() + authority.ca.read_text()
+    spec, trust = read_hello(hello(server_name="gpu.example", authorities=told))
+    assert trust is not None and trust.ip is None
+    assert trust.authorities == authority.ca.read_text().strip()
+    assert (spec.tls_profile, spec.server_name) == (trust.profile, "gpu.example")
+    assert spec.is_reported
+    bare_spec, bare = read_hello(hello())
+    assert bare is not None and (bare.ip, bare.authorities) == (HERE.host, None)
+    assert bare_spec.tls_profile == bare.profile != trust.profile
+
+
+def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path) -> None:
+    one, other = (Authority(tmp_path, name).ca.read_text() for name in ("one", "other"))
+    profiles = [
+        read_hello(hello(server_name=name, authorities=pem))[0].tls_profile
+        for name, pem in (("a.example", one), ("b.example", one), ("a.example", other))
+    ]
+    assert profiles[0] == profiles[1] != profiles[2]
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        {"server_name": "10.0.0.1"},
+        {"server_name": "two words"},
+        {"server_name": "x" * 300},
+        {"authorities": "nonsense"},
+        {"authorities": "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"},
+        {"authorities": "x" * (64 * 1024 + 1)},
+    ],
+)
+def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
+    """Authorities that are none would be everybody."""
+    with pytest.raises(MessageError, match=r"hello\.tls"):
+        read_hello(hello(**tls))
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Advertise.parse(text, 8080)
     assert Advertise.parse("auto", 8080).address is None
     assert Advertise.parse("10.0.0.5:1", 8080).address == Address("10.0.0.5", 1)
+
+
+def test_tls_is_advertised_as_the_agent_itself_asks_unless_it_is_said() -> None:
+    for text in ("10.0.0.5:1", "auto", "aws:9"):
+        assert not Advertise.parse(text, 1).is_tls
+        assert Advertise.parse(text, 1, is_tls=True).is_tls
+        assert Advertise.parse(f"https://{text}", 1).is_tls
+        assert not Advertise.parse(f"http://{text}", 1, is_tls=True).is_tls
+    assert Advertise.parse("https://[fd00::5]:9", 1).address == Address("fd00::5", 9)
+    with pytest.raises(AddressError, match="neither"):
+        Advertise.parse("grpc://10.0.0.5:1", 1)

@@ -23,18 +23,28 @@ class AgentMessage(_message.Message):
     def __init__(self, echo: _Optional[int] = ..., held_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("address", "name", "slots", "agent_id", "version")
+    __slots__ = ("address", "name", "slots", "agent_id", "version", "tls")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    TLS_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
     agent_id: str
     version: str
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., agent_id: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    tls: Tls
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., agent_id: _Optional[str] = ..., version: _Optional[str] = ..., tls: _Optional[_Union[Tls, _Mapping]] = ...) -> None: ...
+
+class Tls(_message.Message):
+    __slots__ = ("server_name", "authorities")
+    SERVER_NAME_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    server_name: str
+    authorities: str
+    def __init__(self, server_name: _Optional[str] = ..., authorities: _Optional[str] = ...) -> None: ...
 
 class Look(_message.Message):
     __slots__ = ("began_ago_s", "answered_ago_s", "sight", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters")

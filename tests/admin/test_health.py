@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -41,6 +42,14 @@ async def test_names_that_people_ask_for(picker: FakePicker) -> None:
             wanted = SERVING if is_ready or name == LIVENESS else NOT_SERVING
             assert answer.status == wanted, name
     assert "envoy.service.ext_proc.v3.ExternalProcessor" in READINESS
+
+
+def test_the_names_are_documented() -> None:
+    """docs/admin.md has a row for each; the empty one in words."""
+    page = (Path(__file__).resolve().parents[2] / "docs/admin.md").read_text(encoding="utf-8")
+    section = page.partition("## Health\n")[2].partition("\n## ")[0]
+    assert all(f"`{name}`" in section for name in (*READINESS, LIVENESS) if name)
+    assert "the empty name" in section
 
 
 async def test_unknown_name(picker: FakePicker) -> None:

@@ -42,14 +42,8 @@ class Window(NamedTuple):
 
 def so_far(lease: Lease, run: Run, speed: Speed) -> Window:
     """What headers and looks tell of a request that may still be running."""
-    earliest_at = lease.opened_at
-    if run.is_stream and run.answered_at is not None:
-        earliest_at = run.answered_at
-    course = run.course
-    first = None
-    if course is not None:
-        earliest_at = max(earliest_at, course.reading_until)
-        first = course.first_token(speed.token_s(1))
+    earliest_at, course = _earliest_at(lease, run), run.course
+    first = None if course is None else course.first_token(speed.token_s(1))
     if course is None or first is None:
         return Window(earliest_at, max(earliest_at, expected_at(lease, run, speed)), inf)
     latest_at = max(earliest_at, course.token_seen_at)
@@ -58,12 +52,11 @@ def so_far(lease: Lease, run: Run, speed: Speed) -> Window:
 
 def at_end(lease: Lease, run: Run, watch: Stopwatch, speed: Speed, ended_at: float) -> Window:
     """The same of an answer that was whole at `ended_at`."""
-    earliest_at, likely_at, latest_at = so_far(lease, run, speed)
-    if latest_at <= ended_at:
-        return Window(earliest_at, likely_at, latest_at)
-    request = run.request
-    earliest_at = min(earliest_at, ended_at)
+    if run.course is not None and run.course.token_seen_at <= ended_at:
+        return so_far(lease, run, speed)
+    earliest_at = min(_earliest_at(lease, run), ended_at)
     likely_at = ended_at
+    request = run.request
     if request.kind is not Kind.GENERATION:
         earliest_at = ended_at
     elif request.max_tokens is not None:
@@ -75,9 +68,16 @@ def at_end(lease: Lease, run: Run, watch: Stopwatch, speed: Speed, ended_at: flo
     if window.is_narrow(lease.opened_at):
         return window
     likely_at = min(max(earliest_at, expected_at(lease, run, speed)), ended_at)
-    return window._replace(likely_at=likely_at)
+    return Window(earliest_at, likely_at, ended_at)
 
 
 def expected_at(lease: Lease, run: Run, speed: Speed) -> float:
     """When it is expected, whatever was seen of it."""
     return lease.opened_at + speed.first_token_s(run.fresh_tokens)
+
+
+def _earliest_at(lease: Lease, run: Run) -> float:
+    earliest_at = lease.opened_at
+    if run.is_stream and run.answered_at is not None:
+        earliest_at = run.answered_at
+    return earliest_at if run.course is None else max(earliest_at, run.course.reading_until)

@@ -21,6 +21,18 @@ async def until_sum(stack: Stack, busy: int) -> None:
     await until(is_so)
 
 
+async def until_leased(stack: Stack, count: int) -> None:
+    """Wait until the books hold so many leases; a leaving client's drains first."""
+    await stack.until(lambda status: status["slots"]["leased"] == count)
+
+
+async def sent_requests(stack: Stack) -> int:
+    """How many requests Envoy has sent to servers so far."""
+    name = "cluster.llama.upstream_rq_total"
+    url = f"http://127.0.0.1:{stack.envoy_admin_port}/stats?filter=^{name}$"
+    return int((await stack.client.get(url)).text.rpartition(":")[2])
+
+
 async def test_six_slow_requests_take_all_six_slots_and_the_rest_keep_their_order(
     stack: Stack,
 ) -> None:
@@ -65,6 +77,7 @@ async def test_whom_the_line_keeps_too_long_gets_504_and_no_slot(stack: Stack) -
     assert late.headers["x-coxswain-reason"] == "queue-timeout"
     await held[0].leave()
     await stack.until_busy([1, 4] if held[0].endpoint == stack.servers[0].address else [2, 3])
+    await until_leased(stack, 5)
 
 
 async def test_a_wait_of_zero_is_refused_at_once(stack: Stack) -> None:
@@ -81,6 +94,7 @@ async def test_an_impossible_wait_is_a_bad_request(stack: Stack) -> None:
 
 async def test_a_client_that_leaves_the_line_is_gone_and_reaches_no_server(stack: Stack) -> None:
     held = await stack.fill()
+    before = await sent_requests(stack)
     leaving = asyncio.create_task(stack.ask(2000))
     await stack.until_waiting(1)
     leaving.cancel()
@@ -90,7 +104,9 @@ async def test_a_client_that_leaves_the_line_is_gone_and_reaches_no_server(stack
     await held[0].leave()
     answer = await stack.ask()
     assert answer.status_code == 200
+    assert await sent_requests(stack) == before + 1
     await until_sum(stack, 5)
+    await until_leased(stack, 5)
 
 
 async def test_a_client_that_leaves_midway_gives_its_slot_back(stack: Stack) -> None:

@@ -1,6 +1,6 @@
 """The floor: a grpc.aio ext_proc server that answers at once and decides nothing.
 
-It serves endpoint discovery for one fixed endpoint, so that Envoy has somewhere to go.
+It serves discovery with one fixed endpoint, so that Envoy has somewhere to go.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from extproc.app.served_cluster import ServedCluster
 from extproc.app.service import SERVER_OPTIONS
 from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import external_processor_pb2_grpc as pb_grpc
-from extproc.xds import EndpointDiscovery
+from extproc.settings import Settings
+from extproc.xds import ClusterDiscovery, EndpointDiscovery
 
 
 class Holding(pb_grpc.ExternalProcessorServicer):
@@ -47,7 +49,11 @@ async def serve(port: int, endpoint: Address, picker: NoOp | Holding) -> None:
     server = grpc.aio.server(options=SERVER_OPTIONS)  # Envoy pings it, and must not be cut off
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
-    EndpointDiscovery(lambda: membership, lambda *_: None).add_to(server)
+    endpoints = EndpointDiscovery(lambda: membership, lambda *_: None)
+    clusters = ClusterDiscovery(endpoints.gate)
+    for part in (endpoints, clusters):
+        part.add_to(server)
+    ServedCluster(Settings(), clusters.publish)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     await healthy.set(

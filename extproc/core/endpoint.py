@@ -48,7 +48,7 @@ class EndpointSpec:
     server_name: str = ""
     authorization: str = field(default="", repr=False)
     is_reported: bool = False
-    """An agent names it; what others say about its TLS counts before."""
+    """An agent names it; what others say of the same address counts before."""
 
     @property
     def is_demanding(self) -> bool:

@@ -66,7 +66,7 @@ class Fleet:
         """Replace what `source` names; returns the addresses that were added, removed or changed.
 
         Of two specs for one address the first one counts, and so does the first source, but
-        for one that says TLS: that one counts before all that do not, an agent's last of them.
+        for one that says TLS: that one counts before all that do not. An agent's counts last.
         """
         named: dict[Address, EndpointSpec] = {}
         for spec in specs:
@@ -87,10 +87,9 @@ class Fleet:
         if not named:  # its last source let go of it
             self._endpoints[address].is_removed = True
             return True
-        # Who says TLS is believed, or any source could have its traffic sent in the clear; of
-        # these an agent last, or it could say whom to take for a server that others know.
-        secure = [each for each in named if each.tls_profile]
-        spec = min(secure, key=lambda each: each.is_reported) if secure else named[0]
+        # Who says TLS is believed, or any source could have its traffic sent in the clear. And an
+        # agent comes last: it knows no key, and must not say whom to take for what others know.
+        spec = min(named, key=lambda each: (not each.tls_profile, each.is_reported))
         endpoint = self._endpoints.get(address)
         if endpoint is None:
             self._endpoints[address] = Endpoint(spec)

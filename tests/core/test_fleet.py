@@ -69,6 +69,10 @@ def test_an_agent_does_not_say_whom_to_take_for_a_server_that_others_know() -> N
     fleet.set_members("agents", [reported])
     fleet.set_members("file", [spec(A)])
     assert fleet.membership().members[0].tls_profile == "tls-agent"
+    fleet.set_members("agents", [EndpointSpec(address=A, is_reported=True)])
+    fleet.set_members("file", [EndpointSpec(address=A, authorization="Bearer k")])
+    assert fleet.membership().members[0].authorization == "Bearer k"
+    fleet.set_members("agents", [reported])
     fleet.set_members("file", [EndpointSpec(address=A, tls_profile="tls-file")])
     assert fleet.membership().members[0].tls_profile == "tls-file"
 

@@ -6,12 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from extproc.core.endpoint import Health
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.one_process import running, server_side
 from tests.fakes.authority import Authority
-from tests.fakes.llama_server import FakeLlamaServer
+from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.otlp_receiver import otlp_receiver
 from tests.fakes.picker import until
 
 pytestmark = [pytest.mark.e2e]
@@ -113,3 +117,75 @@ async def test_a_servers_new_key_is_used_without_a_word(tmp_path: Path) -> None:
 def shown(server: FakeLlamaServer) -> set[tuple[str, str]]:
     """Which keys it was shown with which path."""
     return {(asked.path, asked.headers.get("authorization", "")) for asked in server.asked}
+
+
+async def test_a_server_that_is_tried_next_is_shown_its_own_key(tmp_path: Path) -> None:
+    """Each try has the key of its server, and what the client sent where there is none."""
+    keys = {"one": "sk-one", "two": "sk-two"}
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key)
+    async with FakeLlamaServer() as one, FakeLlamaServer() as two, FakeLlamaServer() as plain:
+        for server in (one, two, plain):
+            server.replies["/completion"] = Reply.of({}, 503)
+        keyed = [
+            {
+                "address": str(server.address),
+                "api_key_file": str(tmp_path / name),
+                "inject_key": True,
+            }
+            for name, server in (("one", one), ("two", two))
+        ]
+        values = {"endpoints": [*keyed, str(plain.address)]}
+        async with running(tmp_path, values) as stack:
+            fleet = stack.service.dispatcher.fleet
+            await until(lambda: all(each.is_pickable for each in fleet))
+            mine = {"authorization": "Bearer sk-mine"}
+            for server in (one, two, plain):
+                while server.count("/completion") < 2:
+                    await stack.client.post("/completion", json={}, headers=mine)
+            assert await stack.statistic("upstream_rq_retry") > 0
+            for server, key in ((one, "sk-one"), (two, "sk-two"), (plain, "sk-mine")):
+                told = {a.headers["authorization"] for a in server.asked if a.path == "/completion"}
+                assert told == {f"Bearer {key}"}
+
+
+async def test_secrets_and_prompts_are_nowhere_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in logs at their most talkative, spans, metrics, pages, errors or operators' answers:
+    of a request that is served, of one that is refused, and of a server that refuses its key."""
+    caplog.set_level("DEBUG", logger="coxswain")
+    (tmp_path / "key").write_text("sk-of-the-server")
+    async with FakeLlamaServer() as good, FakeLlamaServer() as strict, otlp_receiver() as otlp:
+        good.replies["/completion"] = Reply.of({"content": "hush-answer"})
+        strict.api_key = "sk-another"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp.grpc_url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+        key = {"api_key_file": str(tmp_path / "key"), "inject_key": True}
+        endpoints = [{"address": str(server.address), **key} for server in (good, strict)]
+        values = {"endpoints": endpoints, "log": {"level": "debug"}}
+        async with (
+            running(tmp_path, values) as stack,
+            grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}") as channel,
+        ):
+            mine = {"authorization": "Bearer sk-mine", "x-request-id": "mine"}
+            bodies = ({"prompt": "hush-prompt"}, {"prompt": "hush-prompt", "model": 7})
+            for body in bodies:
+                await stack.client.post("/completion", json=body, headers=mine)
+            admin = AdminStub(channel)
+            pages = f"http://127.0.0.1:{stack.service.http_port}"
+            read = [
+                (await stack.client.get(f"{pages}/{page}")).text
+                for page in ("status", "metrics", "readyz", "")
+            ]
+            read += [
+                str(await admin.GetSettings(pb.GetSettingsRequest())),
+                str(await admin.ListEndpoints(pb.ListEndpointsRequest())),
+                str(await admin.ListRequests(pb.ListRequestsRequest())),
+            ]
+            await until(lambda: bool(otlp.spans()) and bool(otlp.metrics))
+        read += [str(otlp.traces), str(otlp.metrics), caplog.text]
+        assert "mine" in caplog.text, "the request was logged"
+        for secret in ("sk-of-the-server", "sk-another", "sk-mine", "hush"):
+            assert secret not in "".join(read), secret

@@ -226,17 +226,20 @@ async def test_a_forgotten_agent_leaves_the_fleet() -> None:
 
 async def test_many_agents_come_into_the_fleet_together() -> None:
     async with agents_port() as port:
-        agents = [HandAgent(port.channel) for _ in range(100)]
+        agents = [HandAgent(port.channel) for _ in range(500)]
         await asyncio.gather(
-            *(agent.hello(f"10.0.0.{n}:1") for n, agent in enumerate(agents, start=1))
+            *(
+                agent.hello(f"10.0.{n // 250}.{n % 250}:1")
+                for n, agent in enumerate(agents, start=1)
+            )
         )
         for agent in agents:
             await asked_to_look(agent)
             await agent.look()
         await port.until(
-            lambda: sum(endpoint.is_pickable for endpoint in port.dispatcher.fleet) == 100
+            lambda: sum(endpoint.is_pickable for endpoint in port.dispatcher.fleet) == 500
         )
-        assert len(port.published) < 50
+        assert len(port.published) < 250
 
 
 async def test_nonsense_is_refused_with_a_reason() -> None:

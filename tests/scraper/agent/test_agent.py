@@ -117,6 +117,18 @@ async def test_a_server_that_dies_is_down_while_its_agent_lives(llama: FakeLlama
             await is_pickable(port)
 
 
+async def test_it_says_that_it_lives_where_there_is_nothing_to_tell(llama: FakeLlamaServer) -> None:
+    """Again and again, without a look."""
+    async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):
+        await is_pickable(port)
+        agent = port.service.roster.get(Address.parse(HERE))
+        assert agent is not None
+        for _ in range(2):
+            heard_at, looks = agent.heard_at, len(port.observed)
+            await port.until(lambda before=heard_at: agent.heard_at > before)  # type: ignore[misc]  # a default
+            assert len(port.observed) == looks
+
+
 async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:
     """Nobody would look for an hour: only the poke frees the slot of a client that left."""
     async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):

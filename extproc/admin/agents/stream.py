@@ -21,14 +21,16 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
+    """`sent_at` is when we last said something, or when it began."""
+
     number: int
+    sent_at: float
     clock: StreamClock = field(default_factory=StreamClock)
     agent: Agent | None = None
     attention: pb.PickerMessage.Attention = pb.PickerMessage.ATTENTION_UNSPECIFIED
     look_now: bool = False
     is_drained: bool = False
     is_number_due: bool = True
-    sent_at: float = 0.0
     is_over: bool = False
     end: tuple[grpc.StatusCode, str] | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)

@@ -225,7 +225,8 @@ async def test_a_forgotten_agent_leaves_the_fleet() -> None:
 
 
 async def test_many_agents_come_into_the_fleet_together() -> None:
-    async with agents_port() as port:
+    """As after a restart of the picker; one process plays them all, so none is hurried."""
+    async with agents_port(ttl_s=3600) as port:
         agents = [HandAgent(port.channel) for _ in range(500)]
         await asyncio.gather(
             *(

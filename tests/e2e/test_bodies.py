@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.e2e.stack import CHAT, Stack, chat, content_of
+from tests.e2e.stack import CHAT, Stack, chat, content_of, until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -26,6 +28,23 @@ async def test_a_slot_request_of_3_mb_arrives_whole(stack: Stack) -> None:
     answer = await stack.client.post(stack.url(CHAT), json=body)
     assert answer.status_code == 200
     assert answer.json()["usage"]["completion_tokens"] == 2
+
+
+async def test_each_answer_takes_a_slot(stack: Stack) -> None:
+    """Two answers to one chat, and to two prompts: what is leased is what the servers work in."""
+    prompts = {"prompt": ["row", "boat"], "max_tokens": 8000, "ignore_eos": True}
+    chats = chat(8000) | {"n": 2}
+    asked = []
+    for slots, path, body in ((2, CHAT, chats), (4, "/v1/completions", prompts)):
+        asked.append(asyncio.create_task(stack.client.post(stack.url(path), json=body)))
+
+        async def is_counted(slots: int = slots) -> bool:
+            leased = sum(one["leased"] for one in (await stack.slots()).values())
+            return leased == slots == sum(await stack.busy())
+
+        await until(is_counted)
+    for one in asked:
+        one.cancel()
 
 
 async def test_streams_arrive_chunk_by_chunk(stack: Stack) -> None:

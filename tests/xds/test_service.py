@@ -51,12 +51,12 @@ async def eventually(is_true: Callable[[], bool]) -> None:
 class Served:
     """A discovery service on a port of its own."""
 
-    def __init__(self, grace_s: float = 3600, hold_s: float = 3600) -> None:
+    def __init__(self, grace_s: float = 3600, hold_s: float = 3600, patience_s: float = 5) -> None:
         self.fleet = FakeFleet()
         self.discovery = EndpointDiscovery(
             lambda: self.fleet.membership,
             self.fleet.set_routable,
-            EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s),
+            EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s, patience_s=patience_s),
             set_issue=self.fleet.set_issue,
         )
         self.server = grpc.aio.server()
@@ -370,3 +370,23 @@ async def test_an_empty_fleet_is_told_when_known_or_held_long(is_opened: bool) -
         assert assignments(await envoy.read()) == {"llama": {}}
     subject.discovery.close()
     await subject.server.stop(None)
+
+
+async def test_the_log_complains_of_what_stays_withheld_and_of_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An Envoy that takes another cluster over lacks what a new server needs for a moment."""
+    subject = Served(patience_s=0.05)
+    subject.discovery.open()
+    await subject.server.start()
+    async with DiscoveryClient(subject.port, "old") as old:
+        old.ask("llama")
+        await subject.has_envoys(1)
+        subject.set_members(Member(A, tls_profile="tls-a"))
+        await eventually(lambda: subject.fleet.issues.get(A) == LACKS_TLS)
+        subject.set_members(Member(B, tls_profile="tls-b"))
+        await eventually(lambda: LACKS_TLS.message in caplog.text)
+    subject.discovery.close()
+    await subject.server.stop(None)
+    complaints = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(complaints) == 1 and complaints[0].startswith(str(B))

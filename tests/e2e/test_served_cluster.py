@@ -144,6 +144,7 @@ async def test_another_file_of_authorities_is_taken_under_load(tmp_path: Path) -
             again = server_side(secret.authority.issue("again"))
             async with FakeLlamaServer(tls=again) as late:
                 secret.tap.target = late.address
+                secret.tap.break_connections()  # one may be left of a request that was given up
                 assert (await stack.client.get("/props?mine=1")).status_code == 503
                 assert late.asked == []
             assert secret.tap.in_the_clear == []
@@ -244,6 +245,7 @@ async def test_a_server_is_looked_at_anew_by_each_connection(tmp_path: Path) -> 
             for _ in range(4):
                 assert (await ask(stack.client)).status_code == 200
             tap_two.target = one.address
+            tap_two.break_connections()
             dispatcher.set_intent(tap_one.address, Intent.DISABLED, time.monotonic())
             dispatcher.set_intent(tap_two.address, Intent.ACTIVE, time.monotonic())
             before = one.count(COMPLETION)

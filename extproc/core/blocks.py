@@ -15,7 +15,7 @@ CHARS_PER_TOKEN: Final = 4
 BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
 
 
-def chain(seed: tuple[str | None, ...], text: str) -> tuple[int, ...]:
+def chain(seed: tuple[str | int | None, ...], text: str) -> tuple[int, ...]:
     """The hash of each full block of `text`, first to last; the rest behind them has none.
 
     `seed` is what else must be equal for a prompt to be the same to a server: its model and

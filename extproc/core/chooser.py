@@ -54,7 +54,7 @@ def is_choosy(order: Order, request: Request) -> bool:
         request.prompt_tokens is not None
         or bool(request.prompt_blocks)
         or request.session_id is not None
-        or request.adapter is not None
+        or request.adapters is not None
         or request.ttft_s is not None
         or order.objective.ttft_s is not None
     )

@@ -23,12 +23,14 @@ class Demand(NamedTuple):
     """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
 
     `said` is what the server will read for the model's name, where that is another name.
+    `adapter_numbers` are adapters that the request names by numbers.
     """
 
     model: str | None = None
     adapter: str | None = None
     allowed: frozenset[Address] | None = None
     said: str | None = None
+    adapter_numbers: frozenset[int] = frozenset()
 
     def suits(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint, as last observed, can serve it at all."""
@@ -37,6 +39,8 @@ class Demand(NamedTuple):
         if self.model is not None and self.model not in endpoint.readings:
             return False
         if self.said is not None and not endpoint.takes_name(self.said, self.model):
+            return False
+        if self.adapter_numbers and not endpoint.has_adapters(self.adapter_numbers):
             return False
         return self.adapter is None or self.adapter in endpoint.adapter_ids
 

@@ -138,6 +138,10 @@ class Endpoint:
         """Fresh and awake; the others are backups, used when no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP
 
+    def has_adapters(self, numbers: frozenset[int]) -> bool:
+        """Whether it has an adapter for each of its own numbers."""
+        return numbers <= frozenset(self.adapter_ids.values())
+
     def takes_name(self, said: str, model: str | None) -> bool:
         """Whether a request that is meant for `model` (None: any) may say `said` here: a plain
         server does not read it, to a router it must be another name of that model."""

@@ -102,6 +102,7 @@ def _asked(request: Request) -> dict[str, str]:
         "timeout_s": f"{request.timeout_s:g}",
         "model": request.model,
         "adapter": request.adapter,
+        "adapter_numbers": ", ".join(map(str, sorted(request.adapter_numbers))) or None,
         "prompt_tokens": request.prompt_tokens,
         "prompt_blocks": len(request.prompt_blocks) or None,
         "max_tokens": request.max_tokens,
@@ -206,6 +207,9 @@ def _objections(
         yield f"it reads the name {demand.said}, which it does not know"
     if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
         yield f"it has no adapter {demand.adapter}"
+    if not endpoint.has_adapters(demand.adapter_numbers):
+        numbers = ", ".join(map(str, sorted(demand.adapter_numbers)))
+        yield f"it has not all of the adapters {numbers}"
     if endpoint.is_removed:
         yield "it left the fleet and ends its last requests"
     if endpoint.intent is not Intent.ACTIVE:

@@ -74,11 +74,12 @@ class Intake:
         """What it asks for, or why nobody can ever serve it. `random` draws splits instead of
         the intake's own, for those who only ask."""
         objective = self.objective_of(request)
-        if request.model is None and request.adapter is None and request.allowed is None:
+        if request.model is None and request.adapters is None and request.allowed is None:
             return Order(ANY, objective, None)
         adapter = request.adapter
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
-        if is_strange and not self.models.is_empty:
+        numbers = self._known_numbers(request)
+        if numbers is None or (is_strange and not self.models.is_empty):
             return Reason.MODEL_NOT_FOUND
         if self.is_unsayable(request):
             return Reason.BAD_REQUEST
@@ -91,10 +92,18 @@ class Intake:
                 wanted = None
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        demand = Demand(wanted, adapter, request.allowed, said)
+        demand = Demand(wanted, adapter, request.allowed, said, numbers)
         if not self._is_hint_of_use(demand):
             return Reason.NO_ENDPOINT
         return Order(demand, objective, model)
+
+    def _known_numbers(self, request: Request) -> frozenset[int] | None:
+        """The adapters that it names by numbers; None if no endpoint has them all. Where none
+        was ever reported, nobody can tell, and any server may get them."""
+        numbers = request.adapter_numbers
+        if not numbers or self.adapters.is_empty:
+            return frozenset()
+        return numbers if any(e.has_adapters(numbers) for e in self._fleet) else None
 
     def _is_hint_of_use(self, demand: Demand) -> bool:
         """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
@@ -121,7 +130,10 @@ class Intake:
     def _taken(self, request: Request, targets: Mapping[str, float]) -> dict[str, float]:
         """Those of the targets that somebody serves by the name that stands in the request."""
         said, allowed = request.model or "", request.allowed
-        suits = {model: Demand(model, request.adapter, allowed, said).suits for model in targets}
+        numbers = self._known_numbers(request) or frozenset()
+        suits = {
+            model: Demand(model, request.adapter, allowed, said, numbers).suits for model in targets
+        }
         return {
             model: weight
             for model, weight in targets.items()

@@ -12,6 +12,10 @@ HOLD_MARGIN_S: Final = 5.0
 """Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
 
 
+Adapters = str | frozenset[int] | None
+"""An adapter's name, a server's numbers of some, or none."""
+
+
 class Kind(Enum):
     """What the server is asked to do; only a generation fills the prompt cache."""
 
@@ -31,6 +35,7 @@ class Request:
     promise of its own, in place of its objective's: it steers where the request goes, never
     its turn in line, or a client could ask its way past the others. `is_verbatim` tells that
     its body cannot be changed: the server will read the model's name that the client wrote.
+    `adapter_numbers` are adapters that it names by the server's own numbers.
     """
 
     id: str
@@ -39,6 +44,7 @@ class Request:
     kind: Kind = Kind.GENERATION
     model: str | None = None
     adapter: str | None = None
+    adapter_numbers: frozenset[int] = frozenset()
     objective: str | None = None
     fairness_id: str = ""
     session_id: str | None = None
@@ -52,3 +58,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.weight_slots < 1:
             raise ValueError(f"request {self.id!r} cannot weigh {self.weight_slots} slots")
+
+    @property
+    def adapters(self) -> Adapters:
+        """What a server's batches must agree in."""
+        return self.adapter or self.adapter_numbers or None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from extproc.core.lease import Lease
     from extproc.core.objective import Objective
     from extproc.core.prefix import Segment
-    from extproc.core.request import Request
+    from extproc.core.request import Adapters, Request
 
 
 class Run:
@@ -81,7 +81,7 @@ class Running:
         self._fairness = fairness
         self._promises = promises
         self._runs: dict[int, Run] = {}
-        self._adapters: dict[Address, dict[str | None, int]] = {}
+        self._adapters: dict[Address, dict[Adapters, int]] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -102,7 +102,7 @@ class Running:
         flow = self._fairness.flow(objective, request.fairness_id)
         self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
         run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
-        self._count_adapter(lease.address, request.adapter, +1)
+        self._count_adapters(lease.address, request.adapters, +1)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
             self.judge(run, lease, True, lease.opened_at)
@@ -121,7 +121,7 @@ class Running:
         run = self._runs.pop(lease.id, None)
         if run is None:
             return None
-        self._count_adapter(lease.address, run.request.adapter, -1)
+        self._count_adapters(lease.address, run.request.adapters, -1)
         used_s = (now - lease.opened_at) * lease.weight_slots
         self._fairness.settle(run.flow, run.charged_s, used_s)
         return run
@@ -130,23 +130,23 @@ class Running:
         """Another endpoint than the picked one serves it."""
         run = self._runs.get(lease.id)
         if run is not None:
-            self._count_adapter(picked, run.request.adapter, -1)
-            self._count_adapter(lease.address, run.request.adapter, +1)
+            self._count_adapters(picked, run.request.adapters, -1)
+            self._count_adapters(lease.address, run.request.adapters, +1)
 
-    def has_other_adapter(self, address: Address, adapter: str | None) -> bool:
-        """Whether requests with another adapter than this one run there."""
+    def has_other_adapters(self, address: Address, adapters: Adapters) -> bool:
+        """Whether requests with other adapters than these run there."""
         running = self._adapters.get(address)
-        return running is not None and (len(running) > 1 or adapter not in running)
+        return running is not None and (len(running) > 1 or adapters not in running)
 
-    def _count_adapter(self, address: Address, adapter: str | None, by: int) -> None:
+    def _count_adapters(self, address: Address, adapters: Adapters, by: int) -> None:
         running = self._adapters.get(address)
         if running is None:
             running = self._adapters[address] = {}
-        count = running.get(adapter, 0) + by
+        count = running.get(adapters, 0) + by
         if count:
-            running[adapter] = count
+            running[adapters] = count
             return
-        del running[adapter]
+        del running[adapters]
         if not running:
             del self._adapters[address]
 

@@ -95,7 +95,7 @@ class Scorer:
             answer_tokens = 0.0
         token_s = speed.token_s(busy_slots + 1)
         answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
-        is_mixed = self._running.has_other_adapter(address, request.adapter)
+        is_mixed = self._running.has_other_adapters(address, request.adapters)
         return Cost(
             first_token_s=first_token_s,
             answer_s=answer_s,

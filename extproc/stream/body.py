@@ -48,7 +48,8 @@ class RequestBody:
 
     `text` is the beginning of the prompt in the order in which servers build it, empty for
     embeddings. `answers` is `n`, `inputs` how many things are to be completed, embedded or
-    ranked. `is_complete` tells that the whole body was read and is a JSON object, `is_cut` that
+    ranked. `adapter_numbers` are the adapters that `lora` wants, None without any list.
+    `is_complete` tells that the whole body was read and is a JSON object, `is_cut` that
     only a part of it was; `problem` what is wrong with it, for the client, and None when nothing
     is.
     """
@@ -59,7 +60,7 @@ class RequestBody:
     inputs: int = 1
     max_tokens: int | None = None
     is_streamed: bool = False
-    numbers_adapters: bool = False
+    adapter_numbers: frozenset[int] | None = None
     is_complete: bool = False
     is_cut: bool = False
     problem: str | None = None
@@ -93,7 +94,7 @@ def read_body(
             (found for key in _TOKEN_BOUNDS if (found := _whole(tree.get(key), MAX_TOKENS))), None
         ),
         is_streamed=tree.get("stream") is True,
-        numbers_adapters=bool(tree.get("lora")),
+        adapter_numbers=_adapter_numbers(tree.get("lora")),
         is_complete=is_whole and problem is None,
         is_cut=not is_whole,
         problem=problem,
@@ -176,6 +177,23 @@ def _count_inputs(tree: Mapping[str, Any], keys: tuple[str, ...]) -> int:
         if isinstance(found, list) and found and not any(map(_is_token, found)):
             return min(len(found), MAX_COUNT)
     return 1
+
+
+def _adapter_numbers(lora: object) -> frozenset[int] | None:
+    """The adapters that are wanted by numbers, as llama-server reads them: a scale that is not
+    told is 0, and such an adapter is off."""
+    if not lora:
+        return None
+    entries = lora if isinstance(lora, list) else ()
+    return frozenset(
+        entry["id"]
+        for entry in entries
+        if isinstance(entry, dict) and type(entry.get("id")) is int and _is_on(entry.get("scale"))
+    )
+
+
+def _is_on(scale: object) -> bool:
+    return isinstance(scale, int | float) and scale != 0
 
 
 def _is_token(value: object) -> bool:

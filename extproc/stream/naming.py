@@ -42,7 +42,7 @@ def why_not(
     `raw` are the bytes of the body that are here, `is_whole` tells that these are all.
     """
     if adapter is not None:
-        if body.numbers_adapters:
+        if body.adapter_numbers is not None:
             return "Name an adapter or give the server's numbers in lora, not both."
         if not is_whole:
             return "An adapter can be named only where the whole body is read; this one is not."

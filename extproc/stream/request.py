@@ -71,6 +71,7 @@ def request_of(
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was asked for. `is_verbatim` tells that its body
     has to go out as it is."""
+    numbers = body.adapter_numbers or frozenset()
     return Request(
         id=head.id,
         timeout_s=timeout_s,
@@ -78,10 +79,11 @@ def request_of(
         kind=kind,
         model=model,
         adapter=adapter,
+        adapter_numbers=numbers,
         objective=head.objective,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
-        prompt_blocks=chain((model, adapter), body.text) if body.text else (),
+        prompt_blocks=chain((model, adapter, *sorted(numbers)), body.text) if body.text else (),
         prompt_tokens=_prompt_tokens(head, body),
         max_tokens=body.max_tokens,
         allowed=allowed,

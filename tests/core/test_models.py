@@ -113,6 +113,21 @@ def test_adapters() -> None:
     assert fleet.refusal(adapter="nobody-has-it") == "model-not-found"
 
 
+def test_adapters_by_number() -> None:
+    """Only servers that have as many; where none has any, nobody can tell."""
+    fleet = SteeredFleet()
+    bare = fleet.add(1, models=["m"])
+    fleet.finish(fleet.pick(adapter_numbers=frozenset({1})))
+    fleet.add(4, models=["m"], adapters=["bard"])
+    has_it = fleet.add(1, models=["m"], adapters=["bard", "pirate"])
+    lease = fleet.pick(adapter_numbers=frozenset({1}))
+    assert lease.address == has_it != bare
+    waiting = fleet.queue(adapter_numbers=frozenset({0, 1}))
+    assert fleet.refusal(adapter_numbers=frozenset({2})) == "model-not-found"
+    fleet.finish(lease)
+    assert fleet.served(waiting).address == has_it
+
+
 def test_requests_with_one_adapter_flock() -> None:
     """llama.cpp batches equal adapters only: a second pirate joins the first."""
     fleet = SteeredFleet()

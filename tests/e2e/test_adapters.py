@@ -80,6 +80,17 @@ async def test_a_name_becomes_each_servers_own_number(stack: Stack) -> None:
     assert unknown.status_code == 404
 
 
+async def test_a_number_goes_where_it_means_something(stack: Stack) -> None:
+    """Only one server has an adapter of number 1; nobody has one of number 2."""
+    by_number = question(lora=[{"id": 1, "scale": 1.0}])
+    for _ in range(6):
+        answer = await stack.client.post(stack.url(CHAT), json=by_number)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-coxswain-endpoint"] == stack.servers[0].address
+    unknown = question(lora=[{"id": 2, "scale": 1.0}])
+    assert (await stack.client.post(stack.url(CHAT), json=unknown)).status_code == 404
+
+
 async def test_what_cannot_be_rewritten_is_refused(stack: Stack) -> None:
     """A name beside numbers, and a name in a body that is not read to its end."""
     client = stack.client

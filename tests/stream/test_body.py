@@ -97,6 +97,25 @@ def test_the_weight(body: object, kind: Kind, weight_slots: int) -> None:
     assert read(body, kind).weight_slots == weight_slots
 
 
+@pytest.mark.parametrize(
+    ("lora", "numbers"),
+    [
+        (None, None),
+        ([], None),
+        ([{"id": 1, "scale": 0.5}, {"id": 0, "scale": 1}, {"id": 1, "scale": 1}], {0, 1}),
+        ([{"id": 2}, {"id": 3, "scale": 0}, {"scale": 1.0}], set()),
+        ([{"id": "4", "scale": 1}, {"id": True, "scale": 1}, {"id": 5, "scale": "x"}, 6], set()),
+        ({"id": 7, "scale": 1}, set()),
+    ],
+)
+def test_the_adapters_by_number(lora: object, numbers: set[int] | None) -> None:
+    """Those that are on: a scale of 0, or none, is off; what is odd names nothing."""
+    body = read_body(
+        json.dumps({"lora": lora}).encode(), Kind.GENERATION, is_whole=True, is_strict=False
+    )
+    assert body.adapter_numbers == numbers
+
+
 @pytest.mark.parametrize("n", [0, -3, True, 1.5, "2", None, [], b"1e999", b"NaN"])
 def test_an_odd_n_is_one(n: object) -> None:
     body = b'{"n": ' + n + b"}" if isinstance(n, bytes) else {"n": n}

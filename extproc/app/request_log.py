@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("coxswain.request")
 
 
+def is_logged() -> bool:
+    """Whether requests have lines at all."""
+    return log.isEnabledFor(logging.INFO)
+
+
 def log_request(record: ExchangeRecord, trace_id: str) -> None:
     """Have the line written. No path, header or body of a client is in it but its request id."""
-    if log.isEnabledFor(logging.INFO):
+    if is_logged():
         line = RequestLine(record, trace_id)
         log.info("%s", line, extra={"fields": line.fields})
 

@@ -22,7 +22,7 @@ from extproc.app.members import AGENTS, Members
 from extproc.app.operators_endpoints import AddedEndpoints
 from extproc.app.pages import Pages
 from extproc.app.ports import ListenError, bind
-from extproc.app.request_log import log_request
+from extproc.app.request_log import is_logged, log_request
 from extproc.app.secret_watch import SecretWatch
 from extproc.app.served_cluster import ServedCluster
 from extproc.app.switchboard import Switchboard
@@ -122,6 +122,7 @@ class Service:
             options.exchange_options(settings),
             time.monotonic,
             self._tell,
+            self._wants_traces,
         )
         self._health = Health()
         self._telemetry = Telemetry(
@@ -271,6 +272,9 @@ class Service:
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.line
         return {criticality.label: line.waiting_in(criticality) for criticality in Criticality}
+
+    def _wants_traces(self) -> bool:
+        return self._telemetry.takes_spans or is_logged()
 
     def _tell(self, record: ExchangeRecord) -> None:
         log_request(record, self._telemetry.tell(record))

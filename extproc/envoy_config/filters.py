@@ -108,7 +108,7 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
                 ),
                 metadata_options=MetadataOptions(
                     forwarding_namespaces=MetadataOptionsMetadataNamespaces(
-                        untyped=[names.LB_NAMESPACE, names.SUBSET_NAMESPACE]
+                        untyped=_told_namespaces(options)
                     ),
                     receiving_namespaces=MetadataOptionsMetadataNamespaces(
                         untyped=[names.LB_NAMESPACE]
@@ -118,6 +118,14 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
             )
         ),
     )
+
+
+def _told_namespaces(options: EnvoyOptions) -> list[str]:
+    """The metadata that the picker is sent: a hint which servers may be used. Gateways also tell
+    there who served; here an attribute does, and so what the picker said itself stays here."""
+    if options.mode is Mode.GATEWAY:
+        return [names.LB_NAMESPACE, names.SUBSET_NAMESPACE]
+    return [names.SUBSET_NAMESPACE]
 
 
 def _processing_mode(options: EnvoyOptions) -> ProcessingMode:

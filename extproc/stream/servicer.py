@@ -41,13 +41,16 @@ class ExternalProcessor:
         options: ExchangeOptions,
         clock: Callable[[], float],
         tell: Callable[[ExchangeRecord], None],
+        wants_traces: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`wants_traces` tells whether anybody would learn to which trace an exchange belongs."""
         self._dispatcher = dispatcher
         self._waiting_room = waiting_room
         self._registry = registry
         self.options = options
         self._clock = clock
         self._tell = tell
+        self._wants_traces = wants_traces
         self._running = 0
         self._is_closed = False
         self._idle = asyncio.Event()
@@ -81,8 +84,9 @@ class ExternalProcessor:
     async def _process(self, _: object, context: Context) -> None:
         if self._is_closed:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
-        trace_parent = codec.read_trace_parent(context.invocation_metadata() or ())
-        exchange = Exchange(self._dispatcher, self.options, self._clock(), trace_parent)
+        exchange = Exchange(
+            self._dispatcher, self.options, self._clock(), self._trace_parent(context)
+        )
         wire = Wire(context)
         stream = RunningStream(exchange, wire)
         self._enter(stream)
@@ -96,6 +100,12 @@ class ExternalProcessor:
         finally:
             stream.close()
             self._leave(stream)
+
+    def _trace_parent(self, context: Context) -> str:
+        """Envoy's own span; gRPC takes as long to make the metadata as we to read the headers."""
+        if not self._wants_traces():
+            return ""
+        return codec.read_trace_parent(context.invocation_metadata() or ())
 
     def _enter(self, stream: RunningStream) -> None:
         self._running += 1

@@ -62,7 +62,8 @@ class Telemetry:
         self._random = random or Random()
         self._sampler = Sampler(options.otlp.sampling, self._random)
         self._otlp: OtlpExport | None = None
-        self._takes_spans = False
+        self.takes_spans = False
+        """Whether spans go anywhere."""
         self._reporting: asyncio.Task[None] | None = None
         self._statsd: Statsd | None = None
         self._metrics = Metrics(
@@ -81,7 +82,7 @@ class Telemetry:
             from extproc.telemetry.otlp import OtlpExport  # its libraries take 0.3 s to load
 
             self._otlp = OtlpExport(otlp, self._options.version, self._random)
-            self._takes_spans = self._otlp.takes_spans
+            self.takes_spans = self._otlp.takes_spans
             if self._otlp.takes_readings:
                 self._reporting = asyncio.create_task(self._report(), name="report metrics")
         if self._options.statsd is not None:
@@ -103,7 +104,7 @@ class Telemetry:
         """An exchange ended. Returns the id of its trace, or "" when it belongs to none."""
         self._metrics.tell(record)
         parent = parse_trace_parent(record.trace_parent) if record.trace_parent else None
-        if self._takes_spans:
+        if self.takes_spans:
             trace_id = self._sampler.decide(parent)
             if trace_id is not None:
                 assert self._otlp is not None

@@ -40,7 +40,8 @@ async def watch_endpoints(
                 live.update(picture(await fetch()), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), REFRESH_S)
+                    async with asyncio.timeout(REFRESH_S):
+                        await changed.wait()
         await following
     finally:
         following.cancel()

@@ -67,7 +67,8 @@ class Top:
                     self._news.clear()
                     live.update(self._picture(), refresh=True)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), REDRAW_S)
+                        async with asyncio.timeout(REDRAW_S):
+                            await self._news.wait()
             if asking.done():
                 await asking
         finally:

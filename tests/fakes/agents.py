@@ -161,7 +161,7 @@ class HandAgent:
         look = pb.Look(
             began_ago_s=ago_s, answered_ago_s=0.0, sight=sight, slots=slots, busy_slots=busy
         )
-        await self.call.write(self._message(look=look))
+        await self.call.write(self._message(look=look, now=now))
 
     async def beat(self) -> None:
         await self.call.write(self._message())
@@ -181,8 +181,10 @@ class HandAgent:
         hello: pb.Hello | None = None,
         look: pb.Look | None = None,
         leaving: pb.Leaving | None = None,
+        now: float | None = None,
     ) -> pb.AgentMessage:
-        held_s = self.now() - self._heard_at
+        """All ages in one message are ages at one moment, `now`."""
+        held_s = (self.now() if now is None else now) - self._heard_at
         return pb.AgentMessage(
             echo=self._echo, held_s=held_s, hello=hello, look=look, leaving=leaving
         )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
 
 from extproc.app import ListenError, Service
 from extproc.demo.port import free_ports
 from extproc.settings import Settings
+from tests.fakes.authority import Authority
 
 
 @pytest.mark.parametrize("taken", ["grpc", "admin", "http"])
@@ -26,3 +29,31 @@ async def test_a_port_that_is_taken_is_named_and_the_others_are_let_go(taken: st
         for name in {"admin", "http"} - {taken}:
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", listen[name])
+
+
+@pytest.mark.parametrize("port", ["grpc", "admin"])
+async def test_a_renewed_certificate_is_served_at_the_next_handshake(
+    port: str, tmp_path: Path
+) -> None:
+    """On Envoy's port as on the operators', with no restart and no reload."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    listen = dict(zip(("grpc", "admin", "http"), free_ports(3), strict=True))
+    files = {"cert_file": str(pair.cert), "key_file": str(pair.key)}
+    settings = Settings.model_validate(
+        {
+            "listen": {name: f"127.0.0.1:{number}" for name, number in listen.items()},
+            f"{port}_tls": files,
+        }
+    )
+    place = ("127.0.0.1", listen[port])
+    service = Service(settings)
+    await service.start()
+    try:
+        assert await asyncio.to_thread(ssl.get_server_certificate, place) in pair.cert.read_text()
+        before = pair.cert.read_text()
+        authority.issue("server")
+        assert pair.cert.read_text() != before
+        assert await asyncio.to_thread(ssl.get_server_certificate, place) in pair.cert.read_text()
+    finally:
+        await service.stop()

@@ -94,9 +94,7 @@ def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
 
     Its length is no longer told: Envoy 1.40 answers 500 to a length that it or we set anew.
     """
-    common = response.request_body.response
-    common.header_mutation.remove_headers.append("content-length")
-    common.body_mutation.body = body
+    _put_body(response.request_body.response, body)
 
 
 def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
@@ -104,6 +102,10 @@ def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
     about, and trailers go their way."""
     common = response.request_headers.response
     common.status = common.CONTINUE_AND_REPLACE
+    _put_body(common, body)
+
+
+def _put_body(common: pb.CommonResponse, body: bytes) -> None:
     common.header_mutation.remove_headers.append("content-length")
     common.body_mutation.body = body
 

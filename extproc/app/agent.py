@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from extproc.admin.agents.reading import are_certificates
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError
-from extproc.core.trust import are_certificates, certificates_in
+from extproc.core.trust import certificates_in
 from extproc.settings.values import is_ip
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -45,12 +44,3 @@ def certificates_in(content: bytes) -> str:
     """The certificates and revocations of a PEM file, without what else is in it: a key that
     lies beside them is not to be told."""
     return "\n".join(part.decode("ascii", "replace") for part in _PUBLIC_PEM.findall(content))
-
-
-def are_certificates(authorities: str | None) -> bool:
-    """Whether somebody is trusted by this PEM."""
-    try:
-        context = ssl.create_default_context(cadata=authorities or "none")
-    except ssl.SSLError:
-        return False
-    return context.cert_store_stats()["x509"] > 0

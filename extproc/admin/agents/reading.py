@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from extproc.admin.names import MAX_NAME_CHARS, NAME
@@ -17,7 +18,7 @@ from extproc.core.observation import (
     Sight,
     SlotReading,
 )
-from extproc.core.trust import Trust, are_certificates, told_trust
+from extproc.core.trust import Trust, told_trust
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 
 if TYPE_CHECKING:
@@ -77,6 +78,15 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     if tls.authorities and not are_certificates(trust.authorities):
         raise MessageError("hello.tls.authorities: these are no certificates")
     return trust
+
+
+def are_certificates(authorities: str | None) -> bool:
+    """Whether somebody is trusted by this PEM."""
+    try:
+        context = ssl.create_default_context(cadata=authorities or "none")
+    except ssl.SSLError:
+        return False
+    return context.cert_store_stats()["x509"] > 0
 
 
 def _is_ip(name: str) -> bool:

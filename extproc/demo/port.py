@@ -5,21 +5,28 @@ from __future__ import annotations
 import socket
 
 LOOPBACK = "127.0.0.1"
+_given: set[int] = set()  # by this process, and perhaps not listened on yet
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
-    """Choose that many different ports on which nobody listens on `host` right now.
+    """Choose that many ports on which nobody listens on `host` right now, none of them twice.
 
-    Another process may take one before it is used; nothing can prevent that.
+    Another process may take one before it is used; nothing can prevent that. Raises OSError
+    when there are no more.
     """
     held: list[socket.socket] = []
+    ports: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        for _ in range(count):
+        while len(ports) < count:
             one = socket.socket(family, socket.SOCK_STREAM)
-            held.append(one)
+            held.append(one)  # open until the end, or the kernel could offer the same again
             one.bind((host, 0))
-        return [int(one.getsockname()[1]) for one in held]
+            port = int(one.getsockname()[1])
+            if port not in _given:
+                _given.add(port)
+                ports.append(port)
+        return ports
     finally:
         for one in held:
             one.close()

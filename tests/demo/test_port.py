@@ -4,11 +4,24 @@ import socket
 
 import pytest
 
+from extproc.demo import port as port_module
 from extproc.demo.port import LOOPBACK, free_port, free_ports, listening_problem
 
 
-def test_free_ports_are_different() -> None:
-    assert len(set(free_ports(20))) == 20
+def test_a_port_is_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever got it first may not listen on it yet."""
+    first, second = free_ports(2)
+    offered = [first, second, first, second, free_port()]
+
+    class Kernel(socket.socket):
+        def getsockname(self) -> tuple[str, int]:
+            return LOOPBACK, offered.pop(0)
+
+    monkeypatch.setattr(socket, "socket", Kernel)
+    monkeypatch.setattr(port_module, "_given", set())
+    assert free_ports(1) == [first]
+    assert free_ports(1) == [second]
+    assert len({first, second, *free_ports(1)}) == 3
 
 
 def test_a_port_is_taken_exactly_while_somebody_listens() -> None:

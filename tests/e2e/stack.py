@@ -256,6 +256,8 @@ class Stack:
         return True
 
     async def _envoy_serves(self) -> bool:
+        if self.picker is not None and not self.picker.is_running:
+            raise self.picker.exit_error()
         try:
             known = await self.known_to_envoy()
             wanted = {server.port for server in self.servers if server.child is not None}

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from extproc.admin.agents.reading import are_certificates
 from extproc.app.version import own_version
-from extproc.core.address import Address, AddressError
+from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.trust import certificates_in
-from extproc.settings.values import is_ip
+from extproc.pem import are_certificates
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.target import EndpointTarget, TargetError

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-import ssl
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.trust import Trust, certificates_in
+from extproc.pem import are_certificates
 from extproc.settings import Problem, SettingsError, certified_ip, profile_of
 
 if TYPE_CHECKING:
@@ -40,12 +40,11 @@ def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:
             continue
         file = path_of(access.ca_file)
         try:
-            found[file] = _content(file)
-            if "CERTIFICATE-----" not in certificates_in(found[file]):
+            content = found[file] = _content(file)
+            if not are_certificates(certificates_in(content)):
                 raise OSError(errno.EINVAL, "it holds no certificates")
-            ssl.create_default_context(cafile=file)
-        except OSError as error:  # what looks like a certificate and is none is one too
-            reason = error.strerror or "it holds no certificates"
+        except OSError as error:
+            reason = error.strerror or "it cannot be read"
             problem = Problem(where=access.address, key="ca_file", message=f"{file}: {reason}")
             raise SettingsError([problem]) from None
     return found

@@ -65,6 +65,15 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.host}:{self.port}"
 
 
+def is_ip(host: str) -> bool:
+    """Whether it is an IP address, without brackets, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_zone(scope_id: str | None) -> bool:
     """An address is written into headers and lists: its zone must not hold what separates there."""
     return scope_id is None or all(c.isascii() and (c.isalnum() or c in "._-") for c in scope_id)

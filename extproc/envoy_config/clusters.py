@@ -49,13 +49,14 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
 from envoy_data_plane.envoy.type.v3 import Percent
 from envoy_data_plane.google.protobuf import Any
 
+from extproc.core.address import is_ip
 from extproc.envoy_config import names
 from extproc.envoy_config.balancing import destination_key, override_host
 from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
-from extproc.envoy_config.transport import abilities, is_ip, picker_socket, socket_matches
+from extproc.envoy_config.transport import abilities, picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
 """More than ever runs. The line is kept by the picker; a breaker here would only break it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from envoy_data_plane.envoy.config.cluster.v3 import ClusterTransportSocketMatch
 from envoy_data_plane.envoy.config.core.v3 import DataSource, TransportSocket
 from envoy_data_plane.envoy.extensions.transport_sockets.raw_buffer.v3 import RawBuffer
@@ -18,6 +16,7 @@ from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import (
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from envoy_data_plane.google.protobuf import Struct
 
+from extproc.core.address import is_ip
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
@@ -112,12 +111,3 @@ def _names(server_name: str | None) -> list[SubjectAltNameMatcher]:
             matcher=StringMatcher(exact=server_name),
         )
     ]
-
-
-def is_ip(host: str) -> bool:
-    """Whether it is an IP address and no name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from pydantic_core import PydanticCustomError
 
+from extproc.core.address import is_ip
 from extproc.core.trust import profile_name
-from extproc.settings.values import is_ip
 
 
 class Keyed(Protocol):

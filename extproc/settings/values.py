@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from extproc.core.address import is_ip
+
 MAX_PORT: Final = 65_535
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 """A week. A longer wait is a number in the wrong unit."""
@@ -40,29 +42,19 @@ def split_host_port(text: str) -> tuple[str, int]:
         )
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-        if not _is_ip(host, version=6):
+        if not _is_ip(host, 6):
             raise PydanticCustomError("address", "only an IPv6 address belongs in brackets")
     elif ":" in host:
         raise PydanticCustomError(
             "address", "put an IPv6 address in brackets, for example [::1]:8080"
         )
-    elif not _is_ip(host, version=4) and (
-        HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)
-    ):
+    elif not _is_ip(host, 4) and (HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)):
         raise PydanticCustomError("address", "what stands before the port is no IP or host name")
     return host, int(port)
 
 
-def is_ip(host: str) -> bool:
-    """Whether it is an IP address, without brackets, and no name."""
-    return _is_ip(host, version=4) or _is_ip(host, version=6)
-
-
-def _is_ip(host: str, *, version: int) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == version
-    except ValueError:
-        return False
+def _is_ip(host: str, version: int) -> bool:
+    return is_ip(host) and ipaddress.ip_address(host).version == version
 
 
 def _looks_like_ipv4(host: str) -> bool:

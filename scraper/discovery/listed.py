@@ -8,13 +8,12 @@ addresses is that many endpoints.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from extproc.core.address import AddressError
+from extproc.core.address import AddressError, is_ip
 from scraper.discovery.nomination import Listing, Nomination, Publish, nominate
 
 RETRY_S = 2.0
@@ -59,7 +58,7 @@ class ListedEndpoints:
         hosts = {listing.host for listing in self._listings}
         self._addresses = {h: found for h, found in self._addresses.items() if h in hosts}
         for host in hosts - self._addresses.keys():
-            if _is_ip(host):
+            if is_ip(host):
                 self._addresses[host] = [host]
         self._stop()
         self._tell()
@@ -117,11 +116,3 @@ class ListedEndpoints:
             await asyncio.gather(*(resolve(host) for host in unknown))
             if self._unknown():
                 await asyncio.sleep(self._retry_s)
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.address import MAX_PORT, Address, AddressError
+from extproc.core.address import MAX_PORT, Address, AddressError, is_ip
 
 
 def is_one_server(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -48,3 +48,9 @@ def test_refuses(text: str) -> None:
     """A text that is no ip:port is refused with a sentence, never misread."""
     with pytest.raises(AddressError, match=r"\S"):
         Address.parse(text)
+
+
+def test_an_ip_address_is_told_from_a_name() -> None:
+    """Also one that is no address of a single server: it is no name either."""
+    assert all(map(is_ip, ("10.0.0.5", "::1", "0.0.0.0", "224.0.0.1", "fe80::1%eth0")))
+    assert not any(map(is_ip, ("gpu-1", "10.0.0.5:80", "[::1]", "10.0.0", "")))

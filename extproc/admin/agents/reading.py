@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING, Final
 
 from extproc.admin.names import MAX_NAME_CHARS, NAME
-from extproc.core.address import Address, AddressError
+from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import (
     MAX_SLOTS,
@@ -20,6 +19,7 @@ from extproc.core.observation import (
 )
 from extproc.core.trust import Trust, told_trust
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.pem import are_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -70,7 +70,7 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
 
 def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     name = tls.server_name
-    if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or _is_ip(name)):
+    if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or is_ip(name)):
         raise MessageError("hello.tls.server_name: a host name, or nothing for the IP address")
     if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
         raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
@@ -78,23 +78,6 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     if tls.authorities and not are_certificates(trust.authorities):
         raise MessageError("hello.tls.authorities: these are no certificates")
     return trust
-
-
-def are_certificates(authorities: str | None) -> bool:
-    """Whether somebody is trusted by this PEM."""
-    try:
-        context = ssl.create_default_context(cadata=authorities or "none")
-    except ssl.SSLError:
-        return False
-    return context.cert_store_stats()["x509"] > 0
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        Address.of(name, 1)
-    except AddressError:
-        return False
-    return True
 
 
 def read_look(look: pb.Look, address: Address, began_at: float, answered_at: float) -> Observation:

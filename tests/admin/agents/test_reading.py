@@ -147,10 +147,13 @@ def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path
     "tls",
     [
         {"server_name": "10.0.0.1"},
+        {"server_name": "0.0.0.0"},
+        {"server_name": "224.0.0.1"},
         {"server_name": "two words"},
         {"server_name": "x" * 300},
         {"authorities": "nonsense"},
         {"authorities": "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"},
+        {"authorities": "-----BEGIN CERTIFICATE-----\n\u00e9\n-----END CERTIFICATE-----"},
         {"authorities": "x" * (64 * 1024 + 1)},
     ],
 )

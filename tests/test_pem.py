@@ -33,7 +33,7 @@ def test_one_that_is_none_spoils_the_others(tmp_path: Path, text: str) -> None:
 
 
 def test_a_trusted_certificate_is_one(tmp_path: Path) -> None:
-    """As `openssl x509 -trustout` writes it: with a list of purposes behind it, here an empty one."""
+    """As `openssl x509 -trustout` writes it: with remarks behind it, here none."""
     lines = Authority(tmp_path).ca.read_text().splitlines()
     content = base64.b64decode("".join(lines[1:-1])) + b"\x30\x00"
     body = base64.encodebytes(content).decode()

@@ -144,6 +144,8 @@ class Desk:
         if not line:
             self._pace.line_emptied()
         self._state.views.changed(endpoint)
+        while self._turns.displaced:
+            self.keep_slots_for(self._turns.displaced.pop(), now)
 
     def keep_slots_for(self, ticket: Ticket, now: float) -> None:
         """It may wait for other endpoints than before: see what it finds there.

@@ -38,6 +38,7 @@ class Ticket:
         "demand",
         "entered_at",
         "flow",
+        "has_aged",
         "home",
         "id",
         "is_waiting",
@@ -67,6 +68,8 @@ class Ticket:
         """The endpoint that it was pinned to: see `extproc.core.homing`."""
         self.reserves: Account | None = None
         """The slots that are kept for it until enough of them are free."""
+        self.has_aged = False
+        """Whether they are kept because it came first of all."""
         self.kept_at: Address | None = None
         """Where slots were kept for it last, also after it has left the line."""
 
@@ -232,6 +235,7 @@ class Line:
                 del self._apart_weights[weight_slots]
             ticket.reserves.reserved_for = None
             ticket.reserves = None
+            ticket.has_aged = False
 
     def _drop(self, demand: Demand) -> None:
         del self._lanes[demand]

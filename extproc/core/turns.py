@@ -9,12 +9,15 @@ two rules beside:
   Reservation: a heavy ticket whose turn has come, but not enough slots, is set apart, and
     the endpoint keeps its free slots for it. It blocks nobody elsewhere, each endpoint keeps
     slots for at most one, and only a higher class may pass.
+  Both: a heavy ticket whose turn by age has come is set apart for good, in place of a younger
+    one. Not even a higher class passes it, for then it would never go, nor would another age
+    where slots are kept for it. Where strangers hold what it needs it holds up nobody.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.account import fits
 from extproc.core.views import seat
@@ -36,37 +39,54 @@ class Aging:
     after_s: float = 5.0
 
 
+class Found(NamedTuple):
+    """Whose turn it is, where its slots are, and whether that is for its age."""
+
+    ticket: Ticket
+    room: Account
+    has_aged: bool
+
+
 class Turns:
-    """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised."""
+    """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised.
+
+    `displaced` are those that gave way to an older one: somebody has to find them a new place.
+    """
 
     def __init__(self, line: Line, promises: Promises, loads: Loads, aging: Aging) -> None:
         self._line = line
         self._promises = promises
         self._loads = loads
         self._aging = aging
+        self.displaced: list[Ticket] = []
 
     def next_for(self, endpoint: Endpoint, account: Account, now: float) -> Ticket | None:
         """Who may take free slots of this endpoint now, or None. It is still in line."""
         if not account.free_slots and not account.rooms:
             return None
         while True:
-            ticket, room = self._best(endpoint, account, now)
-            if ticket is None or room is None:
+            found = self._best(endpoint, account, now)
+            if found is None:
                 return self._from_apart(endpoint, account)
+            ticket, room, has_aged = found
             if fits(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
-            self._line.set_apart(ticket, room, endpoint.address)
+            kept_for = room.reserved_for
+            if kept_for is not None and kept_for is not ticket:
+                self._line.put_back(kept_for)
+                self.displaced.append(kept_for)
+            if kept_for is not ticket:
+                self._line.set_apart(ticket, room, endpoint.address)
+            ticket.has_aged = has_aged
 
-    def _best(
-        self, endpoint: Endpoint, account: Account, now: float
-    ) -> tuple[Ticket | None, Account | None]:
+    def _best(self, endpoint: Endpoint, account: Account, now: float) -> Found | None:
         open_lanes: list[tuple[Lane, Account]] = []
         for lane in self._line.lanes_for(endpoint):
             room = self._open_room(endpoint, account, lane.demand.model)
             if room is not None and room.free_slots:
                 open_lanes.append((lane, room))
         if not open_lanes:
-            return None, None
+            return None
         aged = self._aged(open_lanes, account, now)
         if aged is not None:
             return aged
@@ -77,7 +97,7 @@ class Turns:
                 continue
             if room.reserved_for is None or _may_pass(ticket, room.reserved_for, room):
                 best = (turn, ticket, room)
-        return (None, None) if best is None else best[1:]
+        return None if best is None else Found(best[1], best[2], has_aged=False)
 
     def _open_room(self, endpoint: Endpoint, account: Account, model: str | None) -> Account | None:
         """Where a request for that model finds its slots there; None while it is to be loaded
@@ -88,15 +108,19 @@ class Turns:
 
     def _aged(
         self, open_lanes: list[tuple[Lane, Account]], account: Account, now: float
-    ) -> tuple[Ticket, Account] | None:
+    ) -> Found | None:
         if (account.served_from_line + 1) % self._aging.every:
             return None
-        oldest: tuple[Ticket, Account] | None = None
+        oldest: Found | None = None
         for lane, room in open_lanes:
-            ticket = lane.oldest()
-            if room.reserved_for is None and (oldest is None or ticket < oldest[0]):
-                oldest = (ticket, room)
-        if oldest is None or now - oldest[0].entered_at < self._aging.after_s:
+            ticket, kept_for = lane.oldest(), room.reserved_for
+            if kept_for is not None:
+                if _is_kept_for_good(kept_for, room):
+                    continue
+                ticket = min(ticket, kept_for)
+            if _can_ever_fit(ticket, room) and (oldest is None or ticket < oldest.ticket):
+                oldest = Found(ticket, room, has_aged=True)
+        if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
             return None
         return oldest
 
@@ -120,7 +144,17 @@ class Turns:
         return None
 
 
-def _may_pass(ticket: Ticket, reserved_for: Ticket, room: Account) -> bool:
+def _can_ever_fit(ticket: Ticket, room: Account) -> bool:
+    """Whether it will have its slots once those that are ours are free."""
+    return fits(ticket.request.weight_slots, room.slots - room.foreign_slots, room.slots)
+
+
+def _is_kept_for_good(kept_for: Ticket, room: Account) -> bool:
+    return kept_for.has_aged and _can_ever_fit(kept_for, room)
+
+
+def _may_pass(ticket: Ticket, kept_for: Ticket, room: Account) -> bool:
     """Whether slots that are kept for another may go to this one."""
-    is_higher = ticket.criticality < reserved_for.criticality
-    return is_higher and fits(ticket.request.weight_slots, room.free_slots, room.slots)
+    if ticket.criticality >= kept_for.criticality or _is_kept_for_good(kept_for, room):
+        return False
+    return fits(ticket.request.weight_slots, room.free_slots, room.slots)

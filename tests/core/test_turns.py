@@ -12,7 +12,7 @@ from extproc.core.attainment import BUCKET_S, BUCKETS, Attainment
 from extproc.core.fairness import Fairness
 from extproc.core.lease import Lease
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
-from extproc.core.outcome import Queued, Rejected
+from extproc.core.outcome import Picked, Queued, Rejected
 from extproc.core.queue import Ticket
 from extproc.core.turns import Aging
 from tests.fakes.steered_fleet import SteeredFleet
@@ -179,38 +179,120 @@ def test_absence_saves_nothing_up() -> None:
     assert away.virtual_s >= busy.virtual_s - 1.0
 
 
-@given(seed=st.integers(0, 2**32), slots=st.lists(st.integers(1, 3), min_size=1, max_size=3))
-@settings(max_examples=30, deadline=None)
-def test_no_class_starves(seed: int, slots: list[int]) -> None:
-    """Critical requests without end: a standard ticket that `after_s` has passed goes when an
-    endpoint has served `every` times as many from the line as came before it, and its own."""
+@given(
+    seed=st.integers(0, 2**32),
+    slots=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    older=st.integers(0, 3),
+    heavy=st.lists(st.booleans(), min_size=1, max_size=4),
+    freed=st.integers(0, 4),
+    most_slots=st.integers(1, 3),
+)
+@settings(max_examples=100, deadline=None)
+def test_no_class_starves(
+    seed: int, slots: list[int], older: int, heavy: list[bool], freed: int, most_slots: int
+) -> None:
+    """Critical requests without end: standard tickets that `after_s` has passed, light ones and
+    such as take a whole server, each go when an endpoint has served `every` times as many from the
+    line as came before it, and its own."""
     aging = Aging()
     fleet = SteeredFleet(GOLD, max_queued=500)
     for count in slots:
         fleet.add(count)
     random = Random(seed)
-    running = [fleet.pick(objective="gold") for _ in range(sum(slots))]
+    running = [fleet.pick() for _ in range(sum(slots))]
     known: dict[int, Ticket] = {}
 
-    def flood() -> None:
-        while len(fleet.dispatcher.line) < 20:
-            ticket = fleet.queue(objective="gold", timeout_s=1e9)
-            known[ticket.id] = ticket
+    def flood(waiting: int) -> None:
+        while len(fleet.dispatcher.line) < waiting:
+            weight_slots = random.randint(1, most_slots)
+            outcome = fleet.submit(objective="gold", timeout_s=1e9, weight_slots=weight_slots)
+            if isinstance(outcome, Queued):
+                known[outcome.ticket.id] = outcome.ticket
+            else:
+                assert isinstance(outcome, Picked)
+                running.append(outcome.lease)
 
-    flood()
-    older = len(fleet.dispatcher.line)
-    poor = fleet.queue(timeout_s=1e9)
-    fleet.now += aging.after_s
-    accounts = [fleet.dispatcher.ledger.account(address) for address in fleet.addresses]
-    before = [account.served_from_line for account in accounts]
-    while fleet.is_waiting(poor):
-        served = min(a.served_from_line - b for a, b in zip(accounts, before, strict=True))
-        assert served <= aging.every * (older + 1), "it starved"
-        fleet.now += random.random()
+    def finish_one() -> None:
         fleet.finish(running.pop(random.randrange(len(running))))
         settled = [id_ for id_ in known if id_ in fleet.listener.settlements]
-        running += [fleet.served(known.pop(id_)) for id_ in settled]
-        flood()
+        running.extend(fleet.served(known.pop(id_)) for id_ in settled)
+
+    flood(older)
+    everybody = frozenset(fleet.addresses)  # named: another lane, that suits as well
+    poor = [
+        fleet.queue(
+            timeout_s=1e9,
+            weight_slots=4 if is_heavy else 1,
+            allowed=random.choice((None, everybody)),
+        )
+        for is_heavy in heavy
+    ]
+    known |= {ticket.id: ticket for ticket in poor}
+    for _ in range(freed):  # what is heavy may get slots kept for it before the flood
+        if len(running) > 1:
+            finish_one()
+    flood(20)
+    fleet.now += aging.after_s
+    before_all = [ticket for ticket in known.values() if ticket.id < poor[0].id]
+    accounts = [fleet.dispatcher.ledger.account(address) for address in fleet.addresses]
+    before = [account.served_from_line for account in accounts]
+    while waiting := [ticket for ticket in poor if fleet.is_waiting(ticket)]:
+        served = min(a.served_from_line - b for a, b in zip(accounts, before, strict=True))
+        number = len(before_all) + poor.index(waiting[0]) + 1
+        assert served <= aging.every * number, "it starved"
+        fleet.now += random.random()
+        finish_one()
+        flood(20)
+
+
+@pytest.mark.parametrize(("waited_s", "is_served"), [(4.9, False), (5.0, True)])
+def test_age_counts_from_five_seconds_on(waited_s: float, is_served: bool) -> None:
+    """In a short line the more critical one goes first, every time."""
+    fleet = SteeredFleet(GOLD)
+    account = fleet.dispatcher.ledger.account(fleet.add(1))
+    lease = fleet.pick()
+    poor = fleet.queue()
+    fleet.queue(objective="gold")
+    account.served_from_line = Aging().every - 1
+    fleet.now += waited_s
+    fleet.finish(lease)
+    assert fleet.is_waiting(poor) is not is_served
+
+
+def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
+    fleet = SteeredFleet(GOLD)
+    here, there = fleet.add(4), fleet.add(4)
+    leases = [fleet.pick() for _ in range(8)]
+    older = fleet.queue(weight_slots=4, allowed=frozenset({here}))
+    gold = fleet.queue(weight_slots=4, objective="gold")
+    one, other, *_ = (lease for lease in leases if lease.address == here)
+    fleet.finish(one)
+    fleet.finish(next(lease for lease in leases if lease.address == there))
+    accounts = [fleet.dispatcher.ledger.account(address) for address in (here, there)]
+    assert [account.reserved_for for account in accounts] == [gold, None]
+    accounts[0].served_from_line = Aging().every - 1
+    fleet.now += 60.0
+    fleet.finish(other)
+    assert [account.reserved_for for account in accounts] == [older, gold]
+
+
+def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
+    """It has aged and needs the whole server, of which a stranger holds a slot: others pass."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    leases = [fleet.pick() for _ in range(4)]
+    heavy = fleet.queue(weight_slots=4)
+    fleet.now += 60.0
+    account = fleet.dispatcher.ledger.account(address)
+    account.served_from_line = Aging().every - 1
+    fleet.finish(leases.pop())
+    assert heavy.has_aged and account.reserved_for is heavy
+    gold = fleet.queue(objective="gold")
+    assert fleet.is_waiting(gold)
+    fleet.finish(leases.pop())
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=3)
+    assert not fleet.is_waiting(gold) and fleet.is_waiting(heavy)
 
 
 def test_a_heavy_ticket_has_slots_kept_and_blocks_nobody() -> None:

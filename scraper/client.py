@@ -18,6 +18,7 @@ from functools import lru_cache
 import httpcore
 import httpx
 
+from extproc.core.authorization import authorization_of
 from scraper.target import EndpointTarget
 from scraper.wary_network import WaryBackend
 
@@ -109,7 +110,7 @@ class LlamaClient:
         if target.host_name is not None:
             self._headers["Host"] = target.host_name
         if target.api_key is not None:
-            self._headers["Authorization"] = f"Bearer {target.api_key}"
+            self._headers["Authorization"] = authorization_of(target.api_key)
         self._prepared: dict[str, httpx.Request] = {}
         self._streams: list[object] = []
 

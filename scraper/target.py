@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from extproc.core.address import Address
+from extproc.core.authorization import is_sendable_key
 from extproc.core.observation import MAX_SLOTS
 
 
@@ -56,11 +57,6 @@ class EndpointTarget:
     @property
     def base_url(self) -> str:
         return f"{'https' if self.is_tls else 'http'}://{self.address}{self.path_prefix}"
-
-
-def is_sendable_key(api_key: str) -> bool:
-    """Whether a header can carry this API key as it is."""
-    return _is_visible_ascii(api_key)
 
 
 def _is_visible_ascii(text: str) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from extproc.app.secret_watch import SecretWatch
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.trust import certificates_in
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     import grpc
 
 PORTS: Final = {"http": 80, "https": 443}
+MAX_SECRET_BYTES: Final = 16 * 1024
+
+log = logging.getLogger("coxswain.agent")
 
 
 class AgentError(ValueError):
@@ -32,7 +38,11 @@ class AgentError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """What the command line asks for. `llama` is the server's URL, as seen from here."""
+    """What the command line asks for. `llama` is the server's URL, as seen from here.
+
+    `is_private` says that nobody reads what is told to the picker. What lies in files is read
+    again when they change.
+    """
 
     picker: str
     llama: str
@@ -40,10 +50,20 @@ class AgentPlan:
     name: str = ""
     slots: int | None = None
     api_key: str | None = field(default=None, repr=False)
+    api_key_file: Path | None = None
+    inject_key: bool = False
+    is_private: bool = False
     token: str = field(default="", repr=False)
+    token_file: Path | None = None
     drain_timeout_s: float = 30.0
     ca_file: Path | None = None
     server_name: str = ""
+
+    @property
+    def files(self) -> set[Path]:
+        """All that it reads."""
+        named = (self.api_key_file, self.token_file, self.ca_file)
+        return {file for file in named if file is not None}
 
 
 def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
@@ -63,7 +83,6 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
             path_prefix=url.path.rstrip("/"),
             ca_file=str(plan.ca_file) if plan.ca_file is not None else None,
             host_name=_said_name(plan, url) or (None if ip == url.hostname else url.hostname),
-            api_key=plan.api_key,
             slots=plan.slots,
         )
         advertise = Advertise.parse(plan.advertise, port, target.is_tls)
@@ -77,17 +96,53 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         raise AgentError(
             "--server-ca and --certificate-name are for a server behind TLS: say https://"
         )
-    metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
-    return target, AgentOptions(
+    _check_injection(plan)
+    options = AgentOptions(
         picker=plan.picker,
         advertise=advertise,
         name=plan.name,
         version=own_version(),
-        metadata=metadata,
         drain_timeout_s=plan.drain_timeout_s,
         server_name=plan.server_name or _name_of(url.hostname if target.is_tls else None),
-        authorities=_authorities(plan.ca_file),
     )
+    return read_files(plan, target, options)
+
+
+def read_files(
+    plan: AgentPlan, target: EndpointTarget, options: AgentOptions
+) -> tuple[EndpointTarget, AgentOptions]:
+    """The same with what the plan's files hold now. Blocks on the disk; raises `AgentError`."""
+    authorities = _authorities(plan.ca_file)
+    api_key, token = plan.api_key, plan.token
+    if plan.api_key_file is not None:
+        api_key = _secret(plan.api_key_file, "--api-key-file")
+    if plan.token_file is not None:
+        token = _secret(plan.token_file, "--token-file")
+    try:
+        target = replace(
+            target,
+            api_key=api_key,
+            ca_digest=sha256(authorities.encode()).hexdigest() if authorities else "",
+        )
+    except TargetError as error:
+        raise AgentError(f"--api-key-file: {error}") from None
+    return target, replace(
+        options,
+        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        authorities=authorities,
+        api_key=(api_key or "") if plan.inject_key else "",
+    )
+
+
+def _check_injection(plan: AgentPlan) -> None:
+    if not plan.inject_key:
+        return
+    if plan.api_key is None and plan.api_key_file is None:
+        raise AgentError("--inject-key: say where the key is, --api-key-env or --api-key-file")
+    if not plan.is_private:
+        raise AgentError(
+            f"--inject-key: the key would travel to {plan.picker} unencrypted; use --ca or --tls"
+        )
 
 
 def _said_name(plan: AgentPlan, url: SplitResult) -> str:
@@ -113,10 +168,24 @@ def _authorities(file: Path | None) -> str:
     return content
 
 
-async def run_agent(
-    target: EndpointTarget, options: AgentOptions, connect: Callable[[], grpc.aio.Channel]
-) -> None:
-    """Report until SIGTERM or SIGINT, then take leave; a second signal ends it at once."""
+def _secret(file: Path, option: str) -> str:
+    """A key or token, blanks around it not counting; raises `AgentError`."""
+    try:
+        with file.open("rb") as stream:
+            secret = stream.read(MAX_SECRET_BYTES).decode("ascii", errors="replace").strip()
+    except OSError as error:
+        raise AgentError(f"{option}: {file}: {error.strerror}") from None
+    if not secret or not secret.isascii() or not secret.isprintable():
+        raise AgentError(f"{option}: {file}: there is no key or token in it")
+    return secret
+
+
+async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) -> None:
+    """Report until SIGTERM or SIGINT, then take leave; a second signal ends it at once.
+
+    Raises `AgentError` where it cannot begin.
+    """
+    target, options = plan_agent(plan)
     agent = Agent(target, options, connect)
     work = asyncio.create_task(agent.run())
     signals = 0
@@ -132,8 +201,22 @@ async def run_agent(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    watch = SecretWatch(lambda: plan.files, lambda: renew(plan, agent))
+    watch.start()
     try:
         await work
     except asyncio.CancelledError:
         if not signals:
             raise
+    finally:
+        await watch.aclose()
+
+
+async def renew(plan: AgentPlan, agent: Agent) -> None:
+    """Let the agent go on with what its files hold now; what cannot be used is logged."""
+    try:
+        target, options = await asyncio.to_thread(read_files, plan, agent.target, agent.options)
+    except AgentError as error:
+        log.error("what was read before stays in use: %s", error)
+        return
+    agent.renew(target, options)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from extproc.cli.exits import Exit
-from extproc.cli.picker import Picker, PickerError, read_token
-from extproc.cli.talking import talks
+from extproc.cli.picker import Picker, PickerError
+from extproc.cli.talking import is_loopback, talks
+
+if TYPE_CHECKING:
+    import grpc
 
 
 def register(root: typer.Typer) -> None:
@@ -46,6 +49,14 @@ async def agent(
     api_key_file: Annotated[
         Path | None, typer.Option("--api-key-file", metavar="FILE", help="The file with it.")
     ] = None,
+    inject_key: Annotated[
+        bool,
+        typer.Option(
+            "--inject-key",
+            help="Let Envoy show the server its API key, so that clients need not know it. The "
+            "picker is told the key, over TLS or on one machine only.",
+        ),
+    ] = False,
     server_ca: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +99,7 @@ async def agent(
       coxswain agent --picker picker:9003 --advertise 10.0.0.5:8080 --name gpu-1
       coxswain agent --picker picker:9003 --llama https://gpu-1.lan:8080 --server-ca lan.pem
     """
-    from extproc.app.agent import AgentError, AgentPlan, plan_agent, run_agent
+    from extproc.app.agent import AgentError, AgentPlan, run_agent
     from extproc.app.logs import set_up_logging
     from extproc.settings import LogSettings
 
@@ -98,8 +109,7 @@ async def agent(
     key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
     if api_key_env and not key:
         raise PickerError(Exit.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
-    if api_key_file is not None:
-        key = read_token(api_key_file)
+    connection = picker.connection
     plan = AgentPlan(
         picker=picker.address,
         llama=llama,
@@ -107,16 +117,19 @@ async def agent(
         name=name,
         slots=slots,
         api_key=key or None,
-        token=picker.connection.token,
+        api_key_file=api_key_file,
+        inject_key=inject_key,
+        is_private=connection.is_tls or is_loopback(connection.address),
+        token=connection.token,
+        token_file=connection.token_file,
         drain_timeout_s=drain_timeout,
         ca_file=server_ca,
         server_name=certificate_name,
     )
     try:
-        target, options = plan_agent(plan)
+        await run_agent(plan, lambda: _connect(picker))
     except AgentError as error:
         raise PickerError(Exit.USAGE, str(error)) from None
-    await run_agent(target, options, lambda: picker.new_channel(AGENT_CHANNEL))
 
 
 AGENT_CHANNEL = (
@@ -124,3 +137,13 @@ AGENT_CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
+
+
+def _connect(picker: Picker) -> grpc.aio.Channel:
+    """A channel with the certificates as they are now; one that is being renewed may be missing."""
+    from scraper.agent.link import LinkError
+
+    try:
+        return picker.new_channel(AGENT_CHANNEL)
+    except PickerError as error:
+        raise LinkError(str(error)) from None

@@ -36,6 +36,7 @@ class Connection:
 
     address: str
     token: str = field(default="", repr=False)
+    token_file: Path | None = None
     is_tls: bool = False
     ca: Path | None = None
     cert: Path | None = None

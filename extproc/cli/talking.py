@@ -199,7 +199,7 @@ def _connection(
     if token_file is not None:
         token = read_token(token_file)
     is_tls = tls or ca is not None or cert is not None
-    if token and not is_tls and not _is_loopback(picker):
+    if token and not is_tls and not is_loopback(picker):
         print(
             f"coxswain: the token travels to {picker} unencrypted; use --ca or --tls",
             file=sys.stderr,
@@ -207,6 +207,7 @@ def _connection(
     return Connection(
         address=picker,
         token=token,
+        token_file=token_file,
         is_tls=is_tls,
         ca=ca,
         cert=cert,
@@ -216,7 +217,8 @@ def _connection(
     )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can read what is sent there."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

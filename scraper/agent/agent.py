@@ -8,6 +8,7 @@ import random as random_numbers
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import grpc
@@ -31,7 +32,8 @@ log = logging.getLogger("coxswain.agent")
 class AgentOptions:
     """`picker` is host:port; `drain_timeout_s` bounds the farewell. The metadata (a bearer
     token) goes with each stream and is shown nowhere. `server_name` and `authorities` (PEM) are
-    told where TLS is advertised."""
+    told where TLS is advertised; `api_key` is what Envoy shall show the server, empty for what
+    the client did. It is a secret: set it only where nobody reads what the picker is told."""
 
     picker: str
     advertise: Advertise
@@ -41,12 +43,13 @@ class AgentOptions:
     drain_timeout_s: float = 30.0
     server_name: str = ""
     authorities: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
     scraper: ScraperOptions = field(default_factory=ScraperOptions)
 
 
 class Agent:
     """Reports `target` until `leave`. `connect` opens a channel to the picker, which is closed
-    with its stream. Belongs to one event loop."""
+    with its stream; it raises `LinkError` where it cannot. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -56,8 +59,8 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
-        self._target = target
-        self._options = options
+        self.target = target
+        self.options = options
         self._connect = connect
         self._clock = clock
         self._backoff = Backoff(random)
@@ -72,19 +75,20 @@ class Agent:
         self._newest: Observation | None = None
         self._answered = asyncio.Event()
         self._leaving = asyncio.Event()
+        self._renewed = asyncio.Event()
         self._link: Link | None = None
         self._problem: str | None = None
         """What keeps us from the picker; None before the first word of it."""
 
     async def run(self) -> None:
         """Look and report until `leave` was called and granted, or its time is up."""
-        self._scraper.watch(self._target)
+        self._scraper.watch(self.target)
         work = asyncio.create_task(self._report(), name="report to the picker")
         leave = asyncio.create_task(self._leaving.wait(), name="wait for the end")
         try:
             await asyncio.wait({work, leave}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and self._link is not None and self._link.is_attached:
-                await asyncio.wait({work}, timeout=self._options.drain_timeout_s)
+                await asyncio.wait({work}, timeout=self.options.drain_timeout_s)
             if work.done():
                 work.result()
         finally:
@@ -109,11 +113,13 @@ class Agent:
     async def _report(self) -> None:
         await self._answered.wait()
         while not self._leaving.is_set():
+            self._renewed.clear()
             began_at = self._clock()
             is_refused = False
             try:
-                await self._attach()
-                return
+                if await self._attach():
+                    return
+                continue
             except LinkError as error:
                 is_refused = error.is_refusal
                 self._tell_problem(str(error))
@@ -121,48 +127,72 @@ class Agent:
                 self._tell_problem(str(error))
             if self._clock() - began_at > LONGEST_S:
                 self._backoff.reset()
-            await asyncio.sleep(self._backoff.next_s(is_refused=is_refused))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._backoff.next_s(is_refused=is_refused)):
+                    await self._renewed.wait()
 
-    async def _attach(self) -> None:
-        address = await self._options.advertise.find(self._options.picker)
+    def renew(self, target: EndpointTarget, options: AgentOptions) -> None:
+        """Look and report like this from now on: other keys and certificates, the rest as it was.
+
+        The picker is told at once, by a new stream where it has to be. Never blocks.
+        """
+        if self._leaving.is_set() or (target, options) == (self.target, self.options):
+            return
+        log.info("keys or certificates were read again")
+        has_word = _told(options) != _told(self.options)
+        self.target, self.options = target, options
+        self._scraper.watch(target)
+        self._renewed.set()  # what was refused may be taken now
+        if self._link is not None and has_word:
+            self._link.hang_up()
+
+    async def _attach(self) -> bool:
+        """One stream, to its end; False where it is to be followed by another at once."""
+        address = await self.options.advertise.find(self.options.picker)
         hello = pb.Hello(
             address=str(address),
-            name=self._options.name,
-            slots=self._target.slots or 0,
+            name=self.options.name,
+            slots=self.target.slots or 0,
             agent_id=self._id,
-            version=self._options.version,
+            version=self.options.version,
             tls=self._tls(),
+            api_key=self.options.api_key,
         )
+        channel = self._connect()
         wishes = Wishes(look_now=self._poke, attend=self._attend)
         self._link = link = Link(hello, wishes, self._clock)
         assert self._newest is not None, "an agent attaches after its first look"
         link.tell(self._newest)
-        channel = self._connect()
         try:
-            await link.run(channel, self._options.metadata)
+            return await link.run(channel, self.options.metadata)
         finally:
             self._link = None
             self._attention = Attention.IDLE
             await channel.close()
 
     def _tls(self) -> pb.Tls | None:
-        if not self._options.advertise.is_tls:
+        if not self.options.advertise.is_tls:
             return None
-        return pb.Tls(server_name=self._options.server_name, authorities=self._options.authorities)
+        return pb.Tls(server_name=self.options.server_name, authorities=self.options.authorities)
 
     def _poke(self) -> None:
-        self._scraper.poke(self._target.address)
+        self._scraper.poke(self.target.address)
 
     def _attend(self, attention: Attention) -> None:
         """The picker heard us and says how closely to look."""
         if self._problem is None:
-            log.info("the picker at %s hears us", self._options.picker)
+            log.info("the picker at %s hears us", self.options.picker)
         elif self._problem:
-            log.info("the picker at %s hears us again", self._options.picker)
+            log.info("the picker at %s hears us again", self.options.picker)
         self._problem = ""
         self._attention = attention
 
     def _tell_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            log.warning("picker %s: %s; trying again", self._options.picker, problem)
+            log.warning("picker %s: %s; trying again", self.options.picker, problem)
+
+
+def _told(options: AgentOptions) -> tuple[str, str]:
+    """What of it the picker is told once on each stream."""
+    return options.authorities, options.api_key

@@ -70,6 +70,7 @@ class Link:
         self._echo = 0
         self._heard_at = 0.0
         self._is_drained = False
+        self._is_hung_up = False
 
     @property
     def is_attached(self) -> bool:
@@ -84,10 +85,18 @@ class Link:
     def leave(self) -> None:
         """Say that we go; `run` returns when the picker has nothing running here any more."""
         self._is_leaving = True
+        self._is_hung_up = False  # no other one would say it
         self._due.set()
 
-    async def run(self, channel: grpc.aio.Channel, metadata: Metadata = ()) -> None:
-        """Returns after a leave that was granted; else raises `LinkError` when it is over."""
+    def hang_up(self) -> None:
+        """End it without a farewell: another one follows at once."""
+        self._is_hung_up = True
+        self._welcomed.set()
+        self._due.set()
+
+    async def run(self, channel: grpc.aio.Channel, metadata: Metadata = ()) -> bool:
+        """Returns True after a leave that was granted and False when it was hung up; raises
+        `LinkError` when it ends in any other way."""
         call = AgentsStub(channel).Attach(metadata=metadata)
         tasks = (
             asyncio.create_task(self._read(call), name="hear the picker"),
@@ -100,8 +109,8 @@ class Link:
                 task.cancel()
             call.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        if self._is_drained:
-            return
+        if self._is_drained or self._is_hung_up:
+            return self._is_drained
         for outcome in outcomes:
             if isinstance(outcome, LinkError):
                 raise outcome
@@ -145,9 +154,10 @@ class Link:
         self, call: grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
     ) -> None:
         await self._welcomed.wait()
-        await call.write(self._message(self._clock(), hello=self._hello))
+        if not self._is_hung_up:
+            await call.write(self._message(self._clock(), hello=self._hello))
         has_left = False
-        while True:
+        while not self._is_hung_up:
             self._due.clear()
             if self._is_leaving and not has_left:
                 has_left = True

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from extproc.core.address import Address
+from extproc.core.authorization import authorization_of, is_sendable_key
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.trust import Trust
-from scraper.target import EndpointTarget, is_sendable_key
+from scraper.target import EndpointTarget
 
 
 class ListingError(ValueError):
@@ -75,7 +76,9 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             slots=listing.slots,
             tls_profile=listing.trust.profile if listing.trust is not None else "",
             server_name=server_name if listing.is_tls else "",
-            authorization=f"Bearer {listing.api_key}" if listing.is_injected else "",
+            authorization=authorization_of(listing.api_key)
+            if listing.is_injected and listing.api_key
+            else "",
         ),
         target=EndpointTarget(
             address=address,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
-from extproc.app.agent import AgentError, AgentPlan, plan_agent
+from extproc.app.agent import AgentError, AgentPlan, plan_agent, renew
+from scraper.agent import Agent
 from tests.fakes.authority import Authority
 
 PLAIN = AgentPlan(picker="127.0.0.1:9003", llama="http://127.0.0.1:8080", advertise="10.0.0.5:8080")
@@ -63,3 +65,62 @@ def test_what_cannot_be_is_told(secure: AgentPlan, tmp_path: Path) -> None:
     ):
         with pytest.raises(AgentError, match=words):
             plan_agent(plan)
+
+
+def test_a_key_is_offered_only_where_nobody_reads_it(tmp_path: Path) -> None:
+    """And shown nowhere; without `--inject-key` it is for the agent's own looks."""
+    key_file = tmp_path / "key"
+    key_file.write_text("sk-1\n")
+    keyed = replace(PLAIN, api_key_file=key_file)
+    target, options = plan_agent(keyed)
+    assert (target.api_key, options.api_key) == ("sk-1", "")
+    target, options = plan_agent(replace(keyed, inject_key=True, is_private=True))
+    assert (target.api_key, options.api_key) == ("sk-1", "sk-1")
+    assert "sk-1" not in f"{target}{options}"
+    with pytest.raises(AgentError, match="unencrypted"):
+        plan_agent(replace(keyed, inject_key=True))
+    with pytest.raises(AgentError, match="--api-key-file"):
+        plan_agent(replace(PLAIN, inject_key=True, is_private=True))
+
+
+def test_a_file_without_a_key_or_token_is_told_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    for content in (b"", b"two\nlines", b"caf\xc3\xa9", b"two words"):
+        file.write_bytes(content)
+        with pytest.raises(AgentError, match="--api-key-file") as caught:
+            plan_agent(replace(PLAIN, api_key_file=file))
+        assert content.decode() not in str(caught.value) or not content
+    with pytest.raises(AgentError, match=r"--token-file: .*No such file"):
+        plan_agent(replace(PLAIN, token_file=tmp_path / "missing"))
+
+
+async def test_what_lies_in_files_is_read_again(
+    secure: AgentPlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Authorities, key and token; one file that cannot be used leaves all as it was."""
+    assert secure.ca_file is not None
+    key_file, token_file = tmp_path / "key", tmp_path / "token"
+    key_file.write_text("sk-1")
+    token_file.write_text("one")
+    plan = replace(
+        secure, api_key_file=key_file, inject_key=True, is_private=True, token_file=token_file
+    )
+    assert plan.files == {key_file, token_file, secure.ca_file}
+    agent = Agent(*plan_agent(plan), lambda: grpc.aio.insecure_channel("127.0.0.1:1"))
+    before = agent.target, agent.options
+    fresh = Authority(tmp_path, "fresh").ca.read_text()
+    key_file.write_text("sk-2")
+    token_file.write_text("two")
+    secure.ca_file.write_text("half of")
+    await renew(plan, agent)
+    assert (agent.target, agent.options) == before
+    assert "no certificates" in caplog.text
+    secure.ca_file.write_text(fresh)
+    await renew(plan, agent)
+    assert agent.target.api_key == agent.options.api_key == "sk-2"
+    assert agent.options.metadata == (("authorization", "Bearer two"),)
+    assert agent.options.authorities == fresh.strip()
+    assert agent.target.ca_digest != before[0].ca_digest, "its own looks trust others, too"
+    assert not {"sk-2", "two"} & set(caplog.text.split())
+    agent.leave()
+    await agent.run()

@@ -143,9 +143,11 @@ class HandAgent:
         self._heard_at = self.now()
         return message
 
-    async def hello(self, address: str, agent_id: str = "a", name: str = "") -> None:
+    async def hello(
+        self, address: str, agent_id: str = "a", name: str = "", api_key: str = ""
+    ) -> None:
         await self.hear()
-        hello = pb.Hello(address=address, agent_id=agent_id, name=name)
+        hello = pb.Hello(address=address, agent_id=agent_id, name=name, api_key=api_key)
         await self.call.write(self._message(hello=hello))
 
     async def look(

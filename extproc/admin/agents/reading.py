@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.admin.names import MAX_NAME_CHARS, NAME
 from extproc.core.address import Address, AddressError, is_ip
+from extproc.core.authorization import authorization_of, is_sendable_key
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import (
     MAX_SLOTS,
@@ -30,6 +31,7 @@ MAX_ENTRIES: Final = 1000
 MAX_TEXT_CHARS: Final = 500
 MAX_ID_CHARS: Final = 128
 MAX_AUTHORITIES_CHARS: Final = 64 * 1024
+MAX_KEY_CHARS: Final = 4096
 
 SIGHTS: Final = {
     pb.Look.SIGHT_READY: Sight.READY,
@@ -56,6 +58,8 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
         raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
     if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
         raise MessageError(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
+    if hello.api_key and (len(hello.api_key) > MAX_KEY_CHARS or not is_sendable_key(hello.api_key)):
+        raise MessageError(f"hello.api_key: visible ASCII, at most {MAX_KEY_CHARS} characters")
     trust = _read_tls(hello.tls, address) if hello.HasField("tls") else None
     spec = EndpointSpec(
         address=address,
@@ -63,6 +67,7 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
         slots=hello.slots or None,
         tls_profile=trust.profile if trust is not None else "",
         server_name=hello.tls.server_name,
+        authorization=authorization_of(hello.api_key) if hello.api_key else "",
         is_reported=True,
     )
     return spec, trust

@@ -119,6 +119,21 @@ def test_a_server_without_tls_needs_no_trust() -> None:
     assert (spec.tls_profile, trust) == ("", None)
 
 
+def test_a_key_that_an_agent_offers_is_its_servers_alone() -> None:
+    """It goes with the address, and is shown nowhere; without one clients' own keys count."""
+    spec, _ = read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key="sk-1"))
+    assert spec.authorization == "Bearer sk-1" and spec.is_demanding
+    assert "sk-1" not in repr(spec)
+    assert read_hello(pb.Hello(address=str(HERE), agent_id="a"))[0].authorization == ""
+
+
+@pytest.mark.parametrize("key", ["two words", "sk-1\r\nx-admin: yes", "caf\u00e9", "s" * 5000])
+def test_a_key_that_no_header_carries_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(MessageError, match=r"hello\.api_key") as caught:
+        read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key=key))
+    assert key not in str(caught.value)
+
+
 def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> None:
     """By a name and the told authorities, and by its IP address and the system's where it says
     neither; the private key beside them is not taken."""

@@ -158,6 +158,18 @@ async def test_two_agents_for_one_address_are_one_line_in_the_log_and_do_not_fig
         assert warnings == [f"two agents report {HERE}; the one that came last does"]
 
 
+async def test_who_takes_an_address_over_gets_no_key_of_the_one_before() -> None:
+    """Its server is shown what it offers itself, or what clients show."""
+    async with agents_port() as port:
+        first = HandAgent(port.channel)
+        await first.hello(HERE, agent_id="first", api_key="sk-first")
+        await port.until(lambda: port.knows(HERE))
+        assert port.endpoint(HERE).spec.authorization == "Bearer sk-first"
+        second = HandAgent(port.channel)
+        await second.hello(HERE, agent_id="second")
+        await port.until(lambda: port.endpoint(HERE).spec.authorization == "")
+
+
 async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

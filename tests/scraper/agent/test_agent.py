@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -20,6 +21,7 @@ from extproc.core.outcome import Picked
 from extproc.core.request import Request
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
+from scraper.agent.backoff import REFUSED_S
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
 from scraper.target import EndpointTarget
@@ -214,6 +216,70 @@ async def test_another_agent_takes_over_and_this_one_does_not_fight(
             await port.until(lambda: account.slots == 1)
             await asyncio.sleep(0.3)
             assert account.slots == 1
+
+
+async def test_another_key_is_told_at_once_and_no_lease_is_touched(llama: FakeLlamaServer) -> None:
+    """On a stream of its own, which comes so soon that nobody misses the agent."""
+    async with agents_port() as port:
+        agent = build(llama, port.port, scraper=RARE)
+        async with running(agent) as task:
+            await is_pickable(port)
+            lease = pick(port).lease
+            agent.renew(agent.target, replace(agent.options, api_key="sk-1"))
+            told = port.endpoint(HERE)
+            await port.until(lambda: told.spec.authorization == "Bearer sk-1")
+            account = port.dispatcher.ledger.account(Address.parse(HERE))
+            assert account.leased_slots == 1 and told.health is Health.READY
+            agent.leave()
+            port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
+            await task
+            assert not port.knows(HERE)
+
+
+async def test_the_same_again_and_what_only_its_looks_need_is_no_new_stream(
+    llama: FakeLlamaServer,
+) -> None:
+    async with agents_port() as port:
+        agent = build(llama, port.port, scraper=RARE)
+        async with running(agent):
+            await is_pickable(port)
+            known = port.service.roster.get(Address.parse(HERE))
+            assert known is not None
+            stream, looks = known.stream, len(port.observed)
+            agent.renew(agent.target, agent.options)
+            agent.renew(replace(agent.target, api_key="sk-2"), agent.options)
+            await port.until(lambda: len(port.observed) > looks)
+            assert known.stream == stream
+            assert llama.asked[-1].headers["authorization"] == "Bearer sk-2"
+
+
+async def test_a_refused_agent_tries_again_when_its_token_is_another_one(
+    llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not after the many seconds that a refusal costs otherwise."""
+    guard = Guard(agents=Token("agents-secret"))
+    async with agents_port(guard=guard) as port:
+        agent = build(llama, port.port, token="wrong")
+        async with running(agent):
+            while "bearer token" not in caplog.text:  # noqa: ASYNC110  # a log wakes nobody
+                await asyncio.sleep(0.01)
+            metadata = (("authorization", "Bearer agents-secret"),)
+            async with asyncio.timeout(REFUSED_S / 3):
+                agent.renew(agent.target, replace(agent.options, metadata=metadata))
+                await is_pickable(port)
+
+
+async def test_a_farewell_counts_more_than_news(llama: FakeLlamaServer) -> None:
+    """One who leaves in the very moment of new keys takes leave, and then nothing is renewed."""
+    async with agents_port() as port:
+        agent = build(llama, port.port, scraper=RARE)
+        async with running(agent) as task:
+            await is_pickable(port)
+            agent.renew(agent.target, replace(agent.options, api_key="sk-1"))
+            agent.leave()
+            agent.renew(agent.target, replace(agent.options, api_key="sk-2"))
+            await task
+            assert not port.knows(HERE)
 
 
 async def test_it_leaves_nothing_running(llama: FakeLlamaServer) -> None:

@@ -27,6 +27,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatc
 from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 
 from extproc.envoy_config import names
+from extproc.envoy_config.broken_framing import unless_malformed
 from extproc.envoy_config.credentials import (
     authorization_steps,
     check_of_clients,
@@ -76,47 +77,46 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 
     It is on for the route to the servers alone. A request that is refused before it has a
     route (too many headers, not HTTP) would otherwise have its refusal held back for the
-    picker's word about it, and lost, since Envoy closes such a connection at once.
+    picker's word about it, and lost, since Envoy closes such a connection at once; behind the
+    route, `unless_malformed` lets such a refusal by.
     """
-    fails_open = options.has_discovery
     return HttpFilter(
         name=names.EXT_PROC_FILTER,
         disabled=True,  # but on the route to the servers
-        typed_config=typed(
-            ExternalProcessor(
-                grpc_service=grpc_service(options.picker_cluster),
-                stat_prefix=options.stat_prefix,
-                failure_mode_allow=fails_open,
-                status_on_error=None
-                if fails_open
-                else HttpStatus(code=StatusCode.ServiceUnavailable),
-                processing_mode=_processing_mode(options),
-                allow_mode_override=options.mode is not Mode.GATEWAY,
-                message_timeout=seconds(options.message_timeout_s),
-                max_message_timeout=seconds(options.max_message_timeout_s),
-                # Routes are chosen before the picker is asked and stay: it cannot be
-                # talked into opening a blocked path.
-                route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
-                mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=False),
-                forward_rules=HeaderForwardingRules(
-                    allowed_headers=ListStringMatcher(
-                        patterns=[
-                            StringMatcher(exact=name)
-                            for name in dict.fromkeys((*REQUEST_HEADERS, *RESPONSE_HEADERS))
-                        ]
-                    )
-                ),
-                metadata_options=MetadataOptions(
-                    forwarding_namespaces=MetadataOptionsMetadataNamespaces(
-                        untyped=_told_namespaces(options)
-                    ),
-                    receiving_namespaces=MetadataOptionsMetadataNamespaces(
-                        untyped=[names.LB_NAMESPACE]
-                    ),
-                ),
-                response_attributes=RESPONSE_ATTRIBUTES,
+        typed_config=typed(unless_malformed(names.EXT_PROC_FILTER, _processor(options))),
+    )
+
+
+def _processor(options: EnvoyOptions) -> ExternalProcessor:
+    fails_open = options.has_discovery
+    return ExternalProcessor(
+        grpc_service=grpc_service(options.picker_cluster),
+        stat_prefix=options.stat_prefix,
+        failure_mode_allow=fails_open,
+        status_on_error=None if fails_open else HttpStatus(code=StatusCode.ServiceUnavailable),
+        processing_mode=_processing_mode(options),
+        allow_mode_override=options.mode is not Mode.GATEWAY,
+        message_timeout=seconds(options.message_timeout_s),
+        max_message_timeout=seconds(options.max_message_timeout_s),
+        # Routes are chosen before the picker is asked and stay: it cannot be
+        # talked into opening a blocked path.
+        route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+        mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=False),
+        forward_rules=HeaderForwardingRules(
+            allowed_headers=ListStringMatcher(
+                patterns=[
+                    StringMatcher(exact=name)
+                    for name in dict.fromkeys((*REQUEST_HEADERS, *RESPONSE_HEADERS))
+                ]
             )
         ),
+        metadata_options=MetadataOptions(
+            forwarding_namespaces=MetadataOptionsMetadataNamespaces(
+                untyped=_told_namespaces(options)
+            ),
+            receiving_namespaces=MetadataOptionsMetadataNamespaces(untyped=[names.LB_NAMESPACE]),
+        ),
+        response_attributes=RESPONSE_ATTRIBUTES,
     )
 
 

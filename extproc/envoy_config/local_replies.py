@@ -26,7 +26,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 )
 from envoy_data_plane.google.protobuf import Struct
 
-from extproc.envoy_config import names
+from extproc.envoy_config import broken_framing, names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions
 
@@ -75,14 +75,21 @@ def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
     crowded = {names.REASON: names.TOO_MANY_HEADERS}
     lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
     mappers = [
+        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
+        malformed_reply(),
         _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
         _told(_has_detail(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
-        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
         _told(_has_detail(LOST), PICKER_LOST, status=503, headers=lost),
     ]
     if options.client_keys:
         mappers.insert(0, _told(_has_status(401), UNAUTHORIZED))
     return LocalReplyConfig(mappers=mappers)
+
+
+def malformed_reply() -> ResponseMapper:
+    """Says that a request is no HTTP/1, and marks it for the filter that must let it by."""
+    mark = {names.REASON: names.MALFORMED_HTTP}
+    return _told(_has_detail(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=mark)
 
 
 def _told(

@@ -36,6 +36,7 @@ CLIENT: Final = "x-coxswain-client"
 
 REASON: Final = "x-coxswain-reason"
 BLOCKED_PATH: Final = "blocked-path"
+MALFORMED_HTTP: Final = "malformed-http"
 PICKER_LOST: Final = "picker-lost"
 TOO_MANY_HEADERS: Final = "too-many-headers"
 

@@ -21,8 +21,9 @@ Printed by `coxswain config envoy --snippet`; change your settings, not this fil
 _MANAGER = """
 1. http_connection_manager: the fields to set in the HttpConnectionManager of your listener.
    They keep Envoy from ending requests that wait in the line, make paths plain before the
-   routes look at them, take away the headers by which only the picker may steer, and tell
-   the picker which answers broke off (add that access log to those you have).
+   routes look at them, take away the headers by which only the picker may steer, tell the
+   picker which answers broke off (add that access log to those you have), and answer what
+   is no HTTP/1 (put that mapper before those you have).
 """
 
 _FILTERS = """

@@ -53,7 +53,12 @@ def _codes(file: Path) -> Iterator[str]:
                     raise AssertionError(f"{file}: {ast.unparse(other)} is no plain code")
 
 
-ENVOYS_OWN: Final = (names.BLOCKED_PATH, names.PICKER_LOST, names.TOO_MANY_HEADERS)
+ENVOYS_OWN: Final = (
+    names.BLOCKED_PATH,
+    names.MALFORMED_HTTP,
+    names.PICKER_LOST,
+    names.TOO_MANY_HEADERS,
+)
 """Reasons that Envoy gives by itself, as it is configured."""
 
 

@@ -36,7 +36,7 @@ def _manager(text: str) -> dict[str, Any]:
 
 def _processor(options: EnvoyOptions) -> dict[str, Any]:
     (found,) = (each for each in _manager(bootstrap(options))["http_filters"] if _asks(each))
-    processor: dict[str, Any] = found["typed_config"]
+    processor: dict[str, Any] = found["typed_config"]["extension_config"]["typed_config"]
     return processor
 
 
@@ -131,8 +131,27 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     assert parts["http_filters"] == whole["http_filters"][:1]
     assert parts["routes"] == whole["route_config"]["virtual_hosts"][0]["routes"]
     assert parts["clusters"] == yaml.safe_load(bootstrap(options))["static_resources"]["clusters"]
-    shared = {key: whole[key] for key in parts["http_connection_manager"] if key != "access_log"}
-    assert shared.items() <= parts["http_connection_manager"].items()
+    manager, lists = parts["http_connection_manager"], {"access_log", "local_reply_config"}
+    assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
+    mappers = manager["local_reply_config"]["mappers"]
+    assert all(mapper in whole["local_reply_config"]["mappers"] for mapper in mappers)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_what_is_no_http_is_refused_past_the_picker(mode: Mode) -> None:
+    """Each mark by which the filter lets a refusal by is one that a mapper sets."""
+    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    (found,) = (each for each in manager["http_filters"] if _asks(each))
+    (rule,) = found["typed_config"]["xds_matcher"]["matcher_list"]["matchers"]
+    marks = {
+        each["single_predicate"]["value_match"]["exact"]
+        for each in rule["predicate"]["or_matcher"]["predicate"]
+    }
+    mappers = manager["local_reply_config"]["mappers"]
+    told = {
+        each["header"]["value"] for mapper in mappers for each in mapper.get("headers_to_add", [])
+    }
+    assert marks == {"malformed-http", "too-many-headers"} and marks <= told
 
 
 @pytest.mark.parametrize("mode", Mode)

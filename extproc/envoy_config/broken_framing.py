@@ -1,0 +1,73 @@
+"""Requests that are no proper HTTP/1: their refusal must not wait for the picker's word.
+
+Envoy refuses such a request and closes its connection in the same moment. A filter that holds the
+refusal back, as ext_proc does to show it to the picker, holds it back for ever: the client reads
+the end of the connection and no answer. So the refusal is marked, by the header that tells
+clients its reason, and a match on that mark lets ext_proc skip it. See decision 0059.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import betterproto2
+from envoy_data_plane.envoy.extensions.common.matching.v3 import ExtensionWithMatcher
+from envoy_data_plane.envoy.extensions.filters.common.matcher.action.v3 import SkipFilter
+from envoy_data_plane.envoy.type.matcher.v3 import HttpResponseHeaderMatchInput
+from envoy_data_plane.xds.core.v3 import TypedExtensionConfig
+from envoy_data_plane.xds.type.matcher.v3 import (
+    Matcher,
+    MatcherMatcherList,
+    MatcherMatcherListFieldMatcher,
+    MatcherMatcherListPredicate,
+    MatcherMatcherListPredicatePredicateList,
+    MatcherMatcherListPredicateSinglePredicate,
+    MatcherOnMatch,
+    StringMatcher,
+)
+
+from extproc.envoy_config import names
+from extproc.envoy_config.messages import extension, typed
+
+IS_MALFORMED: Final = 'response.code_details.startsWith("http1.")'
+"""Envoy's parser of HTTP/1 gave the request up, before its end or before it had a route."""
+
+ANSWER: Final = {
+    "error": {
+        "message": "This is no well-formed HTTP/1 request; the connection is closed.",
+        "type": "invalid_request_error",
+        "code": names.MALFORMED_HTTP,
+    }
+}
+_MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS)
+"""The second because trailers may be too large as well."""
+
+
+def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithMatcher:
+    """The filter `name`, which such a refusal passes by."""
+    marks = MatcherMatcherListPredicatePredicateList(predicate=[_has_mark(each) for each in _MARKS])
+    skip = MatcherOnMatch(
+        action=TypedExtensionConfig(name="skip", typed_config=typed(SkipFilter()))
+    )
+    return ExtensionWithMatcher(
+        extension_config=extension(name, filter_),
+        xds_matcher=Matcher(
+            matcher_list=MatcherMatcherList(
+                matchers=[
+                    MatcherMatcherListFieldMatcher(
+                        predicate=MatcherMatcherListPredicate(or_matcher=marks), on_match=skip
+                    )
+                ]
+            )
+        ),
+    )
+
+
+def _has_mark(reason: str) -> MatcherMatcherListPredicate:
+    header = HttpResponseHeaderMatchInput(header_name=names.REASON)
+    return MatcherMatcherListPredicate(
+        single_predicate=MatcherMatcherListPredicateSinglePredicate(
+            input=TypedExtensionConfig(name="reason", typed_config=typed(header)),
+            value_match=StringMatcher(exact=reason),
+        )
+    )

@@ -1,0 +1,119 @@
+"""Requests that stop being HTTP/1 in the middle: a clear 400, and nothing stays taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import CHAT, Stack, chat
+
+pytestmark = [pytest.mark.e2e]
+
+BODY = json.dumps(chat(1)).encode()
+WRONG_SIZE = b"zz\r\n"
+WRONG_TRAILER = b"0\r\nnot a trailer\x00\r\n\r\n"
+LARGE_TRAILER = b"0\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"
+
+
+@pytest.fixture(params=["auto", "never"])
+def read_body(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def stack(mode: str, read_body: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    """One simulated server with one slot."""
+    settings = {**QUICK, "routing": {"read_body": read_body}}
+    async with Stack.running(
+        tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
+    ) as running:
+        yield running
+
+
+class Chunks:
+    """A request in chunks, sent by hand; on `path`, with its first chunk."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def begin(cls, stack: Stack, path: str = CHAT, *, then: bytes = b"") -> Chunks:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
+        head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n"
+        first = head.encode() + b"transfer-encoding: chunked\r\n\r\n"
+        writer.write(first + b"%x\r\n%s\r\n" % (len(BODY), BODY) + then)
+        return cls(reader, writer)
+
+    def go_on(self, what: bytes) -> None:
+        self._writer.write(what)
+
+    async def refusal(self) -> tuple[int, str]:
+        """The status and the reason of the answer, behind which the connection must end."""
+        try:
+            head, _, body = (await self._reader.read()).partition(b"\r\n\r\n")
+        finally:
+            self._writer.transport.abort()
+        if not head:
+            return 0, "no answer"
+        [reason] = [line for line in head.split(b"\r\n") if line.startswith(b"x-coxswain-reason")]
+        code = json.loads(body)["error"]["code"]
+        assert reason.decode() == f"x-coxswain-reason: {code}"
+        return int(head.split()[1]), code
+
+
+async def all_is_free(stack: Stack) -> None:
+    await stack.until(
+        lambda status: (
+            status["queue"]["waiting"] == 0
+            and all(one["slots"]["idle"] == 1 for one in status["endpoints"].values())
+        )
+    )
+    assert (await stack.ask()).status_code == 200
+
+
+async def test_one_that_is_broken_from_the_start(stack: Stack) -> None:
+    """On paths that take a slot, that take none, and that no server knows."""
+    for path in (CHAT, "/tokenize", "/nowhere"):
+        request = await Chunks.begin(stack, path, then=WRONG_SIZE)
+        assert await request.refusal() == (400, "malformed-http")
+    await all_is_free(stack)
+
+
+async def test_one_that_has_its_slot_already(stack: Stack, read_body: str) -> None:
+    """Where bodies are read it has none before its end: then it is the picker that has it."""
+    for end, status, reason in (
+        (WRONG_SIZE, 400, "malformed-http"),
+        (WRONG_TRAILER, 400, "malformed-http"),
+        (LARGE_TRAILER, 431, "too-many-headers"),
+    ):
+        request = await Chunks.begin(stack)
+        if read_body == "never":
+            await stack.until(lambda status: status["slots"]["leased"] == 1)
+        else:
+            await stack.until(lambda status: status["running"] == 1)
+        request.go_on(end)
+        assert await request.refusal() == (status, reason)
+        await all_is_free(stack)
+
+
+async def test_one_that_waits_in_the_line(stack: Stack, read_body: str) -> None:
+    """It leaves the line, and whoever stood behind it is served."""
+    if read_body == "auto":
+        pytest.skip("its body is not whole, so it stands in no line")
+    running = await stack.hold()
+    request = await Chunks.begin(stack)
+    await stack.until_waiting(1)
+    behind = asyncio.create_task(stack.ask())
+    await stack.until_waiting(2)
+    request.go_on(WRONG_SIZE)
+    assert await request.refusal() == (400, "malformed-http")
+    await stack.until_waiting(1)
+    await running.leave()
+    assert (await behind).status_code == 200
+    await all_is_free(stack)

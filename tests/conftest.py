@@ -4,7 +4,9 @@ what it means in a terminal, though a shell has those ignore it that it starts i
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("coxswain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +14,11 @@ settings.load_profile("coxswain")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_pytests() -> Iterator[None]:
+    """`main` takes the process for the command's own, and ends it at Ctrl-C."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)

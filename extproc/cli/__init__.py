@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from extproc.cli.interrupt import end_at_once
+
 
 def main() -> None:
     """Run the `coxswain` command and exit with its code: 2 when the settings are unusable, 130
-    when Ctrl-C came before the command had begun."""
+    when Ctrl-C ended it. The process is the command's: Ctrl-C stays what `end_at_once` made it."""
+    end_at_once()
     try:
         from extproc.cli.root import root
 
@@ -22,3 +25,5 @@ def main() -> None:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         sys.exit(2)
+    finally:
+        end_at_once()  # an event loop that had a handler of its own leaves Python's behind

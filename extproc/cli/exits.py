@@ -19,4 +19,5 @@ class Exit(IntEnum):
 
 
 EXIT_CODES: Final = """Exit codes: 0 done, 1 refused by the picker, 2 wrong usage, 3 no picker
-answers, 4 no such endpoint or request, 5 token or certificate wrong, 6 deadline passed."""
+answers, 4 no such endpoint or request, 5 token or certificate wrong, 6 deadline passed,
+130 interrupted."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec,
 import typer
 
 from extproc.cli.exits import EXIT_CODES, Exit
+from extproc.cli.interrupt import run_interruptible
 from extproc.cli.picker import Connection, Picker, PickerError, read_token
 
 if TYPE_CHECKING:
@@ -172,13 +173,11 @@ def _run(
     command: Callable[..., Coroutine[Any, Any, None]],
     values: dict[str, Any],
 ) -> None:
-    import asyncio
-
     async def talk() -> None:
         async with Picker(connection) as picker:
             await command(picker, **values)
 
-    asyncio.run(talk())
+    run_interruptible(talk)
 
 
 def _connection(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,7 +26,12 @@ async def follow_drain(picker: Picker, endpoint: str, deadline_s: float, output:
     messages = picker.follow(
         picker.admin.Drain, pb.DrainRequest(address=endpoint, deadline_s=deadline_s)
     )
-    last = await (_as_json(messages) if output is Format.JSON else _as_bar(messages, endpoint))
+    try:
+        last = await (_as_json(messages) if output is Format.JSON else _as_bar(messages, endpoint))
+    except asyncio.CancelledError:
+        taken_back = f"`coxswain endpoints activate {endpoint}` takes it back"
+        print(f"coxswain: {endpoint} stays draining; {taken_back}", file=sys.stderr)
+        raise
     if last.state == State.STATE_DEADLINE_PASSED:
         raise PickerError(
             Exit.NOT_YET,

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import console, printable, seconds, word
+from extproc.cli.output import ROOMY, WIDE, console, printable, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -22,11 +22,19 @@ STYLES: Final = {
     "down": "red",
 }
 NUMBERS: Final = ("IDLE", "LEASED", "FOREIGN", "TOTAL", "AGE", "ISSUES")
+YIELDING: Final = ("STATE", "MODEL")
+"""Columns that give way where the screen is narrow, the wider one first. Numbers never do."""
+NARROW_NAME: Final = 21
+"""What a narrow screen has for a name: any IPv4 address with its port."""
 
 
-def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
+def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table:
     """One row for each endpoint, and their sum when there are several."""
+    is_roomy = width >= ROOMY
+    names = [called(one) if is_roomy else one.name or one.address for one in endpoints]
+    longest = max(len(name) for name in (*names, f"{len(endpoints)} endpoints"))
     table = Table(box=None, pad_edge=False, header_style="bold", footer_style="bold")
+    table.padding = (0, 2 if is_roomy else 1, 0, 0)
     many = len(endpoints) > 1
     table.show_footer = many
     total = pb.Slots()
@@ -45,20 +53,21 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint]) -> Table:
             title,
             footer=footers.get(title, "") if many else "",
             justify="right" if title in NUMBERS else "left",
-            no_wrap=title != "MODEL",  # what gives way first where the screen is narrow
-            min_width=None if title == "MODEL" else len(title),
-            overflow="ellipsis" if title in ("ENDPOINT", "MODEL") else "fold",
+            no_wrap=title not in YIELDING,
+            min_width=None if title in YIELDING else len(title),
+            width=min(longest, NARROW_NAME) if title == "ENDPOINT" and not is_roomy else None,
+            overflow="fold",
         )
-    for endpoint in endpoints:
+    for name, endpoint in zip(names, endpoints, strict=True):
         slots = endpoint.slots
         table.add_row(
-            Text(called(endpoint)),
+            _one_line(name),
             state(endpoint),
             Text(str(slots.idle), style="green" if slots.idle else ""),
             str(slots.leased),
             str(slots.foreign),
             str(slots.total),
-            Text(models(endpoint), no_wrap=True, overflow="ellipsis"),
+            _one_line(models(endpoint)),
             seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
             Text(str(len(endpoint.issues) or ""), style="yellow"),
         )
@@ -97,16 +106,21 @@ def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     return lines
 
 
-def picture(endpoints: Sequence[pb.Endpoint]) -> Group:
-    """The table and the remedies, for one screen."""
+def picture(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Group:
+    """The table and the remedies, for a screen of `width` columns."""
     if not endpoints:
         return Group(Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in"))
-    return Group(endpoint_table(endpoints), *_spaced(remedies(endpoints)))
+    return Group(endpoint_table(endpoints, width), *_spaced(remedies(endpoints)))
 
 
 def show(endpoints: Sequence[pb.Endpoint]) -> None:
     """Print it once."""
-    console().print(picture(endpoints))
+    screen = console()
+    screen.print(picture(endpoints, screen.width))
+
+
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _spaced(lines: list[Text]) -> list[Text]:

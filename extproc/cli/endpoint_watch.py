@@ -34,10 +34,11 @@ async def watch_endpoints(
     changed = asyncio.Event()
     following = asyncio.create_task(_follow(picker, changed))
     try:
-        with Live(console=console(), auto_refresh=False) as live:
+        screen = console()
+        with Live(console=screen, auto_refresh=False) as live:
             while not following.done():
                 changed.clear()
-                live.update(picture(await fetch()), refresh=True)
+                live.update(picture(await fetch(), screen.width), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REFRESH_S):

@@ -37,7 +37,9 @@ def show(answer: pb.ExplainResponse) -> None:
         notes = list(candidate.filtered)
         if not notes and is_roomy:
             notes = [score.detail for score in candidate.scores if score.detail]
-        name = f"{candidate.name} ({candidate.address})" if candidate.name else candidate.address
+        name = candidate.name or candidate.address
+        if is_roomy and candidate.name:
+            name += f" ({candidate.address})"
         table.add_row(
             Text(str(candidate.rank) if candidate.rank else "-"),
             Text(name, style="" if candidate.rank else "dim"),

@@ -52,6 +52,20 @@ def test_columns_and_sums() -> None:
     assert len(drawn(picture(both[:1]))) == 2, "one endpoint is its own sum"
 
 
+@pytest.mark.parametrize("intent", [pb.INTENT_ACTIVE, pb.INTENT_DISABLED])
+def test_eighty_columns_keep_every_number(intent: pb.Intent) -> None:
+    """Names give way and states fold; no column leaves the screen."""
+    name = "a-rather-long-name-of-a-server-in-a-rack"
+    one = endpoint(name=name, intent=intent, issues=[UNREACHABLE], observed_age_s=185.0)
+    lines = drawn(picture([one, endpoint(name="")], 80), 80)
+    assert words(lines[0]) == "ENDPOINT STATE IDLE LEASED FOREIGN TOTAL MODEL AGE ISSUES"
+    assert all(len(line) <= 80 for line in lines)
+    assert "a-rather" in lines[1] and "…" in lines[1]
+    assert words(lines[1]).endswith("4 3 1 8 tiny 3m05s 1")
+    assert ("disabled" in " ".join(lines[1:3])) == (intent == pb.INTENT_DISABLED)
+    assert any(line.startswith("10.0.0.1:8080 ") for line in lines), "an address is whole"
+
+
 def test_each_issue_has_its_remedy_below() -> None:
     """With the endpoint that it is about; escape sequences of a server do nothing."""
     nasty = pb.Issue(code="bad-answer", message="\x1b[2J", remedy="look there")

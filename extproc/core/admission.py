@@ -73,4 +73,4 @@ class Admission:
         reason = self.why_not_wait(request, order.objective, max_queued)
         if reason is Reason.QUEUE_FULL and self.victim(order.objective) is not None:
             reason = None
-        return Preview(None, None, reason and self._desk.unless_empty(reason))
+        return Preview(None, None, reason and self._desk.unless_empty(reason, order.demand))

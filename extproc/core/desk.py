@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from extproc.core.account import Account
     from extproc.core.address import Address
     from extproc.core.chooser import Home
+    from extproc.core.demand import Demand
     from extproc.core.endpoint import Endpoint
     from extproc.core.intake import Change
     from extproc.core.listener import Listener
@@ -213,9 +214,9 @@ class Desk:
             return place
         return place._replace(expected_s=self._pace.expected_s(place.position))
 
-    def unless_empty(self, reason: Reason) -> Reason:
-        """Without any endpoint to wait for, that is the reason, whatever bound was met."""
-        return reason if len(self._state.views.any) else Reason.NO_ENDPOINT
+    def unless_empty(self, reason: Reason, demand: Demand) -> Reason:
+        """Without any endpoint that suits, that is the reason, whatever bound was met."""
+        return reason if len(self._state.views.at(demand)) else Reason.NO_ENDPOINT
 
     # Changes of the fleet
 

@@ -94,7 +94,7 @@ class Dispatcher:
             reason = self._refusal(request, order.objective, now)
             if reason is not None:
                 self.state.running.refused(order.objective, now)
-                return self._desk.rejected(self._desk.unless_empty(reason), 0.0)
+                return self._desk.rejected(self._desk.unless_empty(reason, order.demand), 0.0)
             address = self._desk.find(order, request, now)  # room may have been made
         if address is not None and home is None:
             return self._desk.pick(address, request, order, now, now)
@@ -310,7 +310,8 @@ class Dispatcher:
         for ticket in late:
             self.state.homing.left(ticket)
         for ticket in late:
-            self._desk.refuse(ticket, self._desk.unless_empty(Reason.QUEUE_TIMEOUT), now)
+            reason = self._desk.unless_empty(Reason.QUEUE_TIMEOUT, ticket.order.demand)
+            self._desk.refuse(ticket, reason, now)
         for ticket in late:
             self._desk.let_go(ticket, now)
         for address in self.ledger.expire(now):

@@ -56,6 +56,17 @@ REQUEST_HEADERS = (
     "x-session-id",
     "x-slo-ttft-ms",
 )
+CONTROL_HEADERS = (
+    "x-coxswain-queue-timeout-ms",
+    "x-gateway-inference-fairness-id",
+    "x-gateway-inference-objective",
+    "x-llm-d-inference-fairness-id",
+    "x-llm-d-inference-objective",
+    "x-lora-adapter",
+    "x-slo-ttft-ms",
+)
+"""Of these, those that are for the picker alone: it takes them away, and so does Envoy where it
+is not asked."""
 RESPONSE_HEADERS = (":status", "content-type")
 """The headers that the picker reads. It is sent no others: each costs it time with every
 request, and cookies are none of its business."""
@@ -165,8 +176,8 @@ def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
 
 
 def last_filters(options: EnvoyOptions) -> list[HttpFilter]:
-    """What happens to a request after its server was chosen: the address stays with us."""
-    steps = [HeaderMutationStep(remove=names.DESTINATION)]
+    """What happens to a request after its server was chosen: what steered it stays with us."""
+    steps = [HeaderMutationStep(remove=name) for name in (names.DESTINATION, *CONTROL_HEADERS)]
     if options.injects_keys:
         steps += authorization_steps()
     forget = Mutations(request_mutations=steps)

@@ -39,6 +39,7 @@ class Question:
         "_upload",
         "body",
         "is_whole",
+        "must_be_answered",
     )
 
     def __init__(self) -> None:
@@ -49,12 +50,15 @@ class Question:
         self._owes_trailers = False
         self.body = b""
         self.is_whole = False
+        self.must_be_answered = False
+        """Whether a gateway asks, which may know nobody to go to unless it is told."""
 
     def begin(self, message: pb.ProcessingRequest) -> None:
         """Learn from the first message of a stream how the body will come."""
+        mode = message.protocol_config.request_body_mode
+        self.must_be_answered = mode == codec.FULL_DUPLEX
         if message.request_headers.end_of_stream:
             return
-        mode = message.protocol_config.request_body_mode
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
             self._upload = Relay("request_body")

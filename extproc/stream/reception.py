@@ -190,8 +190,8 @@ class Reception:
             fleet = self._dispatcher.fleet
             usable = (e.address for e in fleet if e.is_pickable and e.address in allowed)
             addresses = tuple(usable)[: max(1, len(addresses))]
-            if not addresses:
-                return NOBODY
+        if not addresses and (allowed is not None or self.question.must_be_answered):
+            return NOBODY
         return PassOn(addresses)
 
     def _models(self) -> Told | None:

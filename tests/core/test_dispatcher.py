@@ -11,6 +11,7 @@ from extproc.core.lease import LeaseError
 from extproc.core.observation import Issue, Sight
 from extproc.core.outcome import Picked, Queued, Reason, Rejected
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 STRANGER = Address("10.9.9.9", 1)
 
@@ -231,6 +232,26 @@ def test_without_any_endpoint_that_is_the_reason() -> None:
     ticket = fleet.queue(timeout_s=1.0)
     fleet.pass_time(1.0)
     assert fleet.refused(ticket).reason is Reason.NO_ENDPOINT
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"), [((1,), Reason.NO_ENDPOINT), ((2,), Reason.QUEUE_TIMEOUT)]
+)
+def test_without_any_endpoint_that_suits_that_is_the_reason(
+    lost: tuple[int, ...], reason: Reason
+) -> None:
+    """A gateway allowed one of two, and while its request waits one goes down."""
+    fleet = SteeredFleet()
+    only, _ = fleet.add(1), fleet.add(1)
+    for _ in range(2):
+        fleet.pick()
+    ticket = fleet.queue(timeout_s=5.0, allowed=frozenset({only}))
+    for number in lost:
+        fleet.dispatcher.connect_failed(fleet.addresses[number - 1], fleet.now)
+    fleet.now += 5.0
+    fleet.dispatcher.advance(fleet.now)
+    settlement = fleet.listener.settlements[ticket.id]
+    assert isinstance(settlement, Rejected) and settlement.reason is reason
 
 
 def test_retry_after_follows_the_line() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from extproc.demo.port import LOOPBACK, free_port
 from extproc.envoy_config import names
+from extproc.envoy_config.filters import CONTROL_HEADERS
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from tests.fakes.echo_server import EchoServer, echo_server
 from tests.fakes.envoy import RunningEnvoy, running_envoy
@@ -164,6 +165,7 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
     async with rig(tmp_path) as it:
         forged = dict.fromkeys((names.DESTINATION, names.SUBSET), it.second.address)
         forged |= {names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
+        forged |= dict.fromkeys(CONTROL_HEADERS, "7")
         for _ in range(5):
             await it.client.post(COMPLETION, json={}, headers=forged)
         assert len(it.first.reached) == 5 and not it.second.reached
@@ -178,7 +180,7 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
             name
             for headers in seen
             for name in headers
-            if name.startswith(("x-gateway-", "x-envoy-max"))
+            if name.startswith(("x-gateway-", "x-envoy-max")) or name in CONTROL_HEADERS
         ]
 
 

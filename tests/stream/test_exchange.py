@@ -14,6 +14,7 @@ from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeState
 from extproc.core.timing import COLD, UNKNOWN_PROMPT_TOKENS
 from extproc.pb import external_processor_pb2 as pb
+from extproc.stream import codec
 from extproc.stream.exchange import (
     Exchange,
     ExchangeError,
@@ -162,9 +163,13 @@ def test_a_request_that_takes_no_slot() -> None:
 
 
 def test_passing_without_any_endpoint() -> None:
-    """Envoy's own policy decides: nothing is refused that needs no slot."""
+    """Our Envoy's own policy decides: nothing is refused that needs no slot. A gateway must be
+    told somebody, or 503."""
     desk = Desk()
-    assert envoy.destination(desk.ask(desk.exchange(), envoy.request_headers("/health"))) == []
+    message = envoy.request_headers("/health")
+    assert envoy.destination(desk.ask(desk.exchange(), message)) == []
+    message.protocol_config.request_body_mode = codec.FULL_DUPLEX
+    assert envoy.refusal(desk.ask(desk.exchange(), message)) == (503, "no-endpoint")
 
 
 # Waiting

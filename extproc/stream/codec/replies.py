@@ -81,7 +81,9 @@ def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...])
     answer.SetInParent()  # also without any address it is an answer
     mutation = answer.response.header_mutation
     mutation.remove_headers.extend(removed)
-    if addresses:
+    if not addresses:
+        mutation.remove_headers.append(DESTINATION)  # nor does its client choose
+    else:
         value = ",".join(map(str, addresses))
         _set(mutation, DESTINATION, value)
         fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields

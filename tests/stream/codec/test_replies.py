@@ -33,7 +33,9 @@ def test_nobody_to_send_to() -> None:
     """Then the policy below decides: no header, no metadata, but still no control headers."""
     answer = codec.destination((), "e1")
     assert answer.WhichOneof("response") == "request_headers"
-    assert envoy.set_headers(answer.request_headers.response.header_mutation) == {}
+    mutation = answer.request_headers.response.header_mutation
+    assert envoy.set_headers(mutation) == {}
+    assert list(mutation.remove_headers) == [codec.DESTINATION], "its client chooses neither"
     assert not answer.HasField("dynamic_metadata")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from extproc.stream.relay import MAX_CHUNK_BYTES
-from tests.e2e.stack import CHAT, Stack, chat
+from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes.raw_http2 import WINDOW_BYTES, Http2Request
 
 pytestmark = pytest.mark.e2e
@@ -57,6 +56,10 @@ async def test_who_served_is_learned_from_the_metadata_alone(tmp_path: Path) -> 
         )
 
 
+async def is_refused_by_the_picker(stack: Stack) -> bool:
+    return "x-coxswain-reason" in (await stack.client.get(stack.url("/props"))).headers
+
+
 async def test_without_any_endpoint_a_gateway_is_told_so(tmp_path: Path) -> None:
     """Also about what takes no slot: it may know nobody to go to by itself."""
     async with Stack.running(
@@ -64,10 +67,9 @@ async def test_without_any_endpoint_a_gateway_is_told_so(tmp_path: Path) -> None
     ) as stack:
         (server,) = stack.servers
         await stack.kill(server.child)
-        while (answer := await stack.client.get(stack.url("/props"))).status_code != 503 or (
-            "x-coxswain-reason" not in answer.headers
-        ):
-            await asyncio.sleep(0.05)
+        await until(lambda: is_refused_by_the_picker(stack))
+        answer = await stack.client.get(stack.url("/props"))
+        assert answer.status_code == 503
         assert answer.headers["x-coxswain-reason"] == "no-endpoint"
         assert answer.json()["error"]["code"] == "no-endpoint"
 

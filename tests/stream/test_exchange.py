@@ -168,7 +168,7 @@ def test_passing_without_any_endpoint() -> None:
     desk = Desk()
     message = envoy.request_headers("/health")
     assert envoy.destination(desk.ask(desk.exchange(), message)) == []
-    message.protocol_config.request_body_mode = codec.FULL_DUPLEX
+    message.protocol_config.request_body_mode = codec.FULL_DUPLEX  # type: ignore[assignment]
     assert envoy.refusal(desk.ask(desk.exchange(), message)) == (503, "no-endpoint")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from extproc.xds.abilities import KEYS
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from extproc.settings import Settings
     from extproc.xds.clusters import WriteCluster
 
+MAX_WRITTEN: Final = 8
+"""Kinds of cluster that are kept as they were written: one, unless Envoys differ in what they
+take."""
+
 
 class ServedCluster:
     """Publishes a cluster at the start, and then whenever `follow` brings news. Never blocks.
@@ -22,7 +26,11 @@ class ServedCluster:
     comes and goes costs one change, and one that leaves keeps what its requests need.
     """
 
-    def __init__(self, settings: Settings, publish: Callable[[WriteCluster], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Callable[[Mapping[str, Trust], WriteCluster], None],
+    ) -> None:
         self._settings = settings
         self._publish = publish
         self._held: dict[str, Trust] = {}
@@ -43,17 +51,19 @@ class ServedCluster:
         self._tell()
 
     def _tell(self) -> None:
-        held = [self._held[profile] for profile in sorted(self._held)]
         has_keys = self._has_keys
-        written: dict[bool, bytes] = {}
+        written: dict[tuple[bool, tuple[Trust, ...]], bytes] = {}
 
-        def write(abilities: frozenset[str]) -> bytes:
+        def write(abilities: frozenset[str], trusts: tuple[Trust, ...]) -> bytes:
             # Envoy's full types take a second to load and many megabytes: only if one asks.
             from extproc.app.envoy import served_cluster
 
-            injects_keys = has_keys and KEYS in abilities
-            if injects_keys not in written:
-                written[injects_keys] = served_cluster(self._settings, held, injects_keys)
-            return written[injects_keys]
+            kind = has_keys and KEYS in abilities, trusts
+            known = written.get(kind)
+            if known is None:
+                if len(written) >= MAX_WRITTEN:
+                    written.clear()
+                known = written[kind] = served_cluster(self._settings, trusts, kind[0])
+            return known
 
-        self._publish(write)
+        self._publish(self._held, write)

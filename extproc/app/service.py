@@ -95,7 +95,7 @@ class Service:
             EndpointDiscoveryOptions(opens_by_itself=False),
             set_issue=self.dispatcher.set_envoy_issue,
         )
-        self._clusters = ClusterDiscovery(self._discovery.gate)
+        self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
         self._served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsSurroundings(

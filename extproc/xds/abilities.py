@@ -40,6 +40,22 @@ LACKS_KEYS: Final = Issue(
     "requests: it would refuse them",
     remedy=_REMEDY + "envoy.inject_keys to be ready for servers that come later",
 )
+_STRICT: Final = (
+    "mend what ca_file holds, or --server-ca at its agent: Envoy reads certificates more strictly "
+    "than others do, and the log tells its words; a renewed file is tried at once"
+)
+REFUSED: Final = Issue(
+    code="envoy-refuses-authorities",
+    message="Envoy does not take the authorities of this server's certificate, so it gets no "
+    "requests: nobody could tell it from an impostor",
+    remedy=_STRICT,
+)
+KEEPS: Final = Issue(
+    code="envoy-keeps-authorities",
+    message="Envoy does not take the new authorities of this server's certificate, and goes on "
+    "with those from before",
+    remedy=_STRICT,
+)
 UNHEARD: Final = Issue(
     code="no-envoy-yet",
     message="no Envoy has subscribed to endpoint discovery yet, and only one that did can tell "
@@ -80,6 +96,8 @@ class Abilities:
         self._is_heard = False
         self.known: frozenset[str] = frozenset()
         """What every Envoy is able to do."""
+        self.refused: frozenset[str] = frozenset()
+        """The profiles whose present authorities some Envoy does not take."""
 
     def connect(self, stream: int, abilities: frozenset[str]) -> None:
         self._streams[stream] = abilities
@@ -97,7 +115,13 @@ class Abilities:
             return None
         if not self._is_heard:
             return UNHEARD
+        if missing & self.refused:
+            return REFUSED
         return LACKS_KEYS if missing == {KEYS} else LACKS_TLS
+
+    def remark(self, member: Member) -> Issue | None:
+        """What is to be mended although it gets requests."""
+        return KEEPS if member.tls_profile in self.refused else None
 
     def _settle(self) -> None:
         if self._streams:

@@ -3,7 +3,8 @@
 It tells the one cluster whole, and again when a server comes whose authorities it does not hold
 yet, or theirs change. Envoy prepares the new cluster beside the old one, with a stream of endpoint
 discovery of its own, and then puts it in the old one's place. So `abilities` learns from those
-streams what Envoy can do by now, and nothing here needs to wait for anything.
+streams what Envoy can do by now, and nothing here needs to wait for anything. What an Envoy
+refuses is left out for it (`offers.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc.aio
 from google.protobuf.any_pb2 import Any
 
+from extproc.core.trust import Trust
 from extproc.pb.cluster_discovery_pb2_grpc import (
     ClusterDiscoveryServiceServicer,
     add_ClusterDiscoveryServiceServicer_to_server,
@@ -33,12 +35,14 @@ from extproc.xds.conversation import (
     question,
 )
 from extproc.xds.gate import Gate
-from extproc.xds.subscription import CLUSTER_TYPE, Refused, Subscription
+from extproc.xds.offers import Offers
+from extproc.xds.subscription import CLUSTER_TYPE, Acknowledged, Refused, Subscription
 
 log = logging.getLogger("coxswain.xds")
 
-WriteCluster: TypeAlias = Callable[[frozenset[str]], bytes]
-"""The cluster for an Envoy whose listener has these abilities, in wire format. Runs in a thread."""
+WriteCluster: TypeAlias = Callable[[frozenset[str], tuple[Trust, ...]], bytes]
+"""The cluster for an Envoy whose listener has these abilities, with whom to trust for the servers
+behind TLS, in wire format. Runs in a thread."""
 
 
 def _subscription() -> Subscription:
@@ -48,16 +52,27 @@ def _subscription() -> Subscription:
 @dataclass(slots=True, eq=False)
 class _Stream:
     abilities: frozenset[str]
+    version: int
     node_id: str = ""
+    offers: Offers = field(default_factory=Offers)
     subscription: Subscription = field(default_factory=_subscription)
     due: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ClusterDiscovery(ClusterDiscoveryServiceServicer):
-    """Tells what `publish` was last given, when the gate is open. Belongs to one event loop."""
+    """Tells what `publish` was last given, when the gate is open. Belongs to one event loop.
 
-    def __init__(self, gate: Gate) -> None:
+    `set_refused` hears the profiles whose present authorities some Envoy does not take.
+    """
+
+    def __init__(
+        self, gate: Gate, set_refused: Callable[[frozenset[str]], None] = lambda _: None
+    ) -> None:
         self._gate = gate
+        self._set_refused = set_refused
+        self._refused: frozenset[str] = frozenset()
+        self._trusts: Mapping[str, Trust] = {}
+        self._proven: dict[str, Trust] = {}
         gate.on_open.append(self._wake_all)
         self._streams: set[_Stream] = set()
         self._versions = itertools.count(1)
@@ -69,10 +84,15 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         """Serve on this server, beside whatever else it serves."""
         add_ClusterDiscoveryServiceServicer_to_server(self, server)
 
-    def publish(self, write_cluster: WriteCluster) -> None:
-        """From now on the cluster is what this writes. Never blocks."""
+    def publish(self, trusts: Mapping[str, Trust], write_cluster: WriteCluster) -> None:
+        """From now on the cluster is what this writes, with all of `trusts` that an Envoy takes,
+        by the names of their profiles. Never blocks."""
+        self._trusts = dict(trusts)
+        self._proven = {name: trust for name, trust in self._proven.items() if name in trusts}
         self._write_cluster = write_cluster
         self._version = next(self._versions)
+        for stream in self._streams:
+            stream.version = self._version
         self._wake_all()
 
     def close(self) -> None:
@@ -84,7 +104,7 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
     ) -> None:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(read_abilities(context.invocation_metadata() or ()))
+        stream = _Stream(read_abilities(context.invocation_metadata() or ()), self._version)
         self._streams.add(stream)
         self._gate.wait()
         await converse(
@@ -92,27 +112,60 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
             self._write(stream, context),
             context,
             lambda: stream.node_id,
-            lambda: self._streams.discard(stream),
+            lambda: self._forget(stream),
         )
 
     async def _read(self, stream: _Stream, questions: AsyncIterator[DiscoveryRequest]) -> None:
         async for message in questions:
             stream.node_id = stream.node_id or node_of(message)
             event = stream.subscription.ask(question(message))
-            if isinstance(event, Refused):
-                log.error(
-                    "Envoy %r refused version %d of the llama-servers' cluster and keeps the one "
-                    "before: %s",
-                    *(stream.node_id, event.version, in_short(event.error)),
-                )
+            if isinstance(event, Acknowledged):
+                is_rest_due = stream.offers.accept()
+                self._proven |= stream.offers.held
+                if is_rest_due:
+                    self._offer_again(stream)
+            elif isinstance(event, Refused):
+                self._refuse(stream, event)
             stream.due.set()
+
+    def _refuse(self, stream: _Stream, event: Refused) -> None:
+        log.error(
+            "Envoy %r refused version %d of the llama-servers' cluster and keeps the one "
+            "before: %s",
+            *(stream.node_id, event.version, in_short(event.error)),
+        )
+        found = stream.offers.refuse()
+        self._tell_refused()
+        if found:
+            self._offer_again(stream)
+        if isinstance(found, Trust):
+            log.error(
+                "Envoy %r does not take the authorities of %s; the others go on without them",
+                *(stream.node_id, found.profile),
+            )
+
+    def _offer_again(self, stream: _Stream) -> None:
+        """Something else than before, although nothing new was published."""
+        stream.version = next(self._versions)
+
+    def _forget(self, stream: _Stream) -> None:
+        self._streams.discard(stream)
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        refused = frozenset().union(*(stream.offers.refused for stream in self._streams))
+        if refused != self._refused:
+            self._refused = refused
+            self._set_refused(refused)
 
     async def _write(self, stream: _Stream, context: StreamContext) -> None:
         while not self._is_closed:
             if self._gate.is_open and self._write_cluster is not None:
-                answer = stream.subscription.next_answer(self._version)
+                answer = stream.subscription.next_answer(stream.version)
                 if answer is not None:
-                    written = await asyncio.to_thread(self._write_cluster, stream.abilities)
+                    trusts = stream.offers.draw(self._trusts, self._proven)
+                    self._tell_refused()
+                    written = await asyncio.to_thread(self._write_cluster, stream.abilities, trusts)
                     await context.write(
                         DiscoveryResponse(
                             version_info=str(answer.version),

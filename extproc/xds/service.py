@@ -95,6 +95,11 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             self._is_refresh_due = True
             asyncio.get_running_loop().call_soon(self._refresh)
 
+    def set_refused(self, profiles: frozenset[str]) -> None:
+        """Some Envoy does not take the present authorities of these profiles."""
+        self._abilities.refused = profiles
+        self._withhold()
+
     def open(self) -> None:
         """The fleet is known, though it may be empty: answer from now on."""
         self.gate.open()
@@ -240,9 +245,10 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             each.address: self._abilities.obstacle(each) for each in members if needs(each)
         }
         self._withheld = {address: issue for address, issue in demanding.items() if issue}
+        remarks = {each.address: self._abilities.remark(each) for each in members}
         for address in demanding.keys() | before.keys():
             issue = self._withheld.get(address)
-            self._set_issue(address, issue)
+            self._set_issue(address, issue or remarks.get(address))
             is_known = self._acknowledgements.is_routable(address)
             self._set_routable(address, is_known and issue is None, now)
             if issue is not None and issue != before.get(address) and self._streams:

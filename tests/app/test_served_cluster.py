@@ -12,6 +12,8 @@ from extproc.settings import load_settings
 from extproc.xds.abilities import KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from extproc.xds.clusters import WriteCluster
 
 ADDRESS = Address.of("10.0.0.5", 8080)
@@ -24,8 +26,11 @@ class Published:
     """What was published, newest last."""
 
     def __init__(self) -> None:
-        self.versions: list[WriteCluster] = []
-        self.cluster = ServedCluster(load_settings(None, environ={}), self.versions.append)
+        self.versions: list[tuple[Mapping[str, Trust], WriteCluster]] = []
+        self.cluster = ServedCluster(load_settings(None, environ={}), self._publish)
+
+    def _publish(self, trusts: Mapping[str, Trust], write: WriteCluster) -> None:
+        self.versions.append((dict(trusts), write))
 
     def follow(self, *trusts: Trust, members: tuple[Member, ...] = ()) -> int:
         """Which version is the newest then."""
@@ -33,7 +38,9 @@ class Published:
         return len(self.versions)
 
     def written(self, abilities: frozenset[str] = ABLE) -> bytes:
-        return self.versions[-1](abilities)
+        """By an Envoy that takes all of it."""
+        trusts, write = self.versions[-1]
+        return write(abilities, tuple(trusts[name] for name in sorted(trusts)))
 
 
 def test_there_is_one_from_the_start() -> None:
@@ -81,3 +88,14 @@ def test_keys_are_sent_once_one_is_needed_and_where_the_listener_is_ready() -> N
     assert b"UPSTREAM_METADATA" not in published.written(frozenset())
     assert b"Bearer k" not in published.written(), "that goes with the address"
     assert published.follow() == 2, "one that comes and goes costs one change"
+
+
+def test_an_envoy_that_refuses_some_is_written_the_others() -> None:
+    published = Published()
+    published.follow(OURS, THEIRS)
+    trusts, write = published.versions[-1]
+    assert set(trusts) == {"tls-ours", "tls-theirs"}
+    for _ in range(2):  # also where both kinds are asked for in turn
+        assert b"THEIR AUTHORITY" not in write(ABLE, (OURS,))
+        assert b"THEIR AUTHORITY" in write(ABLE, (OURS, THEIRS))
+    assert write(ABLE, (OURS,)) is write(ABLE, (OURS,)), "written once"

@@ -18,9 +18,9 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from scraper.agent import Agent
 from tests.e2e.one_process import Running, running, server_side
-from tests.e2e.secured import secured, write
+from tests.e2e.secured import Secured, secured, write
 from tests.e2e.steady_load import COMPLETION, answers, ask, load_on
-from tests.fakes.authority import Authority
+from tests.fakes.authority import Authority, strange
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.picker import until
 from tests.fakes.wiretap import Wiretap
@@ -97,6 +97,66 @@ async def test_another_file_of_authorities_is_taken_under_load(tmp_path: Path) -
             assert secret.tap.in_the_clear == []
 
 
+async def test_authorities_that_envoy_refuses_hold_up_nobody_else(tmp_path: Path) -> None:
+    """A server that comes with such a file waits and says why; the others are served, and whoever
+    comes later is taken. Once its file is mended, so is it."""
+    file = tmp_path / "fleet.json"
+    async with (
+        secured(tmp_path) as one,
+        secured(tmp_path, "odd") as odd,
+        secured(tmp_path, "late") as late,
+    ):
+        answers(one.server, odd.server, late.server)
+        good = odd.authority.ca.read_bytes()
+        odd.authority.ca.write_bytes(strange(good))
+        write(file, one.named, odd.named)
+        async with running(tmp_path, {"discovery": {"file": str(file)}}) as stack:
+            async with load_on(stack) as load:
+                await load.grows(5, one.tap.address)
+                assert codes(stack, odd) == ["envoy-refuses-authorities"]
+                assert not stack.endpoint(odd.tap.address).is_pickable
+                write(file, one.named, odd.named, late.named)
+                await load.grows(5, late.tap.address)
+                assert odd.served == 0
+                odd.authority.ca.write_bytes(good)
+                await load.grows(5, odd.tap.address)
+                assert codes(stack, odd) == []
+            assert one.tap.in_the_clear == odd.tap.in_the_clear == late.tap.in_the_clear == []
+
+
+async def test_a_renewed_file_that_envoy_refuses_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+    """The server goes on, with an issue; nobody else's news wait for it."""
+    file = tmp_path / "fleet.json"
+    async with secured(tmp_path) as one, secured(tmp_path, "late") as late:
+        answers(one.server, late.server)
+        write(file, one.named)
+        async with running(tmp_path, {"discovery": {"file": str(file)}}) as stack:
+            async with load_on(stack) as load:
+                await load.grows(5, one.tap.address)
+                fresh = Authority(tmp_path, "fresh")
+                one.authority.ca.write_bytes(
+                    one.authority.ca.read_bytes() + strange(fresh.ca.read_bytes())
+                )
+                await until(lambda: codes(stack, one) == ["envoy-keeps-authorities"])
+                assert stack.endpoint(one.tap.address).is_pickable
+                write(file, one.named, late.named)
+                await load.grows(5, late.tap.address)
+                await load.grows(5, one.tap.address)
+            impostor = server_side(fresh.issue("impostor"))
+            async with FakeLlamaServer(tls=impostor) as other:
+                answers(other)
+                one.tap.target = other.address
+                one.tap.break_connections()
+                for _ in range(3):
+                    await ask(stack.client)
+                assert other.count(COMPLETION) == 0, "Envoy never heard of who signed for it"
+            assert one.tap.in_the_clear == late.tap.in_the_clear == []
+
+
+def codes(stack: Running, secret: Secured) -> list[str]:
+    return [issue.code for issue in stack.endpoint(secret.tap.address).issues]
+
+
 async def test_authorities_speak_for_their_own_servers_only(tmp_path: Path) -> None:
     """Envoy holds those of two servers; the certificate of one does not open the way for the
     other, not even with the right name in it."""
@@ -111,7 +171,9 @@ async def test_authorities_speak_for_their_own_servers_only(tmp_path: Path) -> N
                 other.tap.address
             )
             await until(lambda: not stack.endpoint(one.tap.address).is_serving)
-            assert await stack.statistic("ssl.fail_verify_error") > 0
+            async with asyncio.timeout(20):  # its health check at the latest
+                while not await stack.statistic("ssl.fail_verify_error"):
+                    await asyncio.sleep(0.05)
             assert one.tap.in_the_clear == other.tap.in_the_clear == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 from dataclasses import dataclass
@@ -78,6 +79,17 @@ class Authority:
             )
         )
         return pair
+
+
+def strange(ca: bytes) -> bytes:
+    """The same certificate with the version of one that has no extensions, which this one does:
+    OpenSSL minds it no more than Python does, and Envoy refuses it."""
+    lines = ca.decode().splitlines()
+    content = base64.b64decode("".join(lines[1:-1]))
+    third, first = bytes.fromhex("a003020102"), bytes.fromhex("a003020100")
+    assert third in content
+    body = base64.encodebytes(content.replace(third, first, 1)).decode()
+    return f"{lines[0]}\n{body}{lines[-1]}\n".encode()
 
 
 def _named(name: str) -> x509.Name:

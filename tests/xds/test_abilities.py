@@ -6,8 +6,10 @@ from extproc.core.address import Address
 from extproc.core.fleet import Member
 from extproc.xds.abilities import (
     HEADER,
+    KEEPS,
     LACKS_KEYS,
     LACKS_TLS,
+    REFUSED,
     UNHEARD,
     Abilities,
     reachable,
@@ -57,3 +59,18 @@ def test_what_one_envoy_cannot_do_counts_for_all() -> None:
     for stream in (2, 3, 1):
         abilities.disconnect(stream)
     assert abilities.obstacle(BOTH) is None
+
+
+def test_authorities_that_an_envoy_refuses_are_told_as_that() -> None:
+    """With no requests where it knows none for the server, and with those from before else."""
+    abilities = Abilities()
+    abilities.refused = frozenset({"tls-a"})
+    assert abilities.obstacle(SECURE) is UNHEARD
+    abilities.connect(1, frozenset({"tls-b"}))
+    assert abilities.obstacle(BOTH) is REFUSED
+    assert abilities.obstacle(KEYED) is LACKS_KEYS
+    abilities.connect(2, frozenset({"tls-a", "tls-b"}))
+    assert abilities.obstacle(SECURE) is REFUSED, "one of them has none"
+    abilities.disconnect(1)
+    assert (abilities.obstacle(SECURE), abilities.remark(SECURE)) == (None, KEEPS)
+    assert abilities.remark(PLAIN) is abilities.remark(KEYED) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
 
+from extproc.core.trust import Trust
 from extproc.pb.cluster_discovery_pb2_grpc import ClusterDiscoveryServiceStub
 from extproc.xds import ClusterDiscovery
 from extproc.xds.abilities import HEADER
@@ -21,13 +23,22 @@ class Served:
 
     def __init__(self) -> None:
         self.gate = Gate(hold_s=3600)
-        self.discovery = ClusterDiscovery(self.gate)
+        self.refused: frozenset[str] = frozenset()
+        self.discovery = ClusterDiscovery(self.gate, self._set_refused)
         self.server = grpc.aio.server()
         self.discovery.add_to(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
-    def publish(self, word: str) -> None:
-        self.discovery.publish(lambda abilities: f"{word} {sorted(abilities)}".encode())
+    def _set_refused(self, profiles: frozenset[str]) -> None:
+        self.refused = profiles
+
+    def publish(self, word: str, *trusts: Trust) -> None:
+        def write(abilities: frozenset[str], chosen: tuple[Trust, ...]) -> bytes:
+            return " ".join(
+                [word, str(sorted(abilities)), *(str(each.authorities) for each in chosen)]
+            ).encode()
+
+        self.discovery.publish({each.profile: each for each in trusts}, write)
 
     def envoy(self, *abilities: str) -> DiscoveryClient:
         metadata = tuple((HEADER, ability) for ability in abilities)
@@ -95,6 +106,71 @@ async def test_what_envoy_refuses_is_told_in_the_log_and_not_sent_again(
     (line,) = (record for record in caplog.records if record.levelno == logging.ERROR)
     assert "refused version 1" in line.getMessage()
     assert line.getMessage().endswith("no such authority")
+
+
+async def refuse(envoy: DiscoveryClient) -> None:
+    """The next answer, with the words of a real one."""
+    answer = await envoy.read()
+    envoy.ask(nonce=answer.nonce, error="Failed to load trusted CA certificates from <inline>")
+
+
+async def test_authorities_that_envoy_refuses_hold_up_no_others(served: Served) -> None:
+    """They are told, until the file holds others or nobody wants them any more."""
+    ours, bad = Trust(profile="a", authorities="ours"), Trust(profile="b", authorities="bad")
+    served.gate.open()
+    served.publish("one", ours)
+    async with served.envoy() as envoy:
+        envoy.ask()
+        assert await told(envoy) == "one [] ours"
+        served.publish("two", ours, bad)
+        await refuse(envoy)
+        assert await told(envoy) == "two [] ours"
+        assert served.refused == {"b"}
+        third = Trust(profile="c", authorities="third")
+        served.publish("three", ours, bad, third)
+        assert await told(envoy) == "three [] ours third"
+        served.publish("four", ours, Trust(profile="b", authorities="mended"), third)
+        assert await told(envoy) == "four [] ours mended third"
+        assert served.refused == frozenset()
+
+
+async def test_what_each_envoy_refuses_is_its_own_affair(served: Served) -> None:
+    """Another one gets all of it; what one of them refuses is told as long as it is connected."""
+    ours, bad = Trust(profile="a", authorities="ours"), Trust(profile="b", authorities="bad")
+    served.gate.open()
+    served.publish("one", ours, bad)
+    async with served.envoy() as lenient:
+        lenient.ask()
+        assert await told(lenient) == "one [] ours bad"
+        async with served.envoy() as strict:
+            strict.ask()
+            await refuse(strict)  # both
+            assert await told(strict) == "one [] ours"
+            await refuse(strict)  # the rest
+            assert await told(strict) == "one [] ours"
+            assert served.refused == {"b"}
+        while served.refused:  # noqa: ASYNC110  # the end of a stream wakes nobody
+            await asyncio.sleep(0.001)
+        served.publish("two", ours, bad)
+        assert await told(lenient) == "two [] ours bad"
+
+
+async def test_a_new_stream_gets_what_was_taken_before(served: Served) -> None:
+    """The content that an Envoy refuses must not cost it the one that it holds, when its stream
+    was lost meanwhile."""
+    served.gate.open()
+    served.publish("one", Trust(profile="a", authorities="ours"))
+    async with served.envoy() as envoy:
+        envoy.ask()
+        assert await told(envoy) == "one [] ours"
+        served.publish("two", Trust(profile="a", authorities="bad"))
+        await refuse(envoy)
+        assert await told(envoy) == "two [] ours"
+    async with served.envoy() as again:
+        again.ask()
+        await refuse(again)
+        assert await told(again) == "two [] ours"
+        assert served.refused == {"a"}
 
 
 async def test_another_type_is_refused(served: Served) -> None:

@@ -13,7 +13,7 @@ from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
 from extproc.core.observation import Issue
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
-from extproc.xds.abilities import HEADER, LACKS_TLS, UNHEARD
+from extproc.xds.abilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
 from tests.fakes.discovery_client import DiscoveryClient, assignments
 
 A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
@@ -149,6 +149,25 @@ async def test_a_server_behind_tls_is_told_to_envoys_that_speak_it(served: Serve
         await served.fleet.becomes(A, True)
     await served.has_envoys(0)
     assert served.fleet.routable[A], "an Envoy without a stream still knows how"
+
+
+async def test_authorities_that_envoy_refuses_are_told_at_the_server(served: Served) -> None:
+    """It gets no requests where Envoy knows none for it, and goes on where it kept the old ones."""
+    served.set_members(Member(A, tls_profile="tls-a"), Member(B))
+    async with DiscoveryClient(served.port, "without") as without:
+        without.ask("llama")
+        await without.read_and_acknowledge()
+        served.discovery.set_refused(frozenset({"tls-a"}))
+        await eventually(lambda: served.fleet.issues.get(A) is REFUSED)
+        assert not served.fleet.routable[A]
+        async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+            able.ask("llama")
+            await able.read_and_acknowledge()
+            without.leave()
+            await eventually(lambda: served.fleet.issues.get(A) is KEEPS)
+            await served.fleet.becomes(A, True)
+            served.discovery.set_refused(frozenset())
+            assert served.fleet.issues[A] is None and served.fleet.issues.get(B) is None
 
 
 async def test_an_endpoint_that_becomes_plain_is_withheld_no_more(served: Served) -> None:

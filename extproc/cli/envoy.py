@@ -36,6 +36,15 @@ SnippetOption = Annotated[
     typer.Option("--snippet", help="Only the parts to drop into an Envoy that already runs."),
 ]
 
+ServedClusterOption = Annotated[
+    bool,
+    typer.Option(
+        "--served-cluster",
+        help="With --snippet: the picker serves the servers' cluster as it changes, so that new "
+        "authorities and keys need no other parts. For an Envoy without a cds_config of its own.",
+    ),
+]
+
 
 def register(_root: typer.Typer) -> None:
     """Add `coxswain config envoy` to the config group."""
@@ -44,6 +53,7 @@ def register(_root: typer.Typer) -> None:
 
 def envoy(
     snippet: SnippetOption = False,
+    served_cluster: ServedClusterOption = False,
     mode: ModeOption = None,
     config: ConfigOption = None,
     assignment: SetOption = None,
@@ -57,6 +67,7 @@ def envoy(
     Examples:
       coxswain config envoy > envoy.yaml && envoy -c envoy.yaml
       coxswain config envoy --snippet --config coxswain.yaml
+      coxswain config envoy --snippet --served-cluster
       coxswain config envoy --mode original-dst
     """
     from dataclasses import replace
@@ -69,14 +80,16 @@ def envoy(
     from extproc.envoy_config.options import Mode, OptionsError
     from extproc.envoy_config.snippet import snippet as snippet_of
 
+    if served_cluster and not snippet:
+        raise typer.BadParameter("--served-cluster goes with --snippet; the whole has it anyway")
     settings = settings_from(config, assignments=assignment)
     try:
         options = envoy_options(settings)
         if mode is not None:
             options = replace(options, mode=Mode(mode.value))
+        text = snippet_of(options, serves_cluster=served_cluster) if snippet else bootstrap(options)
     except (OptionsError, BlockedPathError) as error:
         raise typer.BadParameter(str(error)) from None
-    text = snippet_of(options) if snippet else bootstrap(options)
     if output is DocumentFormat.JSON:
         print_json(yaml.safe_load(text))
     else:

@@ -45,6 +45,14 @@ def test_the_settings_file_decides_what_is_printed(tmp_path: Path) -> None:
     assert "/private" in ended.stdout and "/slots" not in ended.stdout
 
 
+def test_the_servers_cluster_may_be_left_to_the_picker(tmp_path: Path) -> None:
+    ended = _run("--snippet", "--served-cluster", folder=tmp_path)
+    assert ended.returncode == 0 and "\ndynamic_resources:\n" in ended.stdout
+    for wrong in (("--served-cluster",), ("--snippet", "--served-cluster", "--mode=original-dst")):
+        ended = _run(*wrong, folder=tmp_path)
+        assert ended.returncode == 2 and "Traceback" not in ended.stderr
+
+
 def test_choices_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:
     ended = _run("--mode", "original-dst", "--set", "envoy.host_rewrite=true", folder=tmp_path)
     assert ended.returncode == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from extproc.core.endpoint import SERVING, Endpoint
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_port
 from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions
 from extproc.settings import Settings
 from tests.fakes.authority import Pair
 from tests.fakes.picker import until
@@ -68,10 +69,12 @@ async def running(
     values: dict[str, Any],
     is_steered: bool = True,
     is_printed_whole: bool = False,
+    printed: Callable[[EnvoyOptions], str] = bootstrap,
 ) -> AsyncIterator[Running]:
     """Both up, and at least one server seen well; `is_steered` waits for it through Envoy too.
 
     `is_printed_whole`: the servers' cluster is in Envoy's file, not served by the picker.
+    `printed` makes Envoy's file.
     """
     listen = {"grpc": f"127.0.0.1:{free_port()}", "admin": FREE, "http": FREE}
     envoy: dict[str, Any] = {
@@ -85,7 +88,7 @@ async def running(
     )
     file = folder / "envoy.yaml"
     options = replace(envoy_options(settings), serves_cluster=not is_printed_whole)
-    file.write_text(bootstrap(options), encoding="utf-8")
+    file.write_text(printed(options), encoding="utf-8")
     service = Service(settings, lambda: stack.settings)
     await service.start()
     command = [find_envoy(), "-c", file, "--concurrency", "1", "--use-dynamic-base-id"]

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from extproc.core.blocked_path import BlockedPath
 from extproc.demo.envoy_binary import find_envoy
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
+from tests.e2e.foreign_envoy import dropped_in
 
 pytestmark = pytest.mark.e2e
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
-MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 
 
 async def _validate(text: str, folder: Path) -> None:
@@ -77,27 +74,11 @@ async def test_the_snippet_fits_into_an_envoy_that_was_there_before(
         text = (FILES / "ext_proc_filter.yaml").read_text(encoding="utf-8")
     else:
         text = snippet(EnvoyOptions(mode=mode))
-    await _validate(yaml.safe_dump(_dropped_in(yaml.safe_load(text))), tmp_path)
+    await _validate(dropped_in(text, EnvoyOptions()), tmp_path)
 
 
-def _dropped_in(parts: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that has the parts where their comments say they go."""
-    router = {"name": "router", "typed_config": {"@type": f"type.googleapis.com/{ROUTER}"}}
-    manager = {
-        "@type": f"type.googleapis.com/{MANAGER}",
-        "stat_prefix": "theirs",
-        **parts["http_connection_manager"],
-        "http_filters": [*parts["http_filters"], router],
-        "route_config": {
-            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": parts["routes"]}]
-        },
-    }
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": 10000}}
-    chain = {"filters": [{"name": "manager", "typed_config": manager}]}
-    return {
-        "node": {"id": "theirs", "cluster": "theirs"},
-        "static_resources": {
-            "listeners": [{"name": "theirs", "address": address, "filter_chains": [chain]}],
-            "clusters": parts["clusters"],
-        },
-    }
+async def test_so_does_the_one_that_leaves_the_servers_cluster_to_the_picker(
+    tmp_path: Path,
+) -> None:
+    options = EnvoyOptions()
+    await _validate(dropped_in(snippet(options, serves_cluster=True), options), tmp_path)

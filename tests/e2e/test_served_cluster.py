@@ -14,11 +14,14 @@ import pytest
 from extproc.app import Service
 from extproc.app.agent import AgentPlan, plan_agent
 from extproc.core.endpoint import Intent
+from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.snippet import snippet
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from scraper.agent import Agent
+from tests.e2e.foreign_envoy import dropped_in
 from tests.e2e.one_process import Running, running, server_side
-from tests.e2e.secured import Secured, secured, write
+from tests.e2e.secured import KEY, Secured, secured, write
 from tests.e2e.steady_load import COMPLETION, answers, ask, load_on
 from tests.fakes.authority import Authority, strange
 from tests.fakes.llama_server import FakeLlamaServer, Reply
@@ -66,6 +69,26 @@ async def test_a_server_of_new_authorities_is_added_under_load(tmp_path: Path) -
                 assert (await held).status_code == 200
         assert secret.tap.in_the_clear == []
         assert secret.served >= 10
+
+
+async def test_an_envoy_with_the_printed_parts_may_have_it_too(tmp_path: Path) -> None:
+    """One that was there before, without discovery of clusters of its own."""
+
+    def parts(options: EnvoyOptions) -> str:
+        return dropped_in(snippet(options, serves_cluster=True), options)
+
+    file = tmp_path / "fleet.json"
+    async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
+        answers(plain, secret.server)
+        write(file, str(plain.address))
+        values = {"discovery": {"file": str(file)}}
+        async with running(tmp_path, values, printed=parts) as stack:
+            async with load_on(stack) as load:
+                await load.grows(5, plain.address)
+                write(file, str(plain.address), secret.named)
+                await load.grows(5, secret.tap.address)
+            assert secret.server.asked[-1].headers["authorization"] == f"Bearer {KEY}"
+            assert secret.tap.in_the_clear == []
 
 
 async def test_another_file_of_authorities_is_taken_under_load(tmp_path: Path) -> None:
@@ -172,7 +195,7 @@ async def test_authorities_speak_for_their_own_servers_only(tmp_path: Path) -> N
             )
             await until(lambda: not stack.endpoint(one.tap.address).is_serving)
             async with asyncio.timeout(20):  # its health check at the latest
-                while not await stack.statistic("ssl.fail_verify_error"):
+                while not await stack.statistic("ssl.fail_verify_error"):  # noqa: ASYNC110  # Envoy's
                     await asyncio.sleep(0.05)
             assert one.tap.in_the_clear == other.tap.in_the_clear == []
 

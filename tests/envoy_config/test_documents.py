@@ -11,7 +11,7 @@ import yaml
 
 from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap, default_files
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.snippet import snippet
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
@@ -135,6 +135,19 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
     mappers = manager["local_reply_config"]["mappers"]
     assert all(mapper in whole["local_reply_config"]["mappers"] for mapper in mappers)
+
+
+def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
+    """As the whole does: the same words to it, and the step that keeps clients' own keys."""
+    options = EnvoyOptions()
+    parts = yaml.safe_load(snippet(options, serves_cluster=True))
+    whole = yaml.safe_load(bootstrap(options))
+    assert parts["clusters"] == whole["static_resources"]["clusters"]
+    assert parts["dynamic_resources"] == whole["dynamic_resources"]
+    steps = _manager(bootstrap(options))["http_filters"]
+    assert parts["http_filters"] == [step for step in steps if "router" not in step["name"]]
+    with pytest.raises(OptionsError, match="discovery"):
+        snippet(EnvoyOptions(mode=Mode.ORIGINAL_DST), serves_cluster=True)
 
 
 @pytest.mark.parametrize("mode", Mode)

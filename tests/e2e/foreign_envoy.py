@@ -1,0 +1,45 @@
+"""The configuration of an Envoy that was there before, into which one puts the printed parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from extproc.envoy_config.options import EnvoyOptions, HostPort
+
+MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+ROUTER = "envoy.extensions.filters.http.router.v3.Router"
+
+
+def dropped_in(text: str, options: EnvoyOptions) -> str:
+    """A configuration that has the parts where their comments say they go."""
+    parts = yaml.safe_load(text)
+    router = {"name": "router", "typed_config": {"@type": f"type.googleapis.com/{ROUTER}"}}
+    served = parts.get("dynamic_resources")
+    routes: dict[str, Any] = {
+        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": parts["routes"]}]
+    }
+    if served is not None:
+        routes["validate_clusters"] = False
+    manager = {
+        "@type": f"type.googleapis.com/{MANAGER}",
+        "stat_prefix": "theirs",
+        **parts["http_connection_manager"],
+        "http_filters": [*parts["http_filters"], router],
+        "route_config": routes,
+    }
+    chain = {"filters": [{"name": "manager", "typed_config": manager}]}
+    listener = {"name": "theirs", "address": _at(options.listener), "filter_chains": [chain]}
+    config: dict[str, Any] = {
+        "node": {"id": "theirs", "cluster": "theirs"},
+        "admin": {"address": _at(options.admin)},
+        "static_resources": {"listeners": [listener], "clusters": parts["clusters"]},
+    }
+    if served is not None:
+        config["dynamic_resources"] = served
+    return yaml.safe_dump(config)
+
+
+def _at(place: HostPort) -> dict[str, Any]:
+    return {"socket_address": {"address": place.host, "port_value": place.port}}

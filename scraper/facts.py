@@ -11,6 +11,9 @@ from extproc.core.observation import AdapterReading, Issue, ModelReading
 from scraper.parse import ModelEntry, PropsReading
 from scraper.question import SlotsTold
 
+MAX_ADAPTER_FAILURES = 5
+"""Looks in a row at which a server may leave open which adapters it has, and be waited for."""
+
 
 class Facts:
     """The identity of one server. `hidden` says why it does not show its slots, if so."""
@@ -21,6 +24,7 @@ class Facts:
         self.models: tuple[ModelReading, ...] = ()
         self.adapters: tuple[AdapterReading, ...] | None = None
         self.instance: str | None = None
+        self._adapter_failures = 0
         self._restarts = 0
         self._slots: int | None = None
         self._newest_task: int | None = None
@@ -47,6 +51,7 @@ class Facts:
         if is_new:
             self.models = ()
             self.adapters = None
+            self._adapter_failures = 0
             self._slots = None
             self._newest_task = None
             self.instance = instance
@@ -57,6 +62,16 @@ class Facts:
         self.models = tuple(ModelReading(name=e.name, aliases=e.aliases) for e in entries)
         if not self.models and self.props is not None and self.props.model is not None:
             self.models = (ModelReading(name=self.props.model),)
+
+    def learn_adapters(self, adapters: tuple[AdapterReading, ...] | None) -> None:
+        """Take over the adapters, () where it tells of none; None: it gave no answer."""
+        self.adapters = adapters
+        self._adapter_failures = 0 if adapters is not None else self._adapter_failures + 1
+
+    @property
+    def awaits_adapters(self) -> bool:
+        """Whether the adapters were asked for, and are to be asked for again at once."""
+        return self.adapters is None and 0 < self._adapter_failures < MAX_ADAPTER_FAILURES
 
     def count(self, told: SlotsTold) -> bool:
         """Take over a count of slots. Whether it hints that another process told it."""

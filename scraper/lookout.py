@@ -2,7 +2,8 @@
 
     what is known                        | asked, in this order
     -------------------------------------|-----------------------------------------------------
-    nothing, or another process hinted   | /props, /v1/models for a process not seen before
+    nothing, or another process hinted   | /props; of a process not seen before /v1/models and
+                                         | /lora-adapters, until they are answered
     a plain server that stays awake      | /slots
     one that sleeps, or may              | /props, then /slots where `scraper/sleep.py` allows it
     it hides its slots (501, 401)        | /health
@@ -21,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.observation import AdapterReading, Issue, Observation, Sight
 from scraper import issues
 from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.facts import Facts
@@ -132,8 +133,8 @@ class Lookout:
             hidden = None if props.shows_slots else issues.slots_disabled()
             self._learnt(self._facts.learn(props, hidden))
             self._sleep.props_told(props.is_asleep)
-            if not self._facts.models and not props.is_router:
-                await self._learn_models()
+            if not props.is_router:
+                await self._learn_holdings()
         return answer
 
     def _read_props(self, body: bytes) -> PropsReading:
@@ -149,6 +150,15 @@ class Lookout:
             self._sleep.start_process()
             self._router.start_process()
 
+    async def _learn_holdings(self) -> None:
+        """Ask which models and adapters it has, as far as that is not known."""
+        if not self._facts.models:
+            await self._learn_models()
+        if self._facts.adapters is None:
+            await self._learn_adapters()
+            if self._facts.awaits_adapters:
+                self._must_learn = True
+
     async def _learn_models(self) -> None:
         answer = await self._client.ask("/v1/models")
         entries: tuple[ModelEntry, ...] = ()
@@ -156,10 +166,17 @@ class Lookout:
             with suppress(ParseError):  # the name in /props does as well
                 entries = parse_models(answer.body)
         self._facts.learn_models(entries)
+
+    async def _learn_adapters(self) -> None:
+        """Like /slots it is answered between two batches: a busy server may take its time."""
         answer = await self._client.ask("/lora-adapters")
-        if isinstance(answer, Answer) and answer.status == 200:
-            with suppress(ParseError):
-                self._facts.adapters = parse_adapters(answer.body)
+        adapters: tuple[AdapterReading, ...] | None = None
+        if isinstance(answer, Answer) and answer.status != 503:
+            adapters = ()
+            if answer.status == 200:
+                with suppress(ParseError):
+                    adapters = parse_adapters(answer.body)
+        self._facts.learn_adapters(adapters)
 
     # How many of its slots are busy
 

@@ -57,6 +57,7 @@ class Report:
             slot_readings=sign.busy if isinstance(sign, SlotsTold) else (),
             context_tokens=sign.context_tokens if isinstance(sign, SlotsTold) else None,
             adapters=self._facts.adapters,
+            awaits_adapters=self._facts.awaits_adapters,
         )
 
     def useless(self, answer: Answer | Failure, path: str) -> Observation:

@@ -99,7 +99,8 @@ class Observation:
     known stays). `busy_slots` is how many of them were processing, None when the server
     does not show its slots. `instance` changes when another process took over the address.
     `slot_readings` are the busy slots as far as they were shown, `context_tokens` what one slot
-    holds at most; `adapters` is None when they were not asked for.
+    holds at most; `adapters` is None when they were not told, and `awaits_adapters` then tells
+    that the next looks will ask for them again.
 
     Raises `ObservationError` when built from impossible numbers.
     """
@@ -116,6 +117,7 @@ class Observation:
     slot_readings: tuple[SlotReading, ...] = ()
     context_tokens: int | None = None
     adapters: tuple[AdapterReading, ...] | None = None
+    awaits_adapters: bool = False
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

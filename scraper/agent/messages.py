@@ -40,6 +40,7 @@ def look_message(observation: Observation, now: float) -> pb.Look:
         instance=observation.instance,
         busy=[_slot(slot) for slot in observation.slot_readings],
         context_tokens=observation.context_tokens,
+        awaits_adapters=observation.awaits_adapters,
     )
     if observation.adapters is not None:
         look.adapters.SetInParent()

@@ -12,6 +12,7 @@ import pytest
 
 from extproc.core.observation import Observation, Sight
 from scraper.client import Timeouts
+from scraper.facts import MAX_ADAPTER_FAILURES
 from scraper.lookout import Lookout
 from scraper.options import ScraperOptions
 from scraper.schedule import Attention
@@ -89,6 +90,42 @@ async def test_the_times_are_those_of_slots_alone(fake: FakeLlamaServer, lookout
     observation = await looking
     assert learnt_at <= observation.began_at <= observation.answered_at <= time.monotonic()
     assert [model.name for model in observation.models] == ["fake"]
+
+
+async def test_adapters_are_asked_for_until_they_are_told(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """A busy server may give no answer at first. It is ready all the same."""
+    fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
+    for _ in range(2):
+        told = await look(lookout)
+        assert (told.sight, told.adapters, told.awaits_adapters) == (Sight.READY, None, True)
+    fake.replies["/lora-adapters"] = Reply.of([{"id": 0, "path": "/a/poet.gguf", "scale": 0.0}])
+    told = await look(lookout)
+    assert told.adapters is not None and not told.awaits_adapters
+    assert [(adapter.id, adapter.name) for adapter in told.adapters] == [(0, "poet")]
+    asked = fake.count("/lora-adapters")
+    assert (await look(lookout)).adapters == told.adapters
+    assert fake.count("/lora-adapters") == asked == 3
+
+
+async def test_a_server_that_never_tells_its_adapters_is_not_waited_for_for_ever(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
+    looks = [await look(lookout) for _ in range(MAX_ADAPTER_FAILURES + 2)]
+    awaited = [told.awaits_adapters for told in looks]
+    assert awaited == [True] * (MAX_ADAPTER_FAILURES - 1) + [False] * 3
+    assert fake.count("/lora-adapters") == MAX_ADAPTER_FAILURES
+
+
+@pytest.mark.parametrize("reply", [Reply.of({}, 404), Reply.of({}, 401), Reply.of({"no": "list"})])
+async def test_a_server_that_tells_no_adapters_has_none(
+    fake: FakeLlamaServer, lookout: Lookout, reply: Reply
+) -> None:
+    fake.replies["/lora-adapters"] = reply
+    told = await look(lookout)
+    assert (told.adapters, told.awaits_adapters) == ((), False)
 
 
 async def test_a_loading_server_is_loading_whatever_is_asked(

@@ -109,6 +109,7 @@ def read_look(look: pb.Look, address: Address, began_at: float, answered_at: flo
             adapters=tuple(_adapter(adapter) for adapter in look.adapters.adapters)
             if look.HasField("adapters")
             else None,
+            awaits_adapters=look.awaits_adapters,
         )
     except ObservationError as error:
         raise MessageError(f"look: {error}") from None

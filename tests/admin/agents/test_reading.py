@@ -58,6 +58,7 @@ FULL = Observation(
     ),
     context_tokens=4096,
     adapters=(AdapterReading(id=0, name="sql", scale=0.5),),
+    awaits_adapters=True,
 )
 BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=Sight.UNREACHABLE)
 

@@ -49,7 +49,7 @@ class Tls(_message.Message):
     def __init__(self, server_name: _Optional[str] = ..., authorities: _Optional[str] = ...) -> None: ...
 
 class Look(_message.Message):
-    __slots__ = ("began_ago_s", "answered_ago_s", "sight", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters")
+    __slots__ = ("began_ago_s", "answered_ago_s", "sight", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters")
     class Sight(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SIGHT_UNSPECIFIED: _ClassVar[Look.Sight]
@@ -132,6 +132,7 @@ class Look(_message.Message):
     BUSY_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     began_ago_s: float
     answered_ago_s: float
     sight: Look.Sight
@@ -143,7 +144,8 @@ class Look(_message.Message):
     busy: _containers.RepeatedCompositeFieldContainer[Look.Slot]
     context_tokens: int
     adapters: Look.Adapters
-    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., sight: _Optional[_Union[Look.Sight, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Look.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Look.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Look.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Look.Adapters, _Mapping]] = ...) -> None: ...
+    awaits_adapters: bool
+    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., sight: _Optional[_Union[Look.Sight, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Look.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Look.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Look.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Look.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ...) -> None: ...
 
 class Leaving(_message.Message):
     __slots__ = ()

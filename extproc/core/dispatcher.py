@@ -136,13 +136,13 @@ class Dispatcher:
         self.ledger.release(lease, end, now)
         self.state.loads.released(lease, now)
         run = self.state.running.end(lease, now)
-        first_token_at = None
+        first_token_at = window = None
         if run is not None:
-            first_token_at = judge_end(self.state, lease, run, end, now)
+            first_token_at, window = judge_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
             self.state.timing.watch(address).ended(now - lease.opened_at)
             if run is not None:
-                learn_end(self.state, lease, run, now)
+                learn_end(self.state, lease, run, now, window)
         if end is LeaseEnd.ABANDONED:
             self._listener.unsure_of(address)
             self._wake()

@@ -13,6 +13,7 @@ from extproc.core.first_token import at_end, so_far
 from extproc.core.lease import LeaseEnd
 
 if TYPE_CHECKING:
+    from extproc.core.first_token import Window
     from extproc.core.lease import Lease
     from extproc.core.running import Run
     from extproc.core.state import State
@@ -49,11 +50,21 @@ def judge_look(state: State, lease: Lease, run: Run, speed: Speed, now: float) -
         state.running.judge(run, lease, True, now)
 
 
-def judge_end(state: State, lease: Lease, run: Run, end: LeaseEnd, now: float) -> float | None:
-    """It is over. Returns when its first token came, None if none did as far as is known."""
-    first_token_at = run.first_token_at
+def judge_end(
+    state: State, lease: Lease, run: Run, end: LeaseEnd, now: float
+) -> tuple[float | None, Window | None]:
+    """It is over. Returns when its first token came, None if none did as far as is known; and
+    what is possible, where that had to be worked out of an answer that is whole."""
+    first_token_at, window = run.first_token_at, None
     if first_token_at is None and run.answered_at is not None:
-        first_token_at = _likely_at(state, lease, run, end, now)
+        speed = state.timing.speed(lease.address, now)
+        if end is LeaseEnd.SERVED:
+            watch = state.timing.watch(lease.address)
+            window = at_end(lease, run, watch, speed, now)
+            first_token_at = window.likely_at
+        else:  # it broke off before, most likely, if the token was to be expected later
+            likely_at = so_far(lease, run, speed).likely_at
+            first_token_at = likely_at if likely_at <= now else None
     ttft_s = run.objective.ttft_s
     if ttft_s is not None:
         came_at = first_token_at
@@ -61,14 +72,4 @@ def judge_end(state: State, lease: Lease, run: Run, end: LeaseEnd, now: float) -
             came_at = now
         if came_at is not None:
             state.running.judge(run, lease, came_at - run.asked_at <= ttft_s, now)
-    return first_token_at
-
-
-def _likely_at(state: State, lease: Lease, run: Run, end: LeaseEnd, now: float) -> float | None:
-    """The best estimate of a stream's first token; None if it broke off before, most likely."""
-    speed = state.timing.speed(lease.address, now)
-    if end is LeaseEnd.SERVED:
-        watch = state.timing.watch(lease.address)
-        return at_end(lease, run, watch, speed, now).likely_at
-    likely_at = so_far(lease, run, speed).likely_at
-    return likely_at if likely_at <= now else None
+    return first_token_at, window

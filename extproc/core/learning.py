@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.course import Course
     from extproc.core.endpoint import Endpoint
+    from extproc.core.first_token import Window
     from extproc.core.lease import Lease
     from extproc.core.observation import Observation, SlotReading
     from extproc.core.running import Run
@@ -74,8 +75,10 @@ def learn_answer(state: State, lease: Lease, run: Run, now: float) -> None:
         state.sessions.served(request.session_id, address, request.prompt_tokens)
 
 
-def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
-    """A request was served to its end, and its answer was no error."""
+def learn_end(
+    state: State, lease: Lease, run: Run, now: float, window: Window | None = None
+) -> None:
+    """A request was served to its end. `window` is what `judge_end` worked out of it."""
     request, answered_at = run.request, run.answered_at
     if request.prompt_tokens is None or answered_at is None:
         return
@@ -85,8 +88,8 @@ def learn_end(state: State, lease: Lease, run: Run, now: float) -> None:
     if not watch.wants_end(now):
         return
     speed = state.timing.speed(lease.address, now)
-    ended_at = now if run.is_stream else answered_at
-    window = at_end(lease, run, watch, speed, ended_at)
+    if window is None:
+        window = at_end(lease, run, watch, speed, now if run.is_stream else answered_at)
     first_s = window.likely_at - lease.opened_at
     if run.course is not None and run.course.has_token:
         if watch.knows_pace:

@@ -14,16 +14,25 @@ CHARS_PER_TOKEN: Final = 4
 """A rule of thumb for text; what a server really counted corrects it."""
 BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
 
+Seed = tuple[str | int | None, ...]
+"""What else must be equal for a prompt to be the same to a server: its model, its adapters."""
 
-def chain(seed: tuple[str | int | None, ...], text: str) -> tuple[int, ...]:
+
+def chain(seed: Seed, text: str) -> tuple[int, ...]:
     """The hash of each full block of `text`, first to last; the rest behind them has none.
 
-    `seed` is what else must be equal for a prompt to be the same to a server: its model and
-    its adapter. O(length of `text`), about 0.4 us a block.
+    O(length of `text`), about 0.4 us a block.
     """
-    link = hash(seed)
+    salt = hash(seed)
+    link = 0
     links = []
     for start in range(0, len(text) - BLOCK_CHARS + 1, BLOCK_CHARS):
         link = hash((link, text[start : start + BLOCK_CHARS]))
-        links.append(link)
+        links.append(link ^ salt)
     return tuple(links)
+
+
+def reseeded(links: tuple[int, ...], before: Seed, after: Seed) -> tuple[int, ...]:
+    """The chain of the same text with another seed. O(blocks)."""
+    change = hash(before) ^ hash(after)
+    return tuple(link ^ change for link in links) if change else links

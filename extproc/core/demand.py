@@ -50,3 +50,5 @@ class Demand(NamedTuple):
 
 
 ANY = Demand()
+UNDECIDED = Demand(allowed=frozenset())
+"""Of a request whose names may stand for what no server has told yet: for now nobody suits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.core.chooser import Chooser
-from extproc.core.demand import ANY
+from extproc.core.demand import ANY, UNDECIDED
 from extproc.core.endpoint import Health
 from extproc.core.forecast import Forecast, Place
 from extproc.core.learning import expect
@@ -228,11 +228,12 @@ class Desk:
                 self.offer(endpoint.address, now)
 
     def change_models(self, change: Change, now: float) -> None:
-        """Models appeared or disappeared: who waits for them may use others than before."""
+        """Models appeared or disappeared: who waits for them may use others than before. And
+        who waits for what servers have to tell may know enough."""
         state = self._state
-        if not change.lost and not change.gained:
+        is_changed = self._decide(now)
+        if not change.lost and not change.gained and not is_changed:
             return
-        is_changed = False
         for ticket in list(state.line):
             demand = state.intake.reconsidered(ticket.order, change)
             if demand is not None:
@@ -243,6 +244,27 @@ class Desk:
         if is_changed:
             for endpoint in list(state.fleet):
                 self.offer(endpoint.address, now)
+
+    def _decide(self, now: float) -> bool:
+        """Those whose names nobody knew: whether any of them may use other endpoints now."""
+        state = self._state
+        if state.line.lane_of(UNDECIDED) is None:
+            return False
+        untold = state.intake.names.untold()
+        is_changed = False
+        for ticket in [one for one in state.line if one.demand == UNDECIDED]:
+            if not ticket.is_waiting or state.intake.names.must_wait(ticket.request, untold):
+                continue
+            request, order = state.intake.decided(ticket.request)
+            if isinstance(order, Reason):
+                self.leave(ticket)
+                self._listener.settled(ticket, self.rejected(order, now - ticket.entered_at))
+                continue
+            ticket.request = request
+            ticket.order = order._replace(objective=ticket.objective)
+            state.line.change_demand(ticket, order.demand)
+            is_changed = True
+        return is_changed
 
     def _withdraw_from_service(self, endpoint: Endpoint, account: Account, now: float) -> None:
         """It may not be picked: what was expected of it is expected of others."""

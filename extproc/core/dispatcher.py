@@ -89,6 +89,7 @@ class Dispatcher:
         order = self.state.intake.understand(request)
         if isinstance(order, Reason):
             return self._desk.rejected(order, 0.0)
+        request = self.state.intake.meant(request, order)
         address, home = self._admission.goal(order, request, self.options.max_queued, now)
         if address is None:
             reason = self._refusal(request, order.objective, now)
@@ -200,6 +201,7 @@ class Dispatcher:
             return
         if account.is_replaced_by(observation):
             self.state.prefixes.forget(endpoint.address)
+            endpoint.replaced()
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
         if observation.sight in (Sight.READY, Sight.ASLEEP):
@@ -234,6 +236,7 @@ class Dispatcher:
         changed = self.fleet.set_members(source, specs)
         for address in changed:
             self.ledger.open_account(address, now)
+            self.state.intake.expect(address)
         if changed:
             self._desk.offer_all(changed, now)
             self._listener.membership_changed()

@@ -70,6 +70,7 @@ class Endpoint:
         "consecutive_failures",
         "context_tokens",
         "envoy_issue",
+        "has_told",
         "health",
         "intent",
         "is_fresh",
@@ -103,6 +104,8 @@ class Endpoint:
         """It has several models, and reads in each request which one is meant."""
         self.adapter_ids: Mapping[str, int] = {}
         """The numbers that this server gives its adapters, by name."""
+        self.has_told = False
+        """It told which models and adapters it has, as far as it ever will."""
         self.context_tokens: int | None = None
         self.observed_at: float | None = None
         self.consecutive_failures = 0
@@ -174,6 +177,11 @@ class Endpoint:
         self.health = Health.DOWN
         self.observed_issues = issues
 
+    def replaced(self) -> None:
+        """Another process is there: it has its own adapters, by its own numbers."""
+        self.adapter_ids = {}
+        self.has_told = False
+
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health
         self.observed_issues = observation.issues
@@ -183,6 +191,8 @@ class Endpoint:
             self.is_router = has_rooms(observation.models)
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
+        if health is not Health.LOADING and not observation.awaits_adapters:
+            self.has_told = True
         self.context_tokens = observation.context_tokens or self.context_tokens
         self.consecutive_failures = 0
 

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from extproc.core.chooser import is_choosy
+from extproc.core.demand import UNDECIDED
 from extproc.core.endpoint import SERVING, Intent
 from extproc.core.order import PLAIN
 from extproc.core.outcome import Reason
@@ -77,6 +78,7 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     order = dispatcher.state.intake.understand(request, Random(0))
     if isinstance(order, Reason):
         return Explanation(candidates=(), reason=order, understood=_asked(request))
+    request = dispatcher.state.intake.meant(request, order)
     preview = dispatcher.preview(order, request, now)
     candidates = _ranked(dispatcher, order, request, now, preview.address)
     understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
@@ -199,7 +201,9 @@ def _objections(
     dispatcher: Dispatcher, endpoint: Endpoint, account: Account, order: Order, weight_slots: int
 ) -> Iterator[str]:
     demand = order.demand
-    if demand.allowed is not None and endpoint.address not in demand.allowed:
+    if demand == UNDECIDED:
+        yield "not every server has told its adapters yet, and this may be the name of one"
+    elif demand.allowed is not None and endpoint.address not in demand.allowed:
         yield "it is not among those that the gateway allows"
     if demand.model is not None and demand.model not in endpoint.readings:
         yield f"it does not serve {demand.model}"

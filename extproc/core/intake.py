@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.demand import ANY, Demand
-from extproc.core.models import ModelIndex, ModelMatch, Splits, resolve_model
+from extproc.core.blocks import reseeded
+from extproc.core.demand import ANY, UNDECIDED, Demand
+from extproc.core.models import ModelMatch, Splits, resolve_model
+from extproc.core.names import Names
 from extproc.core.objective import Objective, Objectives
 from extproc.core.order import Order
 from extproc.core.outcome import Reason
@@ -44,31 +46,42 @@ class Intake:
         self._fleet = fleet
         self._options = options
         self._random = random
-        self.models = ModelIndex()
-        self.adapters = ModelIndex()
+        is_lenient = options.model_match is ModelMatch.LENIENT
+        self.names = Names(fleet, options.splits, is_lenient=is_lenient)
+        self.models = self.names.models
+        self.adapters = self.names.adapters
+
+    def expect(self, address: Address) -> None:
+        """It joined the fleet, or left it: what it serves it tells when it is looked at."""
+        endpoint = self._fleet.get(address)
+        if endpoint is not None:
+            self.names.expect(endpoint)
 
     def report(self, endpoint: Endpoint) -> Change:
         """Take over what an endpoint serves now; returns what that changes for the fleet."""
-        self.adapters.report(endpoint.address, endpoint.adapter_ids)
         gained = frozenset(n for n in endpoint.readings if not self.models.is_known(n))
-        return Change(gained, self.models.report(endpoint.address, endpoint.readings))
+        return Change(gained, self.names.report(endpoint))
 
     def forget(self, address: Address) -> Change:
         """It left the fleet; returns what that changes."""
-        self.adapters.report(address, ())
-        return Change(frozenset(), self.models.report(address, ()))
+        return Change(frozenset(), self.names.forget(address))
 
     @property
     def must_know_models(self) -> bool:
         """Whether nobody may guess which model is meant: matching is strict, and several are
-        served. O(models of the fleet)."""
-        if self._options.model_match is ModelMatch.LENIENT:
-            return False
-        return len({model.name for e in self._fleet for model in e.models}) > 1
+        served."""
+        is_lenient = self._options.model_match is ModelMatch.LENIENT
+        return not is_lenient and self.names.assortment.has_several_models
 
     def objective_of(self, request: Request) -> Objective:
         """Which service it belongs to."""
         return self._options.objectives.of(request)
+
+    def _objective_of_base(self, request: Request) -> Objective:
+        """The same where a part of its model's name may be an adapter's."""
+        base = (request.model or "").rpartition(":")[0] or request.model
+        found = self.objective_of(request)
+        return found if found.name else self.objective_of(replace(request, model=base))
 
     def understand(self, request: Request, random: Random | None = None) -> Order | Reason:
         """What it asks for, or why nobody can ever serve it. `random` draws splits instead of
@@ -76,6 +89,8 @@ class Intake:
         objective = self.objective_of(request)
         if request.model is None and request.adapters is None and request.allowed is None:
             return Order(ANY, objective, None)
+        if self.names.must_wait(request):
+            return Order(UNDECIDED, self._objective_of_base(request), request.model)
         adapter = request.adapter
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         numbers = self._known_numbers(request)
@@ -90,6 +105,8 @@ class Intake:
         if model is not None and not self.models.is_known(model):
             if self._options.model_match is ModelMatch.LENIENT:
                 wanted = None
+                if random is None and adapter is None:
+                    self.names.taken_as(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
         demand = Demand(wanted, adapter, request.allowed, said, numbers)
@@ -103,7 +120,7 @@ class Intake:
         numbers = request.adapter_numbers
         if not numbers or self.adapters.is_empty:
             return frozenset()
-        return numbers if any(e.has_adapters(numbers) for e in self._fleet) else None
+        return numbers if self.names.assortment.has_adapters(numbers) else None
 
     def _is_hint_of_use(self, demand: Demand) -> bool:
         """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
@@ -147,6 +164,25 @@ class Intake:
             return {}
         return {request.model or "": self._taken(request, targets) or targets}
 
+    def decided(self, request: Request) -> tuple[Request, Order | Reason]:
+        """One that waits for what servers have to tell, by what they have told by now."""
+        spelled = self.names.respelled(request)
+        if spelled is not request and (request.is_verbatim or request.adapter_numbers):
+            return request, Reason.BAD_REQUEST  # its adapter cannot be said, or is said twice
+        order = self.understand(spelled)
+        return (
+            (spelled, order) if isinstance(order, Reason) else (self.meant(spelled, order), order)
+        )
+
+    def meant(self, request: Request, order: Order) -> Request:
+        """The request as the model that its name stands for will read it: a prompt is the same
+        under both names."""
+        if order.model == request.model or not request.prompt_blocks:
+            return request
+        resolved = replace(request, model=order.model)
+        before, after = self.names.seed_of(request), self.names.seed_of(resolved)
+        return replace(request, prompt_blocks=reseeded(request.prompt_blocks, before, after))
+
     def reconsidered(self, order: Order, change: Change) -> Demand | None:
         """What a waiting request may use after a change; None if that is what it could before.
 
@@ -154,6 +190,8 @@ class Intake:
         nobody does not go anywhere any more.
         """
         demand = order.demand
+        if demand == UNDECIDED:
+            return None
         if demand.model is None:
             return demand._replace(model=order.model) if order.model in change.gained else None
         if demand.model in change.lost and self._options.model_match is ModelMatch.LENIENT:

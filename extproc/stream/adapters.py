@@ -8,22 +8,6 @@ for one key llama-server takes the last.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from extproc.core.models import ModelIndex
-
-
-def split_name(
-    name: str | None, models: ModelIndex, adapters: ModelIndex
-) -> tuple[str | None, str | None]:
-    """The model and the adapter that a name stands for; colons also occur in models' names."""
-    if name is None or ":" not in name or models.is_known(name):
-        return name, None
-    base, _, adapter = name.rpartition(":")
-    if not adapters.was_ever_known(adapter):
-        return name, None
-    return base or None, adapter
 
 
 def is_object(body: bytes) -> bool:

@@ -161,7 +161,7 @@ class Exchange:
                 self._send_to(*self._reception.delivery(settlement))
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
-                self._refuse(reason, retry_after_s)
+                self._refuse(reason, retry_after_s, self._reception.refusal_text(reason))
             case _:
                 assert_never(settlement)
 

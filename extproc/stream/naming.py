@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.stream.adapters import is_object, split_name
+from extproc.stream.adapters import is_object
 
 if TYPE_CHECKING:
     from extproc.core.intake import Intake
+    from extproc.core.request import Request
     from extproc.stream.body import RequestBody
     from extproc.stream.codec import RequestHead
 
@@ -19,12 +20,17 @@ HIDDEN: Final = (
     "The model stands too far behind in this long body to be read, and several are served. Put "
     "it before the messages, or name it in the header x-gateway-model-name, too."
 )
+BOTH: Final = "Name an adapter or give the server's numbers in lora, not both."
+NOT_WHOLE: Final = (
+    "An adapter can be named only where the whole body is read and is a JSON object; this one is "
+    "not."
+)
 
 
 def names_of(head: RequestHead, body: RequestBody, intake: Intake) -> tuple[str | None, str | None]:
     """The model and the adapter that are meant. The body is what the server will read, so it
     counts before what a gateway says it read there."""
-    model, adapter = split_name(body.model or head.model, intake.models, intake.adapters)
+    model, adapter = intake.names.split(body.model or head.model)
     return model, head.adapter or adapter
 
 
@@ -43,11 +49,14 @@ def why_not(
     """
     if adapter is not None:
         if body.adapter_numbers is not None:
-            return "Name an adapter or give the server's numbers in lora, not both."
-        if not is_whole:
-            return "An adapter can be named only where the whole body is read; this one is not."
-        if not is_object(raw):
-            return "An adapter can be named only in a body that is a JSON object."
+            return BOTH
+        if not is_whole or not is_object(raw):
+            return NOT_WHOLE
     if model is None and body.is_cut and intake.must_know_models:
         return HIDDEN
     return None
+
+
+def why_not_after_all(request: Request) -> str:
+    """The same of one that waited until a server told that its model's name names an adapter."""
+    return BOTH if request.adapter_numbers else NOT_WHOLE

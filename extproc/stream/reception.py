@@ -17,7 +17,7 @@ from extproc.core.outcome import Reason
 from extproc.stream import codec
 from extproc.stream.adapters import is_object, with_last_word
 from extproc.stream.models import model_list
-from extproc.stream.naming import UNSAYABLE, names_of, why_not
+from extproc.stream.naming import UNSAYABLE, names_of, why_not, why_not_after_all
 from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.question import Question
 from extproc.stream.request import NOT_READ, request_of
@@ -118,12 +118,18 @@ class Reception:
         """The body ended with trailers; None when it is not here."""
         return self._read() if self.question.take_trailers() else None
 
+    def refusal_text(self, reason: Reason) -> str:
+        """What to tell the client beyond the reason's own text, of a request that waited."""
+        if reason is not Reason.BAD_REQUEST or self.request is None:
+            return ""
+        return why_not_after_all(self.request)
+
     def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
         """Where the request goes, and its body if that must say something else there."""
         request, question = self.request, self.question
         assert request is not None
         addresses = (picked.lease.address, *picked.fallbacks)
-        if request.adapter is not None:
+        if request.adapter is not None or picked.adapter_id is not None:
             # Another server numbers its adapters otherwise: there is no fallback.
             return addresses[:1], with_last_word(
                 question.body, model=picked.model, adapter_id=picked.adapter_id
@@ -165,6 +171,7 @@ class Reception:
             adapter=adapter,
             timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
             allowed=allowed,
+            names=intake.names,
             is_verbatim=not self._is_changeable,
         )
         if intake.is_unsayable(self.request):
@@ -181,7 +188,9 @@ class Reception:
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the server that is picked may have to be told something else."""
         splits = self._dispatcher.options.intake.splits
-        return request.adapter is not None or request.model in splits
+        names = self._dispatcher.state.intake.names
+        is_named = request.adapter is not None or request.model in splits
+        return is_named or names.must_wait(request)
 
     def _pass_on(self) -> PassOn | Denied:
         allowed = self._allowed()

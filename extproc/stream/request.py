@@ -12,6 +12,7 @@ from extproc.stream.tail import TAIL_BYTES
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.names import Names
     from extproc.stream.codec import RequestHead
 
 
@@ -66,10 +67,12 @@ def request_of(
     adapter: str | None,
     timeout_s: float,
     allowed: frozenset[Address] | None,
+    names: Names,
     is_verbatim: bool = False,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
-    and `allowed` are what is granted, whatever was asked for. `is_verbatim` tells that its body
+    and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
+    are one. `is_verbatim` tells that its body
     has to go out as it is."""
     numbers = body.adapter_numbers or frozenset()
     return Request(
@@ -83,7 +86,7 @@ def request_of(
         objective=head.objective,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
-        prompt_blocks=chain((model, adapter, *sorted(numbers)), body.text) if body.text else (),
+        prompt_blocks=chain(names.seed(model, adapter, numbers), body.text) if body.text else (),
         prompt_tokens=_prompt_tokens(head, body),
         max_tokens=body.max_tokens,
         allowed=allowed,

@@ -49,6 +49,7 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         adapter=adapter,
         timeout_s=timeout_s,
         allowed=None,
+        names=intake.names,
     )
     return explain(dispatcher, request)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.blocks import BLOCK_CHARS, chain
+from extproc.core.blocks import BLOCK_CHARS, chain, reseeded
 
 SEED = ("tiny", None)
 TEXT = st.text(max_size=4 * BLOCK_CHARS)
@@ -24,6 +24,13 @@ def test_another_model_or_adapter_shares_nothing() -> None:
     text = "a" * BLOCK_CHARS
     chains = [chain(seed, text) for seed in (SEED, ("small", None), ("tiny", "pirate"))]
     assert len({links[0] for links in chains}) == 3
+
+
+@given(TEXT)
+def test_a_chain_can_be_made_another_models(text: str) -> None:
+    """As if the text had been read for that model at once."""
+    for seed in (SEED, ("small", None), ("tiny", "pirate"), (None, None, 1, 2)):
+        assert reseeded(chain(SEED, text), SEED, seed) == chain(seed, text)
 
 
 @given(TEXT, TEXT, TEXT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.blocks import chain as chain_of
-from extproc.core.observation import SlotReading
+from extproc.core.observation import ModelReading, SlotReading
 from extproc.core.prefix import MAX_BLOCKS_EACH, PrefixIndex, Segment
 from extproc.core.spread import Spread
 from tests.fakes.steered_fleet import SteeredFleet
@@ -217,6 +217,65 @@ def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
     fleet.now = alarm
     fleet.dispatcher.advance(fleet.now)
     assert fleet.served(heavy).address == other
+
+
+def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
+    """One turn of one conversation under that name; where it went, and what was expected to be
+    cached there."""
+    names = fleet.dispatcher.state.intake.names
+    blocks = chain_of(names.seed(name, None, frozenset()), "row " * 2500)
+    lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
+    run = fleet.dispatcher.state.running.get(lease)
+    assert run is not None
+    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.finish(lease)
+    fleet.now += 10.0
+    return lease.address, run.cached_tokens
+
+
+@pytest.mark.parametrize("is_router", [False, True])
+@pytest.mark.parametrize("names", [("tiny", "alias"), ("tiny", "mine"), ("alias", "both")])
+def test_a_conversation_keeps_its_cache_under_another_name_of_its_model(
+    names: tuple[str, str], is_router: bool
+) -> None:
+    """The model's own, an alias of its servers, and names of the settings for it."""
+    fleet = SteeredFleet(splits={"mine": {"tiny": 1.0}, "both": {"tiny": 1.0, "alias": 1.0}})
+    readings = [ModelReading(name="tiny", aliases=("alias",), slots=4 if is_router else None)]
+    if is_router:
+        readings.append(ModelReading(name="large", is_loaded=False))
+    for _ in range(5):
+        fleet.add(4, models=readings, context_tokens=8192)
+    home, cached_tokens = converse(fleet, names[0])
+    assert cached_tokens == 0.0
+    for name in reversed(names):
+        address, cached_tokens = converse(fleet, name)
+        assert (address, cached_tokens > 2000) == (home, True)
+
+
+def test_two_models_of_a_router_share_nothing() -> None:
+    """Though another server has both names for one of them."""
+    fleet = SteeredFleet()
+    both = tuple(ModelReading(name=name, slots=2, busy_slots=0) for name in ("tiny", "small"))
+    fleet.add(4, models=both, context_tokens=8192)
+    plain = fleet.join()
+    told = {"slots": 1, "busy_slots": 1}
+    fleet.look(plain, models=[ModelReading(name="tiny", aliases=("small",))], **told)
+    converse(fleet, "tiny")
+    assert converse(fleet, "tiny")[1] > 2000
+    assert converse(fleet, "small")[1] == 0.0
+
+
+def test_a_split_shares_nothing_between_its_models() -> None:
+    """What is drawn decides which cache is looked for."""
+    fleet = SteeredFleet(splits={"both": {"tiny": 1.0, "small": 1.0}})
+    servers = {name: fleet.add(4, models=[name], context_tokens=8192) for name in ("tiny", "small")}
+    known: set[Address] = set()
+    for _ in range(20):
+        address, cached_tokens = converse(fleet, "both")
+        assert (cached_tokens > 2000) is (address in known)
+        known.add(address)
+    assert known == set(servers.values())
+    assert converse(fleet, "tiny")[1] > 2000
 
 
 def test_embeddings_leave_no_trace() -> None:

@@ -28,23 +28,31 @@ class SteeredFleet:
         max_queued: int = 100,
         match: ModelMatch = ModelMatch.LENIENT,
         splits: dict[str, dict[str, float]] | None = None,
+        by_model: dict[str, str] | None = None,
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
         by_name = {objective.name: objective for objective in objectives}
         intake = IntakeOptions(
-            model_match=match, splits=splits or {}, objectives=Objectives(by_name=by_name)
+            model_match=match,
+            splits=splits or {},
+            objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
         options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, intake=intake)
         self.dispatcher = Dispatcher(self.listener, Random(1), options)
         self.addresses: list[Address] = []
 
-    def add(self, slots: int, **told: Any) -> Address:
-        """One more endpoint with idle slots."""
+    def join(self) -> Address:
+        """One more endpoint that nobody has looked at yet."""
         address = Address("10.0.0.1", 8000 + len(self.addresses))
         self.addresses.append(address)
         specs = [EndpointSpec(address=one) for one in self.addresses]
         self.dispatcher.set_members("test", specs, self.now)
+        return address
+
+    def add(self, slots: int, **told: Any) -> Address:
+        """One more endpoint with idle slots."""
+        address = self.join()
         self.look(address, slots=slots, busy_slots=0, **told)
         return address
 

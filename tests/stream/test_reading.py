@@ -511,6 +511,61 @@ def test_an_adapter_that_cannot_be_said_is_a_clear_400(body: bytes, is_whole: bo
     assert desk.asked == []
 
 
+@pytest.mark.parametrize("is_duplex", [False, True])
+@pytest.mark.parametrize(("name", "is_adapter"), [("tiny:poet", True), ("qwen2.5:7b", False)])
+def test_a_name_waits_until_all_have_told_their_adapters(
+    name: str, is_adapter: bool, is_duplex: bool
+) -> None:
+    """Then an adapter's becomes the server's number, also in what was held meanwhile; and any
+    other name goes as it is."""
+    desk = Desk(4)
+    desk.serve()
+    late = desk.fleet.add(None)
+    exchange = desk.exchange()
+    body = json.dumps({"model": name, "prompt": "row"}).encode()
+    desk.feed(exchange, ask_duplex() if is_duplex else ask(), envoy.body(body))
+    assert exchange.stage is Stage.WAITING
+    desk.feed(desk.exchange(), ask(), envoy.body(BODY))
+    assert len(desk.asked) == 2, "nobody else waits"
+    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    desk.serve("bard", "poet", number=1)
+    replies = []
+    while (reply := exchange.take_reply()) is not None:
+        replies.append(reply)
+    common = (replies[0].request_headers if is_duplex else replies[0].request_body).response
+    sent = streamed(replies[1:]) if is_duplex else common.body_mutation.body
+    if not is_adapter:
+        assert sent in (b"", body)
+        return
+    assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: str(late)}
+    assert sent.startswith(body[:-1])
+    assert json.loads(sent)["lora"] == [{"id": 11, "scale": 1.0}]
+    assert json.loads(sent)["model"] == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_whole", "told"),
+    [
+        (b'{"model":"tiny:poet","prompt":"row', False, "whole body"),
+        (b'{"model":"tiny:poet","lora":[{"id":0,"scale":1}]}', True, "not both"),
+    ],
+)
+def test_an_adapter_that_cannot_be_said_is_a_clear_400_also_when_it_is_known_late(
+    body: bytes, is_whole: bool, told: str
+) -> None:
+    desk = Desk(4)
+    desk.serve("bard")
+    desk.fleet.add(None)
+    exchange = desk.exchange()
+    desk.feed(exchange, ask(), envoy.body(body, end_of_stream=is_whole))
+    assert exchange.stage is Stage.WAITING
+    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    desk.serve("poet", number=1)
+    reply = exchange.take_reply()
+    assert reply is not None and envoy.refusal(reply) == (400, "bad-request")
+    assert told in reply.immediate_response.body.decode()
+
+
 def split_desk(**reading: Any) -> Desk:
     """A plain server of `tiny`, and a router that could load it; `chat` stands for `tiny`."""
     desk = Desk(4, 4, splits={"chat": {"tiny": 1.0}}, **reading)

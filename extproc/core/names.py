@@ -80,20 +80,22 @@ class Names:
         return self.models.report(address, ())
 
     def untold(self) -> Untold:
-        """Who did not tell yet. In a fleet without any endpoint all are still to come."""
-        if not self._untold and len(self._fleet):
-            return Untold.NOBODY
+        """Who did not tell yet. Where nobody is, or all are leaving, all are still to come."""
         awaited = [
             endpoint
             for endpoint in self._untold.values()
             if endpoint.intent is Intent.ACTIVE and not endpoint.is_removed
         ]
-        if not awaited and len(self._fleet):
+        if not awaited and self._has_members():
             return Untold.NOBODY
         if any(endpoint.health is not Health.DOWN for endpoint in awaited):
             return Untold.SOMEBODY
-        is_served = any(one.is_serving and one.has_told for one in self._fleet)
+        serving = (one for one in self._fleet if one.is_serving and not one.is_removed)
+        is_served = any(one.has_told for one in serving)
         return Untold.ONLY_DOWN if is_served else Untold.SOMEBODY
+
+    def _has_members(self) -> bool:
+        return any(not endpoint.is_removed for endpoint in self._fleet)
 
     # What requests name
 
@@ -109,7 +111,7 @@ class Names:
     def must_wait(self, request: Request, untold: Untold | None = None) -> bool:
         """Whether a name in it may stand for an adapter that a server did not tell of yet.
         `untold` spares asking again what `untold()` gave."""
-        if not self._untold and len(self._fleet):
+        if not self._untold and self._has_members():
             return False
         is_named = request.adapter is not None or bool(request.adapter_numbers)
         if not is_named and (request.model is None or ":" not in request.model):

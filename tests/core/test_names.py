@@ -87,6 +87,20 @@ def test_where_nobody_has_told_everybody_is_waited_for(is_empty: bool) -> None:
     assert fleet.is_waiting(waiting[1]), "there is one slot"
 
 
+def test_a_fleet_that_is_about_to_be_empty_knows_nothing() -> None:
+    """Its last server is leaving, with a request on it; who comes next may have the adapter."""
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    lease = fleet.pick()
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    assert lease.address in fleet.dispatcher.fleet
+    waiting = fleet.queue(model="any/base:poet")
+    late = fleet.join()
+    fleet.dispatcher.set_members("test", [EndpointSpec(address=late)], fleet.now)
+    look(fleet, late, **READY, adapters=["poet"])
+    assert settled(fleet, waiting) == (late, 0, "any/base")
+
+
 @pytest.mark.parametrize("name", ["qwen2.5:7b", "hf/user:Q4_K_M", "m:latest"])
 def test_an_ordinary_name_waits_only_once(name: str) -> None:
     """When all have told, it goes anywhere; and then at once, whoever joins later."""

@@ -228,11 +228,12 @@ def test_it_waits_as_what_it_may_be() -> None:
 
 
 def test_a_line_without_places_refuses_it() -> None:
+    """As one for which there is nobody: a new try may find that all have told."""
     fleet = SteeredFleet(max_queued=0)
     fleet.add(9, models=["m"])
     fleet.join()
-    assert fleet.refusal(**POET) == "queue-full"
-    assert fleet.refusal(**POET, timeout_s=0.0) == "queue-full"
+    assert fleet.refusal(**POET) == "no-endpoint"
+    assert fleet.refusal(**POET, timeout_s=0.0) == "no-endpoint"
 
 
 def test_another_process_has_its_own_adapters() -> None:

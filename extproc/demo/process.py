@@ -197,15 +197,16 @@ class Children:
         return next(child for wait, child in waits.items() if wait in done)
 
     async def stop(self) -> None:
-        """Stop all of them, the last started first."""
+        """Stop all of them, the last started first. Cancelled, it is quick instead of polite;
+        only cancelled once more it leaves killed ones whose end nobody saw."""
         try:
             while self._children:
                 await self._children[-1].stop(self._grace_s)
                 self._children.pop()
         finally:
-            # Only left here when the stop itself was cancelled: be quick instead of polite.
             for child in self._children:
                 child.kill()
+            await asyncio.gather(*(child.wait() for child in self._children))
 
     async def __aenter__(self) -> Self:
         return self

@@ -38,6 +38,8 @@ READY_TIMEOUT_S = 60.0
 OWN_ENDPOINT_PATIENCE_S = 3.0
 TRIM_EVERY_S = 60.0
 MAX_LOG_BYTES = 64 * 1024 * 1024
+HURRY = 2
+"""The signal that makes the stopping quick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,8 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
         told += 1
         if told == 1:
             report.say("\nStopping.")
-        running.cancel()
+        if told <= HURRY:  # a further one would only stop the stopping
+            running.cancel()
 
     loop = asyncio.get_running_loop()
     # One that was ignored on purpose (nohup does so) stays ignored.

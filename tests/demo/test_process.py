@@ -127,10 +127,8 @@ async def test_a_cancelled_stop_still_leaves_no_child(tmp_path: Path) -> None:
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    assert await gone(stubborn.pid)
-    assert await gone(polite.pid)
-    await stubborn.wait()
-    await polite.wait()
+    assert not stubborn.is_running and not polite.is_running
+    assert await gone(stubborn.pid) and await gone(polite.pid)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tie to the parent is Linux's")

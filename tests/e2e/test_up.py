@@ -170,6 +170,24 @@ async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
     assert await up.ended() == (0, "")
 
 
+async def test_ctrl_c_in_a_hurry_is_quiet_and_leaves_nothing_behind(
+    start: Starter, tmp_path: Path
+) -> None:
+    """Eight times within 40 ms: the first stops, the second hurries, the others change nothing."""
+    up = await start(*ANYWHERE, *SIMULATED)
+    await up.until_line(INVITATION)
+    children = children_of(up.process.pid)
+    for _ in range(8):
+        if up.process.returncode is None:
+            up.process.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.005)
+    code, errors = await up.ended()
+    assert code in (0, 130, -signal.SIGINT)
+    assert errors == ""
+    assert not any(is_alive(pid) for pid in children)
+    assert os.listdir(tmp_path) == []
+
+
 async def test_nothing_outlives_a_parent_that_is_killed(start: Starter) -> None:
     up = await start(*ANYWHERE, *SIMULATED)
     await up.until_line(INVITATION)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,11 +34,17 @@ class EndpointsFile:
     """Follows the file at `path` from `start` to `aclose`. Belongs to one event loop."""
 
     def __init__(
-        self, path: Path, parse: Parse, publish: Publish, interval_s: float = INTERVAL_S
+        self,
+        path: Path,
+        parse: Parse,
+        publish: Publish,
+        interval_s: float = INTERVAL_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.path = path
         self._parse = parse
         self._interval_s = interval_s
+        self._sleep = sleep
         self._listed = ListedEndpoints(SOURCE, publish)
         self._in_force: Sequence[Listing] | None = None
         self._problem = ""
@@ -68,7 +74,7 @@ class EndpointsFile:
         changes = Changes(await asyncio.to_thread(look_at, self.path))
         await self._take_over()
         while True:
-            await asyncio.sleep(self._interval_s)
+            await self._sleep(self._interval_s)
             look = await asyncio.to_thread(look_at, self.path)
             if changes.has_settled(look) or self._is_doubted:
                 self._is_doubted = False

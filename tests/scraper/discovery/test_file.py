@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -117,6 +117,59 @@ async def test_the_same_content_again_is_no_news(tmp_path: Path) -> None:
         path.write_text("10.0.0.2:1")
         await told.are("10.0.0.2:1")
         assert told.count == 2
+
+
+class Turns:
+    """The watcher's sleep: it goes on when the test lets it, and tells how long it would have."""
+
+    def __init__(self) -> None:
+        self._asked_s = 0.0
+        self._asleep = asyncio.Event()
+        self._turn = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self._asked_s = seconds
+        self._asleep.set()
+        await self._turn.wait()
+        self._turn.clear()
+
+    async def falls_asleep(self) -> None:
+        """Wait until it did what it woke up for."""
+        await self._asleep.wait()
+        self._asleep.clear()
+
+    async def seconds_until(self, is_so: Callable[[], bool]) -> float:
+        """How long it sleeps from now on until this is so; at most ten seconds."""
+        passed_s = 0.0
+        while not is_so() and passed_s < 10:
+            passed_s += self._asked_s
+            self._turn.set()
+            await self.falls_asleep()
+        return passed_s
+
+
+async def test_changes_apply_within_a_second_and_a_broken_file_keeps_the_last_good(
+    tmp_path: Path,
+) -> None:
+    """By what it sleeps between its looks, so on a slow machine, too; right after a look is the
+    worst moment for a change."""
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    told, turns = Publications(), Turns()
+    file = EndpointsFile(path, parse, told, sleep=turns.sleep)
+    file.start()
+    await turns.falls_asleep()
+    assert told.addresses == {"10.0.0.1:1"}
+    good = "10.0.0.1:1 10.0.0.2:2"
+    path.write_text(good)
+    assert await turns.seconds_until(lambda: told.addresses == set(good.split())) <= 1
+    path.write_text(f"{good} nonsense")
+    assert await turns.seconds_until(lambda: "line 3" in file.problem) <= 1
+    assert await turns.seconds_until(lambda: told.addresses != set(good.split())) >= 10
+    path.write_text("10.0.0.3:1")
+    assert await turns.seconds_until(lambda: told.addresses == {"10.0.0.3:1"}) <= 1
+    assert file.problem == ""
+    await file.aclose()
 
 
 async def until_problem(file: EndpointsFile, text: str) -> None:

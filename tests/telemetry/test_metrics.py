@@ -14,14 +14,14 @@ from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
-from extproc.telemetry import families, labels
+from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module
 from extproc.telemetry.families import FAMILIES, Kind
-from extproc.telemetry.labels import OTHERS, endpoint_labels
+from extproc.telemetry.labels import OTHERS
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.prometheus import prometheus_text
-from extproc.telemetry.reading import FamilyReading, Reading
+from extproc.telemetry.reading import Reading
 from tests.fakes.otlp_receiver import text_attributes
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
@@ -168,18 +168,6 @@ def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
     assert samples(metrics.read())["coxswain_scrapes_total", str(one), "ready"] == 1
 
 
-def test_endpoints_are_called_by_their_own_name() -> None:
-    """A name that two endpoints share tells nothing, so their addresses stand instead."""
-    fleet = SmallFleet()
-    specs = [
-        EndpointSpec(address=Address("10.0.0.1", port), name=name)
-        for port, name in ((1, "gpu-1"), (2, "pool"), (3, "pool"), (4, ""))
-    ]
-    fleet.dispatcher.set_members("test", specs, fleet.now)
-    called = sorted(endpoint_labels(fleet.dispatcher.fleet).values())
-    assert called == ["10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", "gpu-1"]
-
-
 def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound endpoints are added up under one label, and no slot gets lost."""
     monkeypatch.setattr(labels, "MAX_ENDPOINTS", 3)
@@ -193,12 +181,3 @@ def test_drops_and_version_are_told() -> None:
     found = samples(metrics_of(SmallFleet()).read())
     assert found["coxswain_telemetry_dropped_total", "spans"] == 5
     assert found["coxswain_build_info", "1.2.3"] == 1
-
-
-def test_odd_texts_survive_the_text_format() -> None:
-    """Quotes, backslashes and line ends of a label come back as they were."""
-    odd = 'say "oar"\\ and\nrow'
-    reading = Reading(
-        taken_at_ns=0, since_ns=0, families=(FamilyReading(families.BUILD, {(odd,): 1}),)
-    )
-    assert samples(reading) == {("coxswain_build_info", odd): 1}

@@ -1,0 +1,86 @@
+"""Claims about extproc/telemetry/hub.py without a receiver; with one: test_otlp.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.observation import Observation, Sight
+from extproc.core.outcome import Reason
+from extproc.core.record import Verdict
+from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
+from tests.fakes.small_fleet import SmallFleet
+from tests.telemetry.records import record
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+
+
+def telemetry(fleet: SmallFleet, *, dropped_log_lines: int = 0) -> Telemetry:
+    sources = TelemetrySources(
+        running=lambda: 3,
+        queue_depths=lambda: {"critical": 1, "standard": 2},
+        dropped_log_lines=lambda: dropped_log_lines,
+    )
+    options = TelemetryOptions(version="1.2.3")
+    return Telemetry(fleet.dispatcher, sources, options, clock=lambda: fleet.now)
+
+
+async def samples(of: Telemetry) -> dict[str, float]:
+    lines = (await of.prometheus()).decode().splitlines()
+    parts = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, _, value in parts}
+
+
+async def test_what_it_is_told_stands_in_the_text() -> None:
+    """Ends of exchanges and looks are counted; the rest is read when somebody asks."""
+    fleet = SmallFleet(2)
+    hub = telemetry(fleet, dropped_log_lines=5)
+    hub.tell(record())
+    hub.tell(record(verdict=Verdict.REJECTED, reason=Reason.SHED))
+    look = Observation(address=fleet.addresses[0], began_at=1.0, answered_at=1.0, sight=Sight.READY)
+    hub.scraped(look)
+    found = await samples(hub)
+    address = fleet.addresses[0]
+    wanted = {
+        'coxswain_requests_total{outcome="served",class="standard"}': 1,
+        'coxswain_requests_total{outcome="shed",class="standard"}': 1,
+        f'coxswain_scrapes_total{{endpoint="{address}",result="ready"}}': 1,
+        'coxswain_queue_depth{class="critical"}': 1,
+        "coxswain_running_exchanges": 3,
+        'coxswain_telemetry_dropped_total{signal="log_lines"}': 5,
+        'coxswain_build_info{version="1.2.3"}': 1,
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+    assert hub.outcomes() == {"served": 1, "shed": 1}
+
+
+@pytest.mark.parametrize(
+    ("trace_parent", "trace_id"),
+    [(f"00-{TRACE_ID}-b7ad6b7169203331-01", TRACE_ID), ("", ""), ("nonsense", "")],
+)
+async def test_the_callers_trace_is_known_also_where_no_spans_go(
+    trace_parent: str, trace_id: str
+) -> None:
+    """The log names it, so that the line is found from the caller's trace."""
+    assert telemetry(SmallFleet(1)).tell(record(trace_parent=trace_parent)) == trace_id
+
+
+async def test_without_options_nothing_is_begun_and_ending_is_no_trouble() -> None:
+    hub = telemetry(SmallFleet(1))
+    hub.start()
+    assert not hub.takes_spans
+    await hub.aclose()
+
+
+async def test_gauges_for_statsd_add_up_the_fleet() -> None:
+    """Idle, in use through us or past us, and waiting."""
+    fleet = SmallFleet(2, 1)
+    fleet.look(fleet.addresses[0], busy=1, slots=2)
+    for _ in range(2):
+        fleet.pick()
+    fleet.queue()
+    options = TelemetryOptions(
+        version="1", statsd=StatsdOptions(host="127.0.0.1", port=9, interval_s=3600)
+    )
+    sources = TelemetrySources(running=lambda: 0, queue_depths=dict)
+    gauges = Telemetry(fleet.dispatcher, sources, options, clock=lambda: fleet.now)._gauges()
+    assert (gauges.slots_idle, gauges.slots_processing, gauges.requests_buffered) == (0, 3, 1)

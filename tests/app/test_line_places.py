@@ -1,0 +1,31 @@
+"""Claims about extproc/app/line_places.py: where a client stands that asks by its request's id."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from extproc.app.line_places import LinePlaces
+from extproc.core.outcome import Queued
+from extproc.core.request import Request
+from extproc.stream.running import RunningStream
+from extproc.stream.waiting_room import WaitingRoom
+from tests.fakes.small_fleet import SmallFleet
+
+
+def test_place_by_request_id() -> None:
+    """Who waits is told its place, of how many, and how long it has waited; others nothing."""
+    fleet, room = SmallFleet(1), WaitingRoom()
+    fleet.now = time.monotonic()
+    fleet.pick()
+    for name in ("first", "second", "third"):
+        request = Request(id=name, timeout_s=60.0, weight_slots=1)
+        outcome = fleet.dispatcher.submit(request, fleet.now)
+        assert isinstance(outcome, Queued)
+        room.enter(cast("RunningStream", None), outcome.ticket)
+    places = LinePlaces(fleet.dispatcher, room)
+    second = places.find("second")
+    assert second is not None
+    assert (second.position, second.waiting, second.expected_s) == (2, 3, None)
+    assert second.waited_s >= 0
+    assert places.find("nobody") is None

@@ -1,0 +1,148 @@
+"""Claims about extproc/app/live_settings.py: what a reload takes over, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from extproc.admin.surroundings import ReloadError
+from extproc.app.live_settings import HOT, LiveSettings
+from extproc.settings import Settings, SettingsError
+from extproc.settings.problems import Problem
+
+
+class Service:
+    """Takes settings over, tells of these news, or refuses."""
+
+    def __init__(self, *news: str) -> None:
+        self.taken: list[Settings] = []
+        self.news = news
+        self.problem = ""
+
+    async def apply(self, settings: Settings) -> Sequence[str]:
+        if self.problem:
+            raise SettingsError([Problem(where="", key="", message=self.problem)])
+        self.taken.append(settings)
+        return self.news
+
+
+def live(
+    service: Service, load: Callable[[], Settings] | None = None, **present: Any
+) -> LiveSettings:
+    return LiveSettings(Settings.model_validate(present), service.apply, load, "coxswain.yaml")
+
+
+def loads(**fresh: Any) -> Callable[[], Settings]:
+    return lambda: Settings.model_validate(fresh)
+
+
+async def test_what_is_hot_is_in_force_and_the_rest_is_named() -> None:
+    """The settings in force are the old ones but for what could be taken over."""
+    service = Service()
+    fresh = loads(
+        queue={"timeout_s": 30, "max_requests": 9},
+        listen={"grpc": "127.0.0.1:7002"},
+        scraper={"slow_interval_s": 5},
+    )
+    desk = live(service, fresh)
+    reloaded = await desk.reload(is_dry_run=False)
+    assert reloaded.applied == ("queue.max_requests", "queue.timeout_s")
+    assert reloaded.needs_restart == ("listen.grpc", "scraper.slow_interval_s")
+    assert service.taken == [desk.present]
+    assert (desk.present.queue.timeout_s, desk.present.queue.max_requests) == (30, 9)
+    assert desk.present.listen.grpc == Settings().listen.grpc
+    again = await desk.reload(is_dry_run=False)
+    assert again.applied == () and again.needs_restart == reloaded.needs_restart
+
+
+async def test_a_dry_run_changes_nothing() -> None:
+    service = Service()
+    desk = live(service, loads(queue={"timeout_s": 30}))
+    assert (await desk.reload(is_dry_run=True)).applied == ("queue.timeout_s",)
+    assert service.taken == [] and desk.present == Settings()
+
+
+async def test_what_is_left_out_goes_back_to_its_default() -> None:
+    """A line that was deleted counts as well as one that was changed; so does a whole section."""
+    desk = live(Service(), loads(), endpoints=["10.0.0.1:8080"], queue={"timeout_s": 5})
+    assert (await desk.reload(is_dry_run=False)).applied == ("endpoints", "queue.timeout_s")
+    assert desk.present == Settings()
+
+
+async def test_a_mistake_leaves_the_old_ones() -> None:
+    """Whether it is found while they are read, or while they are taken over."""
+
+    def broken() -> Settings:
+        problem = Problem(where="coxswain.yaml:3", key="queue.timeot_s", message="unknown key")
+        raise SettingsError([problem])
+
+    service = Service()
+    with pytest.raises(ReloadError, match=r"coxswain.yaml:3"):
+        await live(service, broken).reload(is_dry_run=False)
+    assert service.taken == []
+    desk = live(service, loads(queue={"timeout_s": 30}))
+    service.problem = "endpoints: /etc/key cannot be read"
+    with pytest.raises(ReloadError, match="cannot be read"):
+        await desk.reload(is_dry_run=False)
+    assert desk.present == Settings()
+
+
+async def test_new_content_of_a_file_is_told_although_no_setting_changed() -> None:
+    service = Service("endpoints")
+    reloaded = await live(service, loads()).reload(is_dry_run=False)
+    assert reloaded.applied == ("endpoints",) and len(service.taken) == 1
+
+
+async def test_one_that_was_started_without_settings_says_so() -> None:
+    with pytest.raises(ReloadError, match="without settings"):
+        await live(Service()).reload(is_dry_run=True)
+
+
+async def test_two_reloads_go_one_after_the_other() -> None:
+    """Two operators, or SIGHUP beside one: the first does not undo what the second brought."""
+    values = iter((30.0, 40.0))
+    overtaken = asyncio.Event()
+
+    async def apply(settings: Settings) -> Sequence[str]:
+        if settings.queue.timeout_s == 30.0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(overtaken.wait(), 0.2)
+        else:
+            overtaken.set()
+        return ()
+
+    def load() -> Settings:
+        return Settings.model_validate({"queue": {"timeout_s": next(values)}})
+
+    desk = LiveSettings(Settings(), apply, load)
+    await asyncio.gather(*(desk.reload(is_dry_run=False) for _ in range(2)))
+    assert desk.present.queue.timeout_s == 40.0
+
+
+async def test_a_key_that_cannot_be_read_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody asked for this reading, so nobody else could be told."""
+    caplog.set_level(logging.INFO, "coxswain.settings")
+    service = Service("endpoints")
+    desk = live(service)
+    await desk.refresh()
+    service.problem = "/etc/key cannot be read"
+    await desk.refresh()
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", "keys or certificates were read again: endpoints"),
+        ("ERROR", "keys and certificates stay as they were: /etc/key cannot be read"),
+    ]
+
+
+def test_hot_settings_exist() -> None:
+    """Each is a setting, or a section of them."""
+    described = live(Service()).describe()
+    for key in HOT:
+        branch: Any = described
+        for part in key.split("."):
+            assert part in branch, key
+            branch = branch[part]

@@ -1,0 +1,127 @@
+"""Claims about extproc/app/options.py: every setting arrives where it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extproc.app.options import (
+    agents_options,
+    dispatcher_options,
+    exchange_options,
+    scraper_options,
+    telemetry_options,
+)
+from extproc.core.models import ModelMatch
+from extproc.core.objective import Criticality
+from extproc.settings import Settings
+
+
+def settings(**values: Any) -> Settings:
+    return Settings.model_validate(values)
+
+
+def test_the_dispatcher() -> None:
+    """The line, the picks, the caps of leases that drain, and how models are matched."""
+    options = dispatcher_options(
+        settings(
+            queue={"max_requests": 7},
+            picker={"fallbacks": 1},
+            scraper={"failures_to_down": 5, "stale_after_s": 9},
+            ledger={"draining_cap_s": 11, "blind_draining_cap_s": 12},
+            routing={"model_match": "strict"},
+            models={"big": {"big-v1": 0.9, "big-v2": 0.1}},
+        )
+    )
+    assert (options.max_queued, options.fallbacks) == (7, 1)
+    assert (options.failures_to_down, options.stale_after_s) == (5, 9)
+    assert (options.draining_caps.sighted_s, options.draining_caps.blind_s) == (11, 12)
+    assert options.intake.model_match is ModelMatch.STRICT
+    assert options.intake.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
+
+
+def test_without_discovery_there_are_no_fallbacks() -> None:
+    """Such an answer names exactly one server; Envoy would not walk a list."""
+    chosen = {"picker": {"fallbacks": 2}, "envoy": {"discovery": False}}
+    assert dispatcher_options(settings(**chosen)).fallbacks == 0
+
+
+def test_objectives() -> None:
+    """Milliseconds of the settings are seconds of the core; models name their objective."""
+    objectives = dispatcher_options(
+        settings(
+            objectives={
+                "chat": {
+                    "criticality": "critical",
+                    "slo": {"ttft_ms": 1500, "queue_ms": 250},
+                    "weight": 3,
+                    "models": ["big", "small"],
+                },
+                "batch": {"criticality": "sheddable"},
+            }
+        )
+    ).intake.objectives
+    chat, batch = objectives.by_name["chat"], objectives.by_name["batch"]
+    assert (chat.name, chat.criticality, chat.weight) == ("chat", Criticality.CRITICAL, 3)
+    assert (chat.ttft_s, chat.queue_s) == (1.5, 0.25)
+    assert (batch.criticality, batch.ttft_s, batch.queue_s) == (Criticality.SHEDDABLE, None, None)
+    assert objectives.by_model == {"big": "chat", "small": "chat"}
+
+
+def test_exchanges() -> None:
+    options = exchange_options(settings(queue={"timeout_s": 5}, response_headers=False))
+    assert options.queue_timeout_s == 5 and not options.adds_response_headers
+
+
+@pytest.mark.parametrize(
+    ("read_body", "errors", "reads", "is_strict"),
+    [("never", "lenient", False, False), ("auto", "strict", True, True)],
+)
+def test_how_bodies_are_read(read_body: str, errors: str, reads: bool, is_strict: bool) -> None:
+    routing = {"read_body": read_body, "body_errors": errors}
+    reading = exchange_options(settings(routing=routing)).reading
+    assert (reading.reads_bodies, reading.is_strict) == (reads, is_strict)
+
+
+def test_no_body_is_short_that_envoy_would_not_keep() -> None:
+    """What counts as short is bound by both: what is read, and what Envoy's buffer holds."""
+    for read, kept in ((65_536, 4_194_304), (4_194_304, 65_536)):
+        chosen = {"routing": {"body_limit_bytes": read}, "envoy": {"body_buffer_bytes": kept}}
+        reading = exchange_options(settings(**chosen)).reading
+        assert (reading.limit_bytes, reading.short_bytes) == (read, 65_536)
+
+
+def test_agents_and_looks() -> None:
+    """Each number is its own: no two of them are mixed up."""
+    times = {"ttl_s": 4, "forget_s": 50}
+    agents = agents_options(settings(agents=times))
+    assert (agents.ttl_s, agents.forget_s) == (4, 50)
+    looks = {
+        "fast_interval_s": 0.3,
+        "slow_interval_s": 3,
+        "jitter": 0.2,
+        "connect_timeout_s": 1.1,
+        "read_timeout_s": 1.2,
+        "slots_read_timeout_s": 1.3,
+        "write_timeout_s": 1.4,
+        "pool_timeout_s": 1.5,
+        "patience_s": 1.6,
+    }
+    scraper = scraper_options(settings(scraper=looks))
+    cadence, timeouts = scraper.cadence, scraper.timeouts
+    assert (cadence.fast_s, cadence.slow_s, cadence.jitter) == (0.3, 3, 0.2)
+    assert (timeouts.connect_s, timeouts.read_s, timeouts.slots_read_s) == (1.1, 1.2, 1.3)
+    assert (timeouts.write_s, timeouts.pool_s, scraper.patience_s) == (1.4, 1.5, 1.6)
+
+
+def test_telemetry() -> None:
+    """StatsD by the settings, OTLP by the environment alone; neither unless it is asked for."""
+    silent = telemetry_options(settings(), {})
+    assert silent.statsd is None and silent.otlp.traces is None and silent.otlp.metrics is None
+    statsd = {"addr": "127.0.0.1:8125", "prefix": "paddler", "interval_s": 3}
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
+    told = telemetry_options(settings(statsd=statsd), environ)
+    assert told.statsd is not None and told.otlp.traces is not None
+    assert (told.statsd.host, told.statsd.port) == ("127.0.0.1", 8125)
+    assert (told.statsd.prefix, told.statsd.interval_s) == ("paddler", 3)

@@ -84,6 +84,25 @@ async def test_renewed_on_disk(authority: Authority, caplog: pytest.LogCaptureFi
         assert await status(picker, authority) is grpc.StatusCode.OK
 
 
+async def test_other_callers_may_be_let_in_without_a_restart(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Whose authority is taken out of the file is out with the next connection."""
+    pair = authority.issue("server")
+    clients = tmp_path / "clients.pem"
+    clients.write_bytes(authority.ca.read_bytes())
+    files = CertificateFiles(cert=pair.cert, key=pair.key, client_ca=clients)
+    mine = authority.issue("me")
+    stranger = Authority(tmp_path, "other authority")
+    theirs = stranger.issue("them")
+    async with running_picker(credentials=Certificates(files).credentials()) as picker:
+        assert await status(picker, authority, mine) is grpc.StatusCode.OK
+        assert await status(picker, authority, theirs) is grpc.StatusCode.UNAVAILABLE
+        clients.write_bytes(stranger.ca.read_bytes())
+        assert await status(picker, authority, theirs) is grpc.StatusCode.OK
+        assert await status(picker, authority, mine) is grpc.StatusCode.UNAVAILABLE
+
+
 def test_what_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
     """Missing files, a key of another certificate and garbage are told by their names."""
     one, two = authority.issue("one"), authority.issue("two")

@@ -187,7 +187,8 @@ async def test_explains_a_pick(picker: FakePicker) -> None:
     assert {score.name: score.value for score in best.scores}["free_share"] == 1.0
     assert other.rank == 0 and "0 of its 2 slots are free" in other.filtered[0]
     assert not len(picker.registry) and not picker.dispatcher.line
-    assert picker.dispatcher.ledger.account(next(iter(picker.dispatcher.fleet)).address).slots == 2
+    accounts = [picker.dispatcher.ledger.account(one.address) for one in picker.dispatcher.fleet]
+    assert [account.leased_slots for account in accounts] == [0, 0]
 
 
 async def test_explains_waiting_and_refusal(picker: FakePicker) -> None:

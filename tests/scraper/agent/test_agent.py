@@ -12,6 +12,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from extproc.admin.agents import AgentsOptions
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
@@ -19,9 +20,11 @@ from extproc.core.endpoint import Health
 from extproc.core.lease import LeaseEnd
 from extproc.core.outcome import Picked
 from extproc.core.request import Request
-from scraper.agent import Agent, AgentOptions
+from extproc.settings import AgentsSettings
+from scraper.agent import Agent, AgentOptions, link
 from scraper.agent.advertise import Advertise
-from scraper.agent.backoff import REFUSED_S
+from scraper.agent.backoff import REFUSED_S, Backoff
+from scraper.agent.link import HEARTBEAT_S, LinkError
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
 from scraper.target import EndpointTarget
@@ -129,6 +132,53 @@ async def test_it_says_that_it_lives_where_there_is_nothing_to_tell(llama: FakeL
             heard_at, looks = agent.heard_at, len(port.observed)
             await port.until(lambda before=heard_at: agent.heard_at > before)  # type: ignore[misc]  # a default
             assert len(port.observed) == looks
+
+
+def test_it_says_so_often_enough_to_be_missed_thrice_before_it_counts_as_dead() -> None:
+    assert 3 * HEARTBEAT_S <= AgentsOptions().ttl_s == AgentsSettings().ttl_s == 3
+
+
+async def test_a_change_is_told_at_once(
+    llama: FakeLlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for no sign of life."""
+    monkeypatch.setattr(link, "HEARTBEAT_S", 3600)
+    async with agents_port() as port, running(build(llama, port.port)):
+        await is_pickable(port)
+        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        for busy in ((True, False), (True, True, True), ()):
+            llama.busy = (*busy, False)
+            await port.until(lambda wanted=busy: account.foreign_slots == sum(wanted))  # type: ignore[misc]  # a default
+
+
+async def test_it_pauses_between_its_attempts_as_its_backoff_says(
+    llama: FakeLlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks on meanwhile, and tells a refusal from a picker that is away."""
+    pauses = [(False, 0.0), (True, 0.0), (False, 3600.0)]
+    asked: list[bool] = []
+
+    class Told(Backoff):
+        def next_s(self, *, is_refused: bool) -> float:
+            asked.append(is_refused)
+            return pauses[len(asked) - 1][1]
+
+    attempts = 0
+
+    def connect() -> grpc.aio.Channel:
+        nonlocal attempts
+        attempts += 1
+        raise LinkError("not there", is_refusal=pauses[attempts - 1][0])
+
+    monkeypatch.setattr("scraper.agent.agent.Backoff", Told)
+    built = build(llama, 1)
+    agent = Agent(built.target, built.options, connect)
+    async with running(agent):
+        while attempts < len(pauses):  # noqa: ASYNC110  # it tells nobody
+            await asyncio.sleep(0.001)
+        await llama.was_asked("/slots", llama.count("/slots") + 20)
+        assert attempts == len(pauses)
+        assert asked == [is_refused for is_refused, _ in pauses]
 
 
 async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:

@@ -3,18 +3,24 @@ PYTHON ?= python3
 ENDPOINTS ?=
 UP ?=
 TESTS ?= tests
+BENCH ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 comma := ,
+COMPILED := build/compiled
+RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
+INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 SOURCES := extproc scraper tests tools $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up check test bench format proto docs lock clean static generated fast-tests llama
+.PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
+	fast-tests llama
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## Make .venv from requirements.lock (does nothing when it is there)
 	@$(PYTHON) tools/bootstrap.py
@@ -40,12 +46,25 @@ fast-tests: venv
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
 	@$(RUN) pytest -ra $(TESTS)
+	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
+
+test-compiled: venv ## Run the tests of the compiled code, and some over real Envoy, against it
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
+		COXSWAIN_COMPILED=1 $(RUN_COMPILED) pytest -o pythonpath= -ra tests/test_compiled.py \
+		tests/core tests/stream tests/e2e/test_slots_and_line.py tests/e2e/test_bodies.py; \
+	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
+
+$(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv
+	@echo "compiling the hot path (about a minute)"
+	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PY) -m pip install --quiet \
+		--no-deps --no-build-isolation --disable-pip-version-check --target $(COMPILED) . && touch $@
 
 llama: venv ## Build llama-server into your cache (6 to 9 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
 
-bench: venv ## Measure speed and memory
-	@$(RUN) $(PY) -m bench
+bench: venv ## Measure speed and memory, of the compiled code where that can be made
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
+	@$(RUN_COMPILED) $(PY) -m bench $(BENCH)
 
 format: venv ## Format the code and mend what ruff can mend
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .

@@ -28,6 +28,7 @@ from bench import (
     watching,
 )
 from bench.result import Section
+from extproc.core import dispatcher
 from extproc.demo.process import ChildError
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
@@ -120,7 +121,8 @@ def markdown(sections: list[Section]) -> str:
 
 
 def machine() -> str:
-    """Cores, processor, memory and versions, as far as the system tells."""
+    """Cores, processor, memory and versions, as far as the system tells, and what it runs."""
+    way = "interpreted" if dispatcher.__file__.endswith(".py") else "compiled"
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -129,7 +131,7 @@ def machine() -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores ({model}), {memory_gib:.0f} GiB, "
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, {way}"
     )
 
 

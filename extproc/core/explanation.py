@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from extproc.core.outcome import Reason
 from extproc.core.views import seat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from extproc.core.account import Account
     from extproc.core.address import Address

@@ -131,7 +131,8 @@ class Lane:
         ticket.lane = None
         self._size -= 1
         if len(self._arrivals) > 2 * self._size + SLACK:
-            self._arrivals = sorted({e for e in self._arrivals if e[1].lane is self})
+            here = {e[0]: e for e in self._arrivals if e[1].lane is self}
+            self._arrivals = sorted(here.values())
 
     def head(self, promises: Promises, now: float) -> tuple[Turn, Ticket]:
         """Whose turn it is, and how it compares with other lanes; the lane must not be empty."""

@@ -29,7 +29,7 @@ class LeaseEnd(Enum):
     ABANDONED = "abandoned"  # the exchange broke off: the server may still be at it
 
 
-class LeaseError(RuntimeError):
+class LeaseError(Exception):
     """A transition that a lease does not have: a bug of the caller."""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from extproc.core.objective import Criticality
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from extproc.core.dispatcher import Dispatcher
 
 

@@ -45,7 +45,7 @@ class ProtocolError(ValueError):
     """Envoy said something that this state machine has no answer to."""
 
 
-class ExchangeError(RuntimeError):
+class ExchangeError(Exception):
     """A transition that an exchange does not have: a bug of the caller."""
 
 

@@ -1,0 +1,28 @@
+"""`make test-compiled` runs what is compiled, and not the sources beside it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.compile_hook import compiled_modules
+
+ROOT = Path(__file__).parent.parent
+MODULES = [str(Path(path).with_suffix("")).replace("/", ".") for path in compiled_modules(ROOT)]
+
+
+def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -> None:
+    assert {"extproc.core.dispatcher", "extproc.core.ledger", "extproc.stream.exchange"} <= {
+        *MODULES
+    }
+    assert "extproc.stream.servicer" not in MODULES
+
+
+@pytest.mark.skipif("COXSWAIN_COMPILED" not in os.environ, reason="`make test-compiled` runs it")
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__init__")])
+def test_the_compiled_module_is_the_one_that_is_imported(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__file__ is not None and module.__file__.endswith(".so")

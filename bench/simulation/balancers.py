@@ -17,35 +17,55 @@ class Balancer(Protocol):
 
     def arrive(self, job: Job, now: float) -> None: ...
 
+    def lost(self, job: Job, now: float) -> None:
+        """The server that had it died: its client asks again at once."""
 
-class RoundRobin:
-    def __init__(self, servers: Sequence[Server], random: Random) -> None:
-        self._next = cycle(servers)
-
-    def arrive(self, job: Job, now: float) -> None:
-        next(self._next).take(job, now)
+    def returned(self, now: float) -> None:
+        """A server is there again."""
 
 
-class LeastConnections:
-    """The fewest requests, whatever the number of slots."""
+class Plain:
+    """What all balancers here have in common: they know at once which servers are up."""
 
     def __init__(self, servers: Sequence[Server], random: Random) -> None:
         self._servers = servers
         self._random = random
 
     def arrive(self, job: Job, now: float) -> None:
-        self._best().take(job, now)
+        self._best([server for server in self._servers if server.is_up]).take(job, now)
 
-    def _best(self) -> Server:
-        return min(self._servers, key=lambda server: (server.load, self._random.random()))
+    def lost(self, job: Job, now: float) -> None:
+        self.arrive(job, now)
+
+    def returned(self, now: float) -> None:
+        """Nobody waited for it."""
+
+    def _best(self, servers: list[Server]) -> Server:
+        raise NotImplementedError
 
 
-class WeightedLeastConnections(LeastConnections):
+class RoundRobin(Plain):
+    def __init__(self, servers: Sequence[Server], random: Random) -> None:
+        super().__init__(servers, random)
+        self._next = cycle(servers)
+
+    def _best(self, servers: list[Server]) -> Server:
+        return next(server for server in self._next if server.is_up)
+
+
+class LeastConnections(Plain):
+    """The fewest requests, whatever the number of slots."""
+
+    def _best(self, servers: list[Server]) -> Server:
+        return min(servers, key=lambda server: (server.load, self._random.random()))
+
+
+class WeightedLeastConnections(Plain):
     """The fewest requests for each slot."""
 
-    def _best(self) -> Server:
+    def _best(self, servers: list[Server]) -> Server:
         return min(
-            self._servers,
+            servers,
             key=lambda server: (
                 (server.load + 1) / server.hardware.slots,
                 self._random.random(),
@@ -53,26 +73,24 @@ class WeightedLeastConnections(LeastConnections):
         )
 
 
-class PowerOfTwo(LeastConnections):
+class PowerOfTwo(Plain):
     """The less loaded of two at random: Envoy's least_request."""
 
-    def _best(self) -> Server:
-        one, other = self._random.sample(list(self._servers), 2)
+    def _best(self, servers: list[Server]) -> Server:
+        one, other = self._random.sample(servers, 2)
         return one if one.load <= other.load else other
 
 
-class CentralLine:
-    """One line and perfect knowledge, without delay: the oracle of waiting.
+class CentralLine(Plain):
+    """One line before all servers, each of which gets as many as its limit allows.
 
-    With `limit_factor` above 1 it is a proxy's line with limits per server that do not fit
-    the slots: HAProxy's maxconn, set by hand.
+    With the slots for limits, perfect knowledge and no delay it is the oracle of waiting.
     """
 
     def __init__(
         self, servers: Sequence[Server], random: Random, limits: Sequence[int] | None = None
     ) -> None:
-        self._servers = servers
-        self._random = random
+        super().__init__(servers, random)
         self._limits = limits or [server.hardware.slots for server in servers]
         self._line: deque[Job] = deque()
         for server in servers:
@@ -82,21 +100,45 @@ class CentralLine:
         self._line.append(job)
         self._serve(now)
 
+    def lost(self, job: Job, now: float) -> None:
+        self._line.appendleft(job)  # the oracle's justice: it has waited before
+        self._serve(now)
+
+    def returned(self, now: float) -> None:
+        self._serve(now)
+
     def _ended(self, job: Job, now: float) -> None:
         self._serve(now)
 
     def _serve(self, now: float) -> None:
         while self._line:
-            free = [s for s in self._servers if s.load < self._limits[s.index]]
+            free = [s for s in self._servers if s.is_up and s.load < self._limits[s.index]]
             if not free:
                 return
-            best = max(
-                free, key=lambda s: (1 - s.load / self._limits[s.index], self._random.random())
-            )
-            best.take(self._line.popleft(), now)
+            self._best(free).take(self._line.popleft(), now)
+
+    def _best(self, servers: list[Server]) -> Server:
+        return max(
+            servers,
+            key=lambda s: (1 - s.load / self._limits[s.index], self._random.random()),
+        )
 
 
-def maxconn(servers: Sequence[Server], random: Random) -> CentralLine:
-    """A proxy's line with one limit for all servers: the mean number of slots."""
+class ProxyLine(CentralLine):
+    """HAProxy's maxconn: a limit for each server, set by hand, and the fewest connections.
+
+    Where somebody counted the slots right it waits like the oracle; it knows no caches, no
+    promises, no strangers, and nothing of a server that comes back with other slots.
+    """
+
+    def lost(self, job: Job, now: float) -> None:
+        self.arrive(job, now)
+
+    def _best(self, servers: list[Server]) -> Server:
+        return min(servers, key=lambda s: (s.load, self._random.random()))
+
+
+def one_limit(servers: Sequence[Server], random: Random) -> ProxyLine:
+    """The same limit for all servers: the mean number of slots."""
     mean = round(sum(server.hardware.slots for server in servers) / len(servers))
-    return CentralLine(servers, random, [mean] * len(servers))
+    return ProxyLine(servers, random, [mean] * len(servers))

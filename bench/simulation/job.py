@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 class Job:
     """`service_s` is how long it holds its slot, where the trace says so; otherwise the server
     works it out from the tokens. `blocks` chain over the prompt, `blocks_after` go on over the
-    answer. Times are None until they are known."""
+    answer. Times are None until they are known; those of a try that was lost do not count.
+    """
 
     id: int
     arrived_at: float
@@ -25,6 +26,7 @@ class Job:
     answered_at: float | None = None
     ended_at: float | None = None
     server: int | None = None
+    lost_tries: int = 0
     cached_tokens: int = 0
     refusal: str | None = None
     notes: dict[str, float] = field(default_factory=dict)

@@ -17,6 +17,11 @@ from extproc.core.outcome import Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
 
+FAST_LOOK_S = 0.2
+"""Between looks while a server's numbers may change without us, as the scraper has it."""
+SOON_S = 0.05
+"""Until a client that was cut off asks again, and until a look that is wanted at once."""
+
 
 class Pilot:
     """A balancer that asks the dispatcher. Every server is looked at each `look_s`."""
@@ -42,6 +47,8 @@ class Pilot:
         self.looks_until = looks_until
         self._leases: dict[int, Lease] = {}
         self._jobs: dict[str, Job] = {}
+        self._walked: dict[int, tuple[list[Address], Address]] = {}
+        self._has_failures = False
         self._alarm: float | None = None
         self.dispatcher = Dispatcher(
             self, random, options or DispatcherOptions(max_queued=10**9, stale_after_s=1e9)
@@ -50,7 +57,6 @@ class Pilot:
         self.dispatcher.set_members(
             "simulation", [EndpointSpec(address=address) for address in self._addresses], 0.0
         )
-        self.dead: set[int] = set()
         for server in servers:
             server.on_answer = self._answered
             server.on_end = self._ended
@@ -70,7 +76,9 @@ class Pilot:
         self.dispatcher.fleet.membership()
 
     def unsure_of(self, address: Address) -> None:
-        pass
+        """Look at once; the look after it comes as before."""
+        server = self._servers[address.port - 8000]
+        self._clock.at(self._clock.now + SOON_S, lambda now: self._observe(server, now))
 
     def _ring(self, now: float) -> None:
         if self._alarm is not None and self._alarm <= now:
@@ -105,13 +113,49 @@ class Pilot:
             job.refusal = settlement.reason.value
             return
         assert isinstance(settlement, Picked)
-        self._leases[job.id] = settlement.lease
-        server = self._servers[settlement.lease.address.port - 8000]
-        assert server.load < server.hardware.slots, "a full server was bothered"
+        lease = self._leases[job.id] = settlement.lease
+        server = self._server(lease.address)
+        if not server.is_up:
+            self._walk(job, [lease.address, *settlement.fallbacks], now)
+            return
+        is_full = server.load >= server.hardware.slots
+        assert self._has_failures or not is_full, "a full server was bothered"
         server.take(job, now)
 
+    def _walk(self, job: Job, addresses: list[Address], now: float) -> None:
+        """As Envoy does: to the first that can be reached, which the picker hears of with the
+        response headers. With nobody there its client asks again."""
+        self._has_failures = True
+        for index, address in enumerate(addresses):
+            if self._server(address).is_up:
+                self._walked[job.id] = (addresses[:index], address)
+                self._server(address).take(job, now)
+                return
+        for address in addresses:
+            self.dispatcher.connect_failed(address, now)
+        self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
+        self._clock.at(now + SOON_S, lambda at: self.arrive(job, at))
+
+    def _server(self, address: Address) -> Server:
+        return self._servers[address.port - 8000]
+
+    def lost(self, job: Job, now: float) -> None:
+        """Envoy's stream breaks, and its client asks again at once."""
+        self._has_failures = True
+        self._walked.pop(job.id, None)
+        self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.ABANDONED, now)
+        self.arrive(job, now)
+
+    def returned(self, now: float) -> None:
+        """The next look will tell."""
+
     def _answered(self, job: Job, now: float) -> None:
-        self.dispatcher.answered(self._leases[job.id], now)
+        lease = self._leases[job.id]
+        unreachable, served = self._walked.pop(job.id, ([], lease.address))
+        for address in unreachable:
+            self.dispatcher.connect_failed(address, now)
+        self.dispatcher.served_by(lease, served, now)
+        self.dispatcher.answered(lease, now)
 
     def _ended(self, job: Job, now: float) -> None:
         first_at = self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
@@ -121,30 +165,37 @@ class Pilot:
     # Looks
 
     def _look(self, server: Server, now: float) -> None:
-        if server.index in self.dead:
+        self._observe(server, now)
+        is_restless = self.dispatcher.is_restless(self._addresses[server.index])
+        next_at = now + (FAST_LOOK_S if is_restless else self._look_s)
+        if next_at <= self.looks_until:
+            self._clock.at(next_at, lambda at: self._look(server, at))
+
+    def _observe(self, server: Server, now: float) -> None:
+        address = self._addresses[server.index]
+        if not server.is_up:
+            self.dispatcher.observe(
+                Observation(
+                    address=address, began_at=now, answered_at=now, sight=Sight.UNREACHABLE
+                ),
+                now,
+            )
             return
         readings = tuple(_reading(job, now) for job in server.running.values())
         self.dispatcher.observe(
             Observation(
-                address=self._addresses[server.index],
+                address=address,
                 began_at=now,
                 answered_at=now,
                 sight=Sight.READY,
                 slots=server.hardware.slots,
                 busy_slots=len(server.running),
-                instance="1",
+                instance=str(server.instance),
                 slot_readings=readings,
                 context_tokens=server.hardware.context_tokens,
             ),
             now,
         )
-        if now + self._look_s <= self.looks_until:
-            self._clock.at(now + self._look_s, lambda at: self._look(server, at))
-
-    def kill(self, server: Server, now: float) -> None:
-        """It takes nothing more; what runs there runs on."""
-        self.dead.add(server.index)
-        self.dispatcher.connect_failed(self._addresses[server.index], now)
 
 
 def _reading(job: Job, now: float) -> SlotReading:

@@ -5,7 +5,8 @@ slot takes the request up (docs/decisions/0033-what-response-headers-tell.md).
 
 Prefill is linear in the tokens that are not cached, decoding slows as more slots are busy when
 it begins. The cache keeps the most recently used blocks of ended requests. More requests than
-slots wait in the server's own line, first come, first served, as llama.cpp defers them.
+slots wait in the server's own line, first come, first served, as llama.cpp defers them. A server
+that dies takes what it has with it, and comes back as another process, with nothing cached.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Server:
         self.deferred: deque[Job] = deque()
         self.on_answer: Callable[[Job, float], None] = lambda job, now: None
         self.on_end: Callable[[Job, float], None] = lambda job, now: None
+        self.on_lost: Callable[[Job, float], None] = lambda job, now: None
+        self.on_return: Callable[[float], None] = lambda now: None
+        self.is_up = True
+        self.instance = 1
         self._clock = clock
         self._cache: OrderedDict[int, None] = OrderedDict()
         self.started = 0
@@ -60,6 +65,23 @@ class Server:
             self._start(job, now)
         else:
             self.deferred.append(job)
+
+    def die(self, now: float) -> None:
+        """Its clients learn of it at once."""
+        self.is_up = False
+        self._cache.clear()
+        lost = [*self.running.values(), *self.deferred]
+        self.running.clear()
+        self.deferred.clear()
+        for job in lost:
+            job.lost_tries += 1
+            job.started_at = job.answered_at = None
+            self.on_lost(job, now)
+
+    def come_back(self, now: float) -> None:
+        self.is_up = True
+        self.instance += 1
+        self.on_return(now)
 
     def cached_tokens(self, job: Job) -> int:
         """How much of its prompt a job would find here now."""
@@ -88,9 +110,17 @@ class Server:
             total_s = first_s + token_s * job.answer_tokens
             job.notes["token_s"] = token_s
         if hardware.has_early_headers:
-            self._clock.at(now + hardware.fixed_s / 2, lambda at: self.on_answer(job, at))
-        self._clock.at(now + first_s, lambda at: self._answer(job, at))
-        self._clock.at(now + total_s, lambda at: self._end(job, at))
+            self._after(hardware.fixed_s / 2, job, self.on_answer)
+        self._after(first_s, job, self._answer)
+        self._after(total_s, job, self._end)
+
+    def _after(self, seconds: float, job: Job, action: Callable[[Job, float], None]) -> None:
+        """Unless it is lost before."""
+        tries = job.lost_tries
+        self._clock.at(
+            self._clock.now + seconds,
+            lambda now: action(job, now) if job.lost_tries == tries else None,
+        )
 
     def _answer(self, job: Job, now: float) -> None:
         job.answered_at = now

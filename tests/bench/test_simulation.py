@@ -15,6 +15,7 @@ SCALES = {
     "caches": 0.6,
     "hot": 0.5,
     "foresight": 0.5,
+    "failures": 0.8,
     "overload": 0.4,
     "tenants": 0.4,
 }

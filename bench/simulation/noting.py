@@ -1,0 +1,26 @@
+"""A pilot that remembers what was told about the future."""
+
+from __future__ import annotations
+
+from bench.simulation.job import Job
+from bench.simulation.pilot import Pilot
+from extproc.core.outcome import Settlement
+from extproc.core.queue import Ticket
+
+
+class Noting(Pilot):
+    """Writes down what the core promised and expected."""
+
+    def noted(self, job: Job, ticket: Ticket, now: float) -> None:
+        place = self.dispatcher.place_of(ticket, now)
+        job.notes["position"] = place.position
+        if place.expected_s is not None:
+            job.notes["wait_s"] = place.expected_s
+
+    def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
+        super()._settle(job, settlement, now)
+        lease = self._leases.get(job.id)
+        run_ = self.dispatcher.state.running.get(lease) if lease is not None else None
+        if run_ is not None:
+            job.notes["first_s"] = run_.expected_first_s
+            job.notes["cached"] = run_.cached_tokens

@@ -1,0 +1,120 @@
+"""Who waits how long: uneven fleets, failures, overload, tenants."""
+
+from __future__ import annotations
+
+from random import Random
+
+from bench.result import Row, Section, at_least, at_most
+from bench.simulation import traces
+from bench.simulation.fleets import BALANCERS, EVEN, SERVICE_S, UNEVEN, pilot, slots_of
+from bench.simulation.run import Outage, mean, quantile, run
+from extproc.core.dispatcher import DispatcherOptions
+from extproc.core.intake import IntakeOptions
+from extproc.core.objective import Criticality, Objective, Objectives
+
+
+def uneven(scale: float = 1.0, seed: int = 1) -> Section:
+    """Waiting at 0.9 load, on servers of 1 to 8 slots."""
+    count = int(30_000 * scale)
+    rate = 0.9 * slots_of(UNEVEN) / SERVICE_S
+    waits = {}
+    rows = []
+    for name, make in {**BALANCERS, "coxswain": pilot()}.items():
+        jobs, _ = run(traces.plain(Random(seed), count, rate), UNEVEN, make, seed)
+        waits[name] = [job.waited_s for job in jobs]
+        p99 = quantile(waits[name], 0.99)
+        rows.append(
+            Row(what=f"{name}: waiting", value=f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s")
+        )
+    ratio = quantile(waits["coxswain"], 0.99) / quantile(waits["oracle"], 0.99)
+    rows.append(at_most("coxswain's p99 of waiting / the oracle's", ratio, 1.05))
+    return Section(
+        title="Uneven fleet",
+        method=f"servers of 1, 1, 2, 2, 4, 4, 8, 8 slots, 0.9 load, {count:,} requests, lognormal "
+        "service times, mean 4 s, coefficient of variation 1.5",
+        rows=tuple(rows),
+    )
+
+
+def failures(scale: float = 1.0, seed: int = 1) -> Section:
+    """Servers die with what runs on them, and come back: nobody is lost, and few feel it."""
+    count = int(12_000 * scale)
+    rate = 0.75 * slots_of(EVEN) / SERVICE_S
+    all_s = count / rate
+    outages = [
+        Outage(server, share * all_s, (share + 0.1) * all_s)
+        for server, share in ((0, 0.2), (3, 0.25), (5, 0.5), (0, 0.7))
+    ]
+    waits = {}
+    rows = []
+    for name, make in {**BALANCERS, "coxswain": pilot(2 * all_s)}.items():
+        jobs, _ = run(traces.plain(Random(seed), count, rate), EVEN, make, seed, outages)
+        served = [job for job in jobs if job.refusal is None]
+        waits[name] = [job.waited_s for job in served]
+        p99 = quantile(waits[name], 0.99)
+        lost = sum(job.lost_tries for job in jobs)
+        value = f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s; asked again {lost}"
+        rows.append(Row(what=f"{name}: waiting", value=value))
+    rows.append(at_least("coxswain: requests served", len(waits["coxswain"]) / count, 1.0))
+    late_s = quantile(waits["coxswain"], 0.99) - quantile(waits["oracle"], 0.99)
+    rows.append(at_most("coxswain's p99 of waiting beyond the oracle's", late_s, 1.0, " s"))
+    return Section(
+        title="Failures",
+        method=f"8 servers of 4 slots, {count:,} requests at 0.75 load; four times a server dies "
+        "for a tenth of the time, twice two at once; clients that were cut off ask again at once, "
+        "and their waiting counts from their first question; only coxswain has to find out "
+        "which servers are down",
+        rows=tuple(rows),
+    )
+
+
+PROMISE_S = 5.0
+SERVICES = Objectives(
+    by_name={
+        "gold": Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=PROMISE_S),
+        "plain": Objective(name="plain"),
+    }
+)
+
+
+def overload(scale: float = 1.0, seed: int = 1) -> Section:
+    """Twice the load that fits, 30 % of it critical."""
+    count = int(12_000 * scale)
+    random = Random(seed)
+    jobs = traces.plain(random, count, 2 * slots_of(UNEVEN) / SERVICE_S)
+    for job in jobs:
+        job.objective = "gold" if random.random() < 0.3 else "plain"
+    options = DispatcherOptions(
+        max_queued=200, stale_after_s=1e9, intake=IntakeOptions(objectives=SERVICES)
+    )
+    jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
+    gold = [job for job in jobs if job.objective == "gold"]
+    plain = [job for job in jobs if job.objective == "plain"]
+    kept = sum(job.refusal is None and job.waited_s <= PROMISE_S for job in gold) / len(gold)
+    served = sum(job.refusal is None for job in plain) / len(plain)
+    return Section(
+        title="Overload",
+        method=f"{count:,} requests at twice the capacity, a line of 200; critical ones are "
+        f"promised a slot within {PROMISE_S:g} s",
+        rows=(
+            at_least("critical requests whose promise was kept", kept, 0.99),
+            Row(what="standard requests served", value=f"{served:.0%}"),
+        ),
+    )
+
+
+def tenants(scale: float = 1.0, seed: int = 1) -> Section:
+    """One tenant floods the fleet, nine ask for a little: they must not feel it."""
+    count = int(6_000 * scale)
+    random = Random(seed)
+    jobs = traces.plain(random, count, 1.5 * slots_of(EVEN) / SERVICE_S)
+    for job in jobs:
+        job.tenant = "flood" if random.random() < 0.7 else f"tenant {random.randrange(9)}"
+    jobs, _ = run(jobs, EVEN, pilot(), seed)
+    small = quantile((job.waited_s for job in jobs if job.tenant != "flood"), 0.99)
+    flood = quantile((job.waited_s for job in jobs if job.tenant == "flood"), 0.5)
+    return Section(
+        title="Tenants",
+        method=f"{count:,} requests at 1.5 of the capacity, 70 % of them of one tenant",
+        rows=(at_most("the small tenants' p99 wait / the flood's median", small / flood, 0.2),),
+    )

@@ -8,7 +8,6 @@ BENCH ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
-comma := ,
 COMPILED := build/compiled
 RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
@@ -26,7 +25,7 @@ venv: ## Make .venv from requirements.lock (does nothing when it is there)
 	@$(PYTHON) tools/bootstrap.py
 
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
-	@$(RUN) coxswain up $(foreach endpoint,$(subst $(comma), ,$(ENDPOINTS)),--endpoint $(endpoint)) $(UP)
+	@$(RUN) coxswain up $(if $(strip $(ENDPOINTS)),--endpoint '$(ENDPOINTS)') $(UP)
 
 check: static generated fast-tests ## All that CI runs, but for the tests that start processes
 	@echo "check: all good"

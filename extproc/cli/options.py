@@ -25,8 +25,9 @@ EndpointOption = Annotated[
     typer.Option(
         "--endpoint",
         "-e",
-        metavar="HOST:PORT",
-        help="A llama-server; give it again for each. Replaces the list of the file.",
+        metavar="HOST:PORT,...",
+        help="A llama-server; give it again or a comma between for more. Replaces the list of "
+        "the file.",
     ),
 ]
 
@@ -74,5 +75,17 @@ def settings_from(
             raise typer.BadParameter("write --set KEY=VALUE, for example queue.timeout_s=30")
         flags[key.strip()] = value
     if endpoints:
-        flags["endpoints"] = endpoints
+        flags["endpoints"] = servers_of(endpoints)
     return load_settings(config, flags=flags)
+
+
+def servers_of(endpoints: list[str] | None) -> list[str]:
+    """The single servers that `--endpoint` was given, with commas or blanks between them.
+
+    An option that names none is a mistake (a script's variable was empty): it raises
+    `typer.BadParameter`.
+    """
+    servers = [one for given in endpoints or () for one in given.replace(",", " ").split()]
+    if endpoints and not servers:
+        raise typer.BadParameter("--endpoint names no server; write host:port")
+    return servers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from extproc.cli.options import ConfigOption, SetOption, settings_from
+from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_from
 
 if TYPE_CHECKING:
     from extproc.demo.embedded import FleetWish
@@ -82,7 +82,7 @@ def up(
     from extproc.demo.up import UpOptions
     from extproc.demo.up import up as run
 
-    endpoints = [one for given in endpoint or () for one in given.split(",") if one.strip()]
+    endpoints = servers_of(endpoint)
     # A line for each request belongs into a proxy's log, not into a demonstration's memory.
     assignments = ["envoy.access_log=false", *(assignment or ())]
     if port is not None:

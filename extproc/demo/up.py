@@ -23,6 +23,7 @@ from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
 from extproc.demo.llama_server import LlamaServerError
+from extproc.demo.own_servers import OwnServers, own_servers
 from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
@@ -104,12 +105,15 @@ async def _run(options: UpOptions, report: Report) -> int:
         fleet = None if options.wish is None else choose_fleet(options.wish, folder)
         async with Children(folder) as children, httpx.AsyncClient() as client:
             run = _Run(options, report, folder, children, client)
+            own = None
             if fleet is None:
-                count = len(options.settings.endpoints)
-                report.say(f"Servers: your own, {count} of them.")
+                own = await own_servers(options.settings.endpoints)
+                report.say(f"Servers: your own, {own.count} of them.")
             else:
                 report.say(fleet.sentence)
             await run.start(envoy, fleet)
+            if own is not None:
+                await run.look_at(own)
             run.invite()
             lost = await run.watch()
             raise lost.exit_error()
@@ -137,12 +141,14 @@ class _Run:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         started = await self._start_envoy(envoy)
-        if fleet is None:
-            await asyncio.gather(
-                *(self._look_at(endpoint.address) for endpoint in self.options.settings.endpoints)
-            )
-        else:
+        if fleet is not None:
             await self._try_out(started)
+
+    async def look_at(self, own: OwnServers) -> None:
+        """Tell of each of the user's own servers whether it answers, and which was named before."""
+        await asyncio.gather(*(self._look_at(address) for address in own.different))
+        for address, other in own.again:
+            self.report.waiting(address, f"is {other} once more")
 
     def invite(self) -> None:
         """Say how to use it and how to end it."""

@@ -2,7 +2,8 @@
 
 Each name is looked up as this machine does it (hosts file included) until it has addresses,
 and keeps those as long as it is listed; `dns.py` is for names that move. A name with several
-addresses is that many endpoints.
+addresses is that many endpoints, but its IPv6 addresses count only where it has no others: they
+are most likely the same servers once more, whose slots would be given away twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ async def look_up(host: str) -> list[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError:
         raise OSError(f"{host!r} is no host name") from None
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return of_one_kind(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+
+
+def of_one_kind(ips: Sequence[str]) -> list[str]:
+    """The IPv4 addresses among them; all, where there is none."""
+    return [ip for ip in ips if ":" not in ip] or list(ips)
 
 
 class ListedEndpoints:

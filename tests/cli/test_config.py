@@ -112,3 +112,40 @@ def test_misspelt_commands(coxswain: Command, wrong: list[str]) -> None:
     ended = coxswain(*wrong)
     assert ended.code == 2
     assert "config" in ended.err or "check" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("command", "choices"),
+    [
+        (("config", "envoy", "--mode", "wrong"), ("discovery", "gateway", "original-dst")),
+        (("config", "envoy", "-o", "wrong"), ("yaml", "json")),
+        (("config", "check", "-o", "wrong"), ("table", "json")),
+        (("endpoints", "-o", "wrong"), ("table", "json")),
+        (("agent", "--log-format", "wrong"), ("human", "json")),
+        (("serve", "--set", "log.level=wrong"), ("debug", "info", "warning", "error")),
+        (("config", "check", "--set", "routing.read_body=wrong"), ("auto", "never")),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_choice_is_told_the_right_ones(
+    coxswain: Command, command: tuple[str, ...], choices: tuple[str, ...]
+) -> None:
+    refused = coxswain(*command)
+    assert refused.code == 2 and refused.out == ""
+    assert all(choice in refused.err for choice in choices)
+
+
+def test_servers_with_commas_and_blanks_between(coxswain: Command) -> None:
+    """`serve`, `up` and `config` read them alike."""
+    checked = coxswain("config", "check", "--endpoint", "gpu-1:1, [::1]:2,10.0.0.1:3", "-e", "a:4")
+    assert "4 endpoints" in checked.out
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("up",), ("serve",)])
+@pytest.mark.parametrize("nothing", ["", " ", ","])
+def test_an_endpoint_option_without_one_is_a_mistake(
+    coxswain: Command, command: tuple[str, ...], nothing: str
+) -> None:
+    """A script whose variable is empty must not get a demonstration instead of its servers."""
+    refused = coxswain(*command, "--endpoint", nothing)
+    assert refused.code == 2 and "names no server" in refused.err

@@ -254,11 +254,14 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
     port = await simulator.start()
     away = free_port()
     try:
-        up = await start(*ANYWHERE, "--endpoint", f"{LOOPBACK}:{port},{LOOPBACK}:{away}")
+        up = await start(
+            *ANYWHERE, "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},{LOOPBACK}:{port}"
+        )
         await up.until_line(INVITATION)
         assert "your own, 2 of them" in up.lines[0]
         assert any("ready" in line and str(port) in line for line in up.lines)
         assert any("does not answer" in line and str(away) in line for line in up.lines)
+        assert sum(str(port) in line and "once more" in line for line in up.lines) == 1
         answer = await ask(next(line for line in up.lines if "curl " in line))
         assert answer["model"] == "mine"
         assert json.dumps(answer["choices"])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scraper.discovery.listed import ListedEndpoints
+from scraper.discovery.listed import ListedEndpoints, of_one_kind
 from scraper.discovery.nomination import Listing, ListingError
 from tests.fakes.publications import Publications
 
@@ -98,3 +98,10 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown() -> None:
     with pytest.raises(ListingError) as caught:
         Listing(host="gpu", port=1, api_key="open sesame")
     assert "gpu:1" in str(caught.value) and "sesame" not in str(caught.value)
+
+
+def test_a_name_with_both_kinds_of_addresses_counts_by_one() -> None:
+    """Or a server that listens on both would have its slots given away twice."""
+    assert of_one_kind(["fd00::1", "10.0.0.1", "10.0.0.2"]) == ["10.0.0.1", "10.0.0.2"]
+    assert of_one_kind(["fd00::1", "fd00::2"]) == ["fd00::1", "fd00::2"]
+    assert of_one_kind([]) == []

@@ -1,0 +1,34 @@
+"""Claims about the Makefile, as its dry run tells them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on the PATH")
+
+
+def up(*arguments: str) -> str:
+    """The last command that `make up` would run."""
+    told = subprocess.run(
+        ["make", "-n", "up", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return told.stdout.splitlines()[-1].partition(" coxswain ")[2].strip()
+
+
+@pytest.mark.parametrize(
+    "servers", ["10.0.0.5:8080,10.0.0.6:8080", "a:1, b:2", "[::1]:8080", "https://a:1/", ",", "*;#"]
+)
+def test_make_up_hands_on_what_was_said_as_it_was_said(servers: str) -> None:
+    """Also what is no address: `coxswain up` says what is wrong with it, and no shell reads it."""
+    assert up(f"ENDPOINTS={servers}") == f"up --endpoint '{servers}'"
+
+
+def test_make_up_without_servers_starts_a_fleet() -> None:
+    assert up() == up("ENDPOINTS=") == "up"
+    assert up("UP=--simulator") == "up  --simulator"

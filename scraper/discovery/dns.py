@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
@@ -152,8 +152,15 @@ def _what_counts(*answers: Hosts) -> Sequence[Hosts]:
 class DnsEndpoints:
     """Follows names. Belongs to one event loop; end it with `aclose`."""
 
-    def __init__(self, publish: Publish, lookups: Lookups, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        publish: Publish,
+        lookups: Lookups,
+        pace: Pace | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._publish = publish
+        self._sleep = sleep
         self._lookups = lookups
         self._pace = pace or Pace()
         self._followers: dict[_Question, _Follower] = {}
@@ -197,7 +204,7 @@ class DnsEndpoints:
                         *(follower.name.listing.host, len(follower.nominations)),
                     )
                 self._tell()
-            await asyncio.sleep(delay_s)
+            await self._sleep(delay_s)
 
     def _tell(self) -> None:
         nominations = [one for f in self._followers.values() for one in f.nominations]

@@ -42,6 +42,17 @@ def test_loopback_is_nobody_elses(host: str) -> None:
     checked(listen={"grpc": f"{host}:0", "admin": f"{host}:0"})
 
 
+def test_by_default_only_this_machine_reaches_any_port() -> None:
+    """Operators' port 9003 among them."""
+    listen = Settings().listen
+    assert (listen.grpc, listen.admin, listen.http) == (
+        "127.0.0.1:9002",
+        "127.0.0.1:9003",
+        "127.0.0.1:9090",
+    )
+    checked()
+
+
 def test_insecure_must_be_said() -> None:
     """Then it is taken at its word."""
     checked(listen={"grpc": "0.0.0.0:0", "admin": "0.0.0.0:0", "insecure": True})

@@ -10,11 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
+from extproc.admin.agents import silence
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
 from extproc.core.endpoint import EndpointSpec, Health
 from extproc.core.lease import LeaseEnd
+from extproc.core.observation import Sight
 from extproc.core.outcome import Picked
 from extproc.core.request import Request
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
@@ -183,6 +185,46 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
             await asyncio.sleep(0.01)
         assert (await old.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an agent ever spoke there or not; one who speaks keeps its own."""
+    monkeypatch.setattr(silence, "CLOSE_AFTER_S", QUICK_TTL_S)
+    async with agents_port() as port:
+        mute, gone, alive = (HandAgent(port.channel) for _ in range(3))
+        await mute.hear()
+        await gone.hello(HERE)
+        await alive.hello("10.0.0.2:8080", agent_id="b")
+
+        async def beats() -> None:
+            while True:
+                await alive.beat()
+                await asyncio.sleep(QUICK_TTL_S / 20)
+
+        life = asyncio.create_task(beats())
+        for agent in (mute, gone):
+            code, text = await asyncio.wait_for(agent.ended(), 10)
+            assert code is grpc.StatusCode.UNAVAILABLE and "nothing was heard" in text
+        assert not alive.call.done()
+        life.cancel()
+
+
+async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picker that stood still, as under SIGSTOP, heard nobody because it did not listen."""
+    monkeypatch.setattr(silence, "DEAF_AFTER_S", 0.1)
+    monkeypatch.setattr(silence, "SWEEP_S", 0.02)
+    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        known = port.service.roster.get(Address.parse(HERE))
+        assert known is not None
+        await agent.beat()
+        time.sleep(3 * QUICK_TTL_S)  # noqa: ASYNC251  # the whole loop stands still
+        heard_at = known.heard_at
+        await agent.beat()
+        await port.until(lambda: known.heard_at > heard_at)
+        assert port.endpoint(HERE).health is Health.READY
+        assert all(seen.sight is not Sight.UNREACHABLE for seen in port.observed)
 
 
 async def test_a_farewell_drains_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -64,6 +65,39 @@ async def test_a_name_that_scales_is_followed(server: FakeDnsServer) -> None:
         await told.are(*(f"10.0.0.{n}:8080" for n in range(1, 5)))
         server.records["llama.test", "A"] = ["10.0.0.3"]
         await told.are("10.0.0.3:8080")
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "pause_s"), [(7, 7.0), (0, 1.0), (86_400, 3600.0)], ids=["told", "none", "days"]
+)
+@pytest.mark.parametrize("name", [host("llama.test"), service("_llama._tcp.test")])
+async def test_the_next_question_comes_when_the_answers_ttl_is_over(
+    server: FakeDnsServer, name: DnsName, ttl_s: int, pause_s: float
+) -> None:
+    """Within the bounds that the settings give."""
+    server.ttl_s = ttl_s
+    server.records["llama.test", "A"] = ["10.0.0.1"]
+    server.records["_llama._tcp.test", "SRV"] = ["0 0 8080 llama.test."]
+    asleep: asyncio.Queue[float] = asyncio.Queue()
+    turn = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        asleep.put_nowait(seconds)
+        await turn.wait()
+        turn.clear()
+
+    pace = Pace(min_s=1.0, max_s=3600.0)
+    told = Publications()
+    source = DnsEndpoints(told, Resolver([server.address]), pace, sleep)
+    source.set([name])
+    assert await asyncio.wait_for(asleep.get(), 10) == pause_s
+    assert told.addresses == {"10.0.0.1:8080"}
+    server.records["llama.test", "A"] = ["10.0.0.2"]
+    asked = len(server.questions)
+    turn.set()
+    assert await asyncio.wait_for(asleep.get(), 10) == pause_s
+    assert told.addresses == {"10.0.0.2:8080"} and len(server.questions) > asked
+    await source.aclose()
 
 
 async def test_a_rotated_answer_is_no_news(server: FakeDnsServer) -> None:

@@ -1,0 +1,55 @@
+"""Claims about extproc/envoy_config/local_replies.py; over a real Envoy: tests/e2e."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extproc.envoy_config.local_replies import local_replies
+from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.trust import ClientKey
+from tests.envoy_config.parts import plain
+
+
+def mappers(**choices: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = plain(local_replies(EnvoyOptions(**choices)))["mappers"]
+    return found
+
+
+def error(mapper: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = mapper["body_format_override"]["json_format"]["error"]
+    return found
+
+
+def headers(mapper: dict[str, Any]) -> dict[str, str]:
+    added = mapper.get("headers_to_add", [])
+    return {each["header"]["key"]: each["header"]["value"] for each in added}
+
+
+def test_each_is_in_openais_shape_and_each_reason_is_a_header_too() -> None:
+    """Clients read `error.code`, scripts the header: they say the same."""
+    for mapper in mappers(client_keys=(ClientKey(client="web", key="sk"),)):
+        assert error(mapper).keys() == {"message", "type", "code"}
+        told = headers(mapper).get("x-coxswain-reason")
+        assert told in (None, error(mapper)["code"])
+
+
+def test_a_lost_picker_may_be_asked_again() -> None:
+    """503 instead of Envoy's 500, with the time after which."""
+    (lost,) = (each for each in mappers() if error(each)["code"] == "picker-lost")
+    assert lost["status_code"] == 503
+    assert headers(lost) == {"x-coxswain-reason": "picker-lost", "retry-after": "1"}
+
+
+def test_too_many_headers_are_431_whoever_noticed() -> None:
+    """Envoy's own bound answers 431; where ours came on top it would answer 500."""
+    crowded = [each for each in mappers() if error(each)["code"] == "too-many-headers"]
+    assert [each.get("status_code") for each in crowded] == [None, 431]
+
+
+def test_an_unknown_key_is_told_only_where_keys_are_checked() -> None:
+    """A server's own 401 goes through: it has no response flag, and no key is ours to ask."""
+    codes = [error(each)["code"] for each in mappers()]
+    assert "invalid-api-key" not in codes
+    checked = mappers(client_keys=(ClientKey(client="web", key="sk-web"),))
+    assert error(checked[0])["code"] == "invalid-api-key", "before the general one"
+    assert "sk-web" not in str(checked)

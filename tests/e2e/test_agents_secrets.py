@@ -27,15 +27,19 @@ RENEWED = "sk-renewed"
 
 
 @asynccontextmanager
-async def agent_of(secret: Secured, stack: Running) -> AsyncIterator[None]:
-    """Its process, which takes its leave at the end."""
+async def agent_of(secret: Secured, stack: Running, log: Path) -> AsyncIterator[None]:
+    """Its process, which takes its leave at the end; what it says is in `log` then."""
+    lines = log.open("wb")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "extproc.cli", "agent"),
         *("--picker", f"127.0.0.1:{stack.service.admin_port}"),
         *("--llama", f"https://{secret.server.address}", "--server-ca", str(secret.authority.ca)),
         *("--advertise", f"https://{secret.tap.address}"),
         *("--api-key-file", str(secret.key_file), "--inject-key"),
+        stdout=lines,
+        stderr=lines,
     )
+    lines.close()
     try:
         yield
     finally:
@@ -44,12 +48,17 @@ async def agent_of(secret: Secured, stack: Running) -> AsyncIterator[None]:
         assert await process.wait() == 0
 
 
-async def test_an_agent_offers_its_servers_key_and_follows_its_files(tmp_path: Path) -> None:
-    """Another key, then other authorities: both count at the agent, the picker and Envoy."""
+async def test_an_agent_offers_its_servers_key_and_follows_its_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another key, then other authorities: both count at the agent, the picker and Envoy; and
+    nobody says a key."""
+    caplog.set_level("DEBUG", logger="coxswain")
+    log = tmp_path / "agent.log"
     async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
         answers(plain, secret.server)
         async with running(tmp_path, {"endpoints": [str(plain.address)]}) as stack:
-            async with load_on(stack) as load, agent_of(secret, stack):
+            async with load_on(stack) as load, agent_of(secret, stack, log):
                 await load.grows(5, plain.address)
                 await load.grows(5, secret.tap.address)
 
@@ -78,6 +87,9 @@ async def test_an_agent_offers_its_servers_key_and_follows_its_files(tmp_path: P
             assert secret.tap.in_the_clear == []
             async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}") as port:
                 told = str(await AdminStub(port).ListEndpoints(pb.ListEndpointsRequest()))
+            page = f"http://127.0.0.1:{stack.service.http_port}/status"
+            told += (await stack.client.get(page)).text + caplog.text + log.read_text()
+            assert "hears us" in told and str(secret.tap.address) in told
             assert RENEWED not in told and KEY not in told
 
 

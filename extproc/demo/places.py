@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from extproc.demo.port import LOOPBACK, free_port, listening_problem
-from extproc.settings.values import split_host_port
+from extproc.settings.values import MAX_PORT, split_host_port
 
 if TYPE_CHECKING:
     from extproc.settings import Settings
 
+FIRST_FREE_PORT: Final = 1024
+
 
 class PlaceError(Exception):
-    """A part cannot listen where it should; the text names the port and what to pass instead."""
+    """Parts cannot listen where they should; the text names each, and what to pass instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One listening part: its setting's key and value, and how to move it elsewhere."""
+    """One listening part and its setting's key and value. Some ports have a flag of their own."""
 
     part: str
     key: str
     host: str
     port: int
-    remedy: str
+    flag: str = ""
 
     @property
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    def moved_to(self, port: int) -> str:
+        """What to pass so that it listens on that port."""
+        if self.flag:
+            return f"{self.flag} {port}"
+        return f"--set {self.key}={replace(self, port=port).address}"
+
 
 def places_of(settings: Settings) -> list[Place]:
     """Every place where `coxswain up` will listen with these settings."""
     return [
-        _place("Envoy", "envoy.listen", settings.envoy.listen, "--port {port}"),
+        _place("Envoy", "envoy.listen", settings.envoy.listen, flag="--port"),
         _place("Envoy's admin pages", "envoy.admin", settings.envoy.admin),
         _place("the picker", "listen.grpc", settings.listen.grpc),
         _place("the picker's status pages", "listen.http", settings.listen.http),
@@ -48,28 +56,53 @@ def places_of(settings: Settings) -> list[Place]:
 def settle(places: Sequence[Place]) -> list[str]:
     """Check that each place is free; returns assignments for those whose port 0 was chosen.
 
-    Raises `PlaceError` for the first that is not.
+    Raises `PlaceError` with all that are not, so that one more try is enough.
     """
-    assignments = []
-    taken: dict[int, Place] = {}
+    wanted: dict[int, Place] = {}
+    faults, remedies = [], []
     for place in places:
         if place.port == 0:
-            port = free_port(connectable(place.host))
-            assignments.append(f"{place.key}={replace(place, port=port).address}")
             continue
-        other = taken.setdefault(place.port, place)
-        if other is not place:
-            raise PlaceError(
-                f"port {place.port} is wanted for {other.part} and for {place.part}; "
-                f"pass {place.remedy}"
-            )
-        problem = listening_problem(place.port, place.host)
-        if problem is not None:
-            raise PlaceError(
-                f"port {place.port} for {place.part} cannot be used ({problem}: "
-                f"{place.address}); free it, or pass {place.remedy}"
-            )
-    return assignments
+        fault = _fault(place, wanted.setdefault(place.port, place))
+        if fault:
+            faults.append(fault)
+            remedies.append(_remedy(place, wanted))
+    if faults:
+        told = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
+        raise PlaceError(f"{told}\nMend that, or pass {' '.join(remedies)}")
+    return [
+        f"{place.key}={replace(place, port=free_port(connectable(place.host))).address}"
+        for place in places
+        if place.port == 0
+    ]
+
+
+def _fault(place: Place, first: Place) -> str:
+    if first is not place:
+        return f"port {place.port} is wanted for {first.part} and for {place.part}"
+    problem = listening_problem(place.port, place.host)
+    if problem is None:
+        return ""
+    return f"port {place.port} for {place.part} cannot be used ({problem}: {place.address})"
+
+
+def _remedy(place: Place, wanted: dict[int, Place]) -> str:
+    """What to pass instead; what it names counts as wanted from now on."""
+    if listening_problem(0, place.host) is not None:
+        return f"--set {place.key}={replace(place, host=LOOPBACK).address}"
+    for port in _others(place.port):
+        if port not in wanted and listening_problem(port, place.host) is None:
+            wanted[port] = place
+            return place.moved_to(port)
+    return place.moved_to(0)
+
+
+def _others(port: int) -> Iterator[int]:
+    """Ports like it: 10 further each time, and where they end, 10 nearer."""
+    step = 10 if port < MAX_PORT - 1000 else -10
+    if port < FIRST_FREE_PORT:  # only for who may listen there
+        port += 10_000
+    yield from (port + step * number for number in range(1, 50))
 
 
 def connectable(host: str) -> str:
@@ -90,9 +123,6 @@ def url_of(listens_at: str) -> str:
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
-def _place(part: str, key: str, value: str, remedy: str | None = None) -> Place:
+def _place(part: str, key: str, value: str, flag: str = "") -> Place:
     host, port = split_host_port(value)
-    place = Place(part=part, key=key, host=host, port=port, remedy="")
-    other = replace(place, port=port + 10 if port < 65_000 else port - 10)
-    remedy = remedy or f"--set {key}={other.address}"
-    return replace(place, remedy=remedy.format(port=other.port))
+    return Place(part=part, key=key, host=host, port=port, flag=flag)

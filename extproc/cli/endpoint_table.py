@@ -120,7 +120,7 @@ def show(endpoints: Sequence[pb.Endpoint]) -> None:
 
 
 def _one_line(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(printable(text), no_wrap=True, overflow="ellipsis")
 
 
 def _spaced(lines: list[Text]) -> list[Text]:

@@ -7,7 +7,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import ROOMY, console, seconds
+from extproc.cli.output import ROOMY, console, printable, seconds
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 ESSENTIAL: Final = ("free_share", "cost_s")
@@ -19,7 +19,7 @@ def show(answer: pb.ExplainResponse) -> None:
     screen = console()
     screen.print(Text(outcome(answer), style="bold"))
     for key, value in sorted(answer.understood.items()):
-        screen.print(Text(f"  {key}: {value}"))
+        screen.print(Text(printable(f"  {key}: {value}")))
     if not answer.candidates:
         return
     names = list(dict.fromkeys(score.name for each in answer.candidates for score in each.scores))
@@ -42,9 +42,9 @@ def show(answer: pb.ExplainResponse) -> None:
             name += f" ({candidate.address})"
         table.add_row(
             Text(str(candidate.rank) if candidate.rank else "-"),
-            Text(name, style="" if candidate.rank else "dim"),
+            Text(printable(name), style="" if candidate.rank else "dim"),
             *(Text(f"{scores[name].value:.3g}" if name in scores else "") for name in names),
-            Text("; ".join(notes), style="yellow"),
+            Text(printable("; ".join(notes)), style="yellow"),
         )
     screen.print()
     screen.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -143,6 +144,11 @@ class Picker:
 
     def _unreachable(self, text: str) -> str:
         lowered = text.lower()
+        if "hostname verification" in lowered:
+            return (
+                f"the certificate of {self.address} is for another name; "
+                "give the one that is in it with --server-name"
+            )
         if "ssl" in lowered or "certificate" in lowered or "handshake" in lowered:
             return (
                 f"no TLS connection to {self.address}: {text[:200]}. Check --ca, --cert and "
@@ -157,6 +163,8 @@ class Picker:
 
 
 def _open(connection: Connection, further: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
+    # What gRPC itself writes to stderr would stand above our one line, and say less.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import grpc
 
     options: list[tuple[str, Any]] = [

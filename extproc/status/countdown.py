@@ -3,6 +3,10 @@
 Asked by whoever knows the id: a client names its request with `x-request-id`, and ids that
 clients did not name are random. An id that nobody waits with is 404, whatever else it is. A
 stream of server-sent events (`Accept: text/event-stream`) ends when the wait does.
+
+A browser's `EventSource` takes 404 for the end and asks no more. So a stream is given some grace
+first: a page that sends its request and opens the stream in one breath may be here before it.
+After `over` the browser asks once more, as it does whenever a stream ends, and 404 stops it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,13 @@ INTERVAL_S: Final = 0.5
 """How often a stream looks whether something has changed."""
 SILENCE_S: Final = 15.0
 """After so long without a change a stream tells anyway, so that a dead client is noticed."""
+GRACE_S: Final = 1.0
+"""How long a stream waits for a request that is not there, before it is 404."""
+RETRY_MS: Final = 1000
+"""When a browser is to ask again after a stream that broke off."""
+SLACK_S: Final = 1.0
+SLACK_SHARE: Final = 0.2
+"""An expected end that moved by more than both is told, though nobody moved up."""
 MAX_STREAMS: Final = 1000
 """Streams at once; one more is answered 503, and may ask again and again instead."""
 MAX_ID_CHARS: Final = 200
@@ -40,6 +51,17 @@ class QueuePlace:
     waited_s: float
     expected_s: float | None = None
 
+    def is_news_after(self, told: QueuePlace) -> bool:
+        """Whether somebody who was told that has to be told this."""
+        if (self.position, self.waiting) != (told.position, told.waiting):
+            return True
+        if self.waited_s - told.waited_s >= SILENCE_S:
+            return True
+        if self.expected_s is None or told.expected_s is None:
+            return self.expected_s is not told.expected_s
+        moved_s = abs(self.waited_s + self.expected_s - told.waited_s - told.expected_s)
+        return moved_s > max(SLACK_S, SLACK_SHARE * self.expected_s)
+
     def told(self) -> dict[str, object]:
         """As JSON shows it."""
         return {
@@ -55,10 +77,15 @@ class Countdown:
     """Answers who asks. `find` tells the place of the request with an id, None if none waits."""
 
     def __init__(
-        self, find: Callable[[str], QueuePlace | None], *, interval_s: float = INTERVAL_S
+        self,
+        find: Callable[[str], QueuePlace | None],
+        *,
+        interval_s: float = INTERVAL_S,
+        grace_s: float = GRACE_S,
     ) -> None:
         self._find = find
         self._interval_s = interval_s
+        self._grace_s = grace_s
         self._streams = 0
 
     def routes(self) -> list[web.RouteDef]:
@@ -67,30 +94,40 @@ class Countdown:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         id_ = request.match_info["id"][:MAX_ID_CHARS]
-        place = self._find(id_)
-        if place is None:
-            return _refusal(404, "not-waiting", "No request with this id waits.")
         if EVENT_STREAM not in request.headers.get("accept", ""):
+            place = self._find(id_)
+            if place is None:
+                return _not_waiting()
             return web.json_response(place.told(), headers=_HEADERS)
         if self._streams >= MAX_STREAMS:
             return _refusal(503, "too-many-streams", "Ask again without text/event-stream.")
         self._streams += 1
         try:
+            if not await self._comes(request, id_):
+                return _not_waiting()
             return await self._stream(request, id_)
         finally:
             self._streams -= 1
 
+    async def _comes(self, request: web.Request, id_: str) -> bool:
+        """Whether a request with this id waits, or begins to within the grace."""
+        left_s = self._grace_s
+        while self._find(id_) is None:
+            if left_s <= 0.0 or _is_gone(request):
+                return False
+            left_s -= self._interval_s
+            await asyncio.sleep(self._interval_s)
+        return True
+
     async def _stream(self, request: web.Request, id_: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={**_HEADERS, "content-type": EVENT_STREAM})
         await response.prepare(request)
-        told: tuple[int, int] | None = None
-        silent_s = 0.0
+        told: QueuePlace | None = None
         try:
+            await response.write(f"retry: {RETRY_MS}\n\n".encode())
             while (place := self._find(id_)) is not None and not _is_gone(request):
-                seen = (place.position, place.waiting)
-                silent_s += self._interval_s
-                if seen != told or silent_s >= SILENCE_S:
-                    told, silent_s = seen, 0.0
+                if told is None or place.is_news_after(told):
+                    told = place
                     await response.write(_event("place", place.told()))
                 await asyncio.sleep(self._interval_s)
             await response.write(_event("over", {"state": "over"}))
@@ -105,6 +142,10 @@ def _is_gone(request: web.Request) -> bool:
 
 def _event(name: str, content: dict[str, object]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
+
+
+def _not_waiting() -> web.Response:
+    return _refusal(404, "not-waiting", "No request with this id waits.")
 
 
 def _refusal(status: int, code: str, message: str) -> web.Response:

@@ -49,6 +49,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     reason = answer.headers["x-coxswain-reason"]
     assert answer.json()["error"]["code"] == reason
     assert 1 <= int(answer.headers["retry-after"]) <= 60
+    assert answer.headers["access-control-allow-origin"] == "*", "a page can tell why"
     return answer.status_code, reason
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.fakes.event_source import Event, EventSource
 
 pytestmark = pytest.mark.e2e
 
@@ -43,6 +44,37 @@ async def test_a_web_page_watches_its_request(mode: str, tmp_path: Path) -> None
         assert int(answers[3].headers["x-coxswain-queue-ms"]) > 0
         for path in ("/queue/page-3", "/queue/unknown", "/queue/", "/queue/%2e%2e/status"):
             assert (await stack.client.get(stack.url(path))).status_code == 404, path
+
+
+async def test_what_a_browser_makes_of_it(mode: str, tmp_path: Path) -> None:
+    """An `EventSource` that a page of another origin opens before it sends its request: it sees
+    its place, asks once more when the wait is over, and stops by itself."""
+    async with Stack.running(
+        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
+    ) as stack:
+        held = await stack.hold()
+        source = EventSource(stack.client, stack.url("/queue/my-page"))
+        events: list[Event] = []
+
+        async def watch() -> None:
+            async for event in source:
+                events.append(event)  # noqa: PERF401  # looked at while it grows
+
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0)  # it asks first
+        call = asyncio.create_task(stack.ask(headers={"x-request-id": "my-page"}))
+        await until(lambda: has_come(events))
+        await held.leave()
+        assert (await call).status_code == 200
+        await watching
+        assert [event.name for event in events][-1] == "over"
+        assert {event.name for event in events[:-1]} == {"place"}
+        assert events[0].data["position"] == 1
+        assert (source.retry_s, source.last_status, source.connections) == (1.0, 404, 2)
+
+
+async def has_come(events: list[Event]) -> bool:
+    return bool(events)
 
 
 async def test_ids_that_clients_did_not_send_are_random(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from extproc.pb import http_status_pb2
 
 OK: Final = 200
+ANY_ORIGIN: Final = "access-control-allow-origin"
+"""A web page may read what we answer in place of a llama-server, as it may read what that says:
+otherwise it could not tell a refusal from a broken network."""
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -120,6 +123,7 @@ def ready_answer(body: bytes) -> pb.ProcessingResponse:
     immediate.details = "coxswain_answered"
     immediate.body = body
     _set(immediate.headers, "content-type", "application/json")
+    _set(immediate.headers, ANY_ORIGIN, "*")
     return response
 
 
@@ -191,6 +195,8 @@ def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.Processi
     immediate.body = json.dumps({"error": error}).encode()
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, "x-coxswain-reason", reason.value)
+    _set(immediate.headers, ANY_ORIGIN, "*")
+    _set(immediate.headers, "access-control-expose-headers", "retry-after, x-coxswain-reason")
     if reason not in _FINAL:
         _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
     return response

@@ -63,6 +63,18 @@ def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
     is_final = reason in (Reason.BAD_REQUEST, Reason.CANCELLED)
     assert headers.get("retry-after") == (None if is_final else "3")
     assert immediate.details == f"coxswain_{reason.value}"
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-expose-headers"] == "retry-after, x-coxswain-reason"
+
+
+def test_an_answer_of_ours() -> None:
+    """JSON that pages of any origin may read, as they may read a llama-server's."""
+    immediate = codec.ready_answer(b"{}").immediate_response
+    assert (immediate.status.code, immediate.body) == (200, b"{}")
+    assert envoy.set_headers(immediate.headers) == {
+        "content-type": "application/json",
+        "access-control-allow-origin": "*",
+    }
 
 
 def test_every_reason_has_its_answer() -> None:

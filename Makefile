@@ -49,7 +49,7 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 
 test-compiled: venv ## Run the tests of the compiled code, and some over real Envoy, against it
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
-		COXSWAIN_COMPILED=1 $(RUN_COMPILED) pytest -o pythonpath= -ra tests/test_compiled.py \
+		EXPECT_COMPILED=1 $(RUN_COMPILED) pytest -o pythonpath= -ra tests/test_compiled.py \
 		tests/core tests/stream tests/e2e/test_slots_and_line.py tests/e2e/test_bodies.py; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 

@@ -21,7 +21,7 @@ def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -
     assert "extproc.stream.servicer" not in MODULES
 
 
-@pytest.mark.skipif("COXSWAIN_COMPILED" not in os.environ, reason="`make test-compiled` runs it")
+@pytest.mark.skipif("EXPECT_COMPILED" not in os.environ, reason="`make test-compiled` runs it")
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__init__")])
 def test_the_compiled_module_is_the_one_that_is_imported(name: str) -> None:
     module = importlib.import_module(name)

@@ -8,9 +8,11 @@ from collections.abc import Awaitable
 import grpc
 import pytest
 
+from extproc.core.intake import IntakeOptions
+from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from tests.fakes.picker import FakePicker, Stream, rest_of, until
+from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until
 
 A, B = "10.0.0.1:8080", "10.0.0.2:8080"
 WAITING = pb.WatchQueueResponse.STATE_WAITING
@@ -62,6 +64,24 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
     assert (await listed(picker, endpoint=A)).total_matching == 1
     for call in calls:
         call.cancel()
+
+
+async def test_a_request_is_listed_with_what_it_asks_for() -> None:
+    """Its model, its class and objective, and how many slots it takes; also while it waits."""
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL)
+    intake = IntakeOptions(objectives=Objectives(by_name={"gold": gold}))
+    async with running_picker(intake=intake) as picker:
+        picker.add_ready(A)
+        told = {"x-gateway-inference-objective": "gold", "x-gateway-model-name": "big"}
+        calls = [await picker.ask(name, headers=told) for name in ("runs", "waits")]
+        calls.append(await picker.ask("plain"))
+        runs, waits, plain = (await listed(picker)).requests
+        for request in (runs, waits):
+            assert (request.model, request.criticality) == ("big", "critical")
+            assert (request.objective, request.weight_slots) == ("gold", 1)
+        assert (plain.model, plain.criticality, plain.objective) == ("", "standard", "")
+        for call in calls:
+            call.cancel()
 
 
 async def test_passing_requests_are_listed_when_asked_for(picker: FakePicker) -> None:

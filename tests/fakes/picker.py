@@ -176,12 +176,17 @@ class FakePicker:
         self.name(*known, EndpointSpec(address=Address.parse(address), name=name))
         self.observe(address, slots)
 
-    async def ask(self, request_id: str, path: str = "/v1/chat/completions") -> Stream:
+    async def ask(
+        self,
+        request_id: str,
+        path: str = "/v1/chat/completions",
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
         """Send a request's headers as Envoy does, and wait until the picker knows it."""
         call = ExternalProcessorStub(self.channel).Process()
         message = ext_proc.ProcessingRequest()
-        headers = {":method": "POST", ":path": path, "x-request-id": request_id}
-        for key, value in headers.items():
+        own = {":method": "POST", ":path": path, "x-request-id": request_id}
+        for key, value in {**own, **(headers or {})}.items():
             message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
         message.request_headers.end_of_stream = True
         await call.write(message)

@@ -234,8 +234,14 @@ async def test_a_farewell_drains_first() -> None:
         lease = pick(port).lease
         await agent.leave()
         await port.until(lambda: port.endpoint(HERE).is_removed)
-        await agent.look(busy=1)
-        await agent.beat()
+        seen = len(port.observed)
+        for _ in range(3):
+            await agent.look(busy=1)
+        await port.until(lambda: len(port.observed) == seen + 3)
+        port.service.poke(Address.parse(HERE))
+        while not (heard := await agent.hear()).look_now:
+            assert not heard.is_drained
+        assert not heard.is_drained, "a request of ours still runs there"
         port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
         await port.until(lambda: not port.knows(HERE))
         await agent.beat()

@@ -219,7 +219,9 @@ async def test_at_the_end_it_drains_first(llama: FakeLlamaServer) -> None:
             lease = pick(port).lease
             agent.leave()
             await port.until(lambda: port.endpoint(HERE).is_removed)
-            assert not task.done()
+            looks = len(port.observed)
+            await port.until(lambda: len(port.observed) > looks + 3 or task.done())
+            assert not task.done(), "it goes on reporting while a request runs there"
             port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
             await task
             assert not port.knows(HERE)

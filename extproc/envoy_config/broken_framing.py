@@ -29,12 +29,17 @@ from envoy_data_plane.xds.type.matcher.v3 import (
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import extension, typed
 
-IS_MALFORMED: Final = 'response.code_details.startsWith("http1.")'
+_NO_REQUEST: Final = ("low_version", "missing_host_header", "path_normalization_failed")
+"""HTTP/1.0, no host, a path with a NUL or a fragment: what Envoy finds once it has the headers."""
+
+IS_MALFORMED: Final = (
+    f'response.code_details.startsWith("http1.") || response.code_details in {list(_NO_REQUEST)}'
+)
 """Envoy's parser of HTTP/1 gave the request up, before its end or before it had a route."""
 
 ANSWER: Final = {
     "error": {
-        "message": "This is no well-formed HTTP/1 request; the connection is closed.",
+        "message": "This is no well-formed HTTP/1.1 request; the connection is closed.",
         "type": "invalid_request_error",
         "code": names.MALFORMED_HTTP,
     }

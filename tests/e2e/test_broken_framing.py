@@ -85,6 +85,24 @@ async def test_one_that_is_broken_from_the_start(stack: Stack) -> None:
     await all_is_free(stack)
 
 
+@pytest.mark.parametrize("read_body", ["auto"])
+async def test_what_envoy_refuses_before_anybody_is_asked(stack: Stack) -> None:
+    for first, status in (
+        (b"POST /v1/chat/completions HTTP/1.1\r\n", 400),  # no host
+        (b"POST /v1/chat/completions%00 HTTP/1.1\r\nhost: test\r\n", 400),
+        (b"POST /v1/chat/completions#part HTTP/1.1\r\nhost: test\r\n", 400),
+        (b"POST /v1/chat/\xff HTTP/1.1\r\nhost: test\r\n", 400),
+        (b"POST  HTTP/1.1\r\nhost: test\r\n", 400),  # no path
+        (b"POST /v1/chat/completions HTTP/1.1\r\nhost: test\r\ncontent-length: -1\r\n", 400),
+        (b"POST /v1/chat/completions HTTP/1.0\r\nhost: test\r\n", 426),
+        (b"POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: x\r\n", 501),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
+        writer.write(first + b"\r\n")
+        assert await Chunks(reader, writer).refusal() == (status, "malformed-http"), first
+    await all_is_free(stack)
+
+
 async def test_one_that_has_its_slot_already(stack: Stack, read_body: str) -> None:
     """Where bodies are read it has none before its end: then it is the picker that has it."""
     for end, status, reason in (

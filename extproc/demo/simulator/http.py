@@ -172,7 +172,8 @@ class _Connection:
         answer = await self._handler(request)
         if answer.chunks is None:
             await self._send(_head(answer, length=len(answer.body)))
-            await self._send(h11.Data(data=answer.body), h11.EndOfMessage())
+            body = [h11.Data(data=answer.body)] if request.method != "HEAD" else []
+            await self._send(*body, h11.EndOfMessage())
             return
         head: h11.Response | None = _head(answer, length=None)
         async with aclosing(answer.chunks) as chunks:
@@ -202,7 +203,10 @@ class _Connection:
 
 
 def _request(head: h11.Request, body: bytes) -> Request:
-    target = urlsplit(head.target.decode("ascii"))
+    try:
+        target = urlsplit(head.target.decode("ascii"))
+    except ValueError:
+        raise h11.RemoteProtocolError("the target is no URL") from None
     return Request(
         method=head.method.decode("ascii"),
         path=target.path,

@@ -189,10 +189,13 @@ class Desk:
     def refuse(self, ticket: Ticket, reason: Reason, now: float) -> None:
         """Tell one that was taken out of the line for want of slots."""
         self._state.running.refused(ticket.objective, now)
-        self._listener.settled(ticket, self.rejected(reason, now - ticket.entered_at))
+        refusal = self.rejected(reason, now - ticket.entered_at, ticket.order.demand)
+        self._listener.settled(ticket, refusal)
 
-    def rejected(self, reason: Reason, waited_s: float) -> Rejected:
-        expected_s = self.expected_s(len(self._state.line) + 1) or 0.0
+    def rejected(self, reason: Reason, waited_s: float, demand: Demand = ANY) -> Rejected:
+        """A refusal; who comes again is told to do so when all of that demand will have gone."""
+        expected_s = self._timed(self._forecast.behind_all(demand, self.last_event_at)).expected_s
+        expected_s = expected_s or 0.0
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
 

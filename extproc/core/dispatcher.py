@@ -95,7 +95,8 @@ class Dispatcher:
             reason = self._refusal(request, order.objective, now)
             if reason is not None:
                 self.state.running.refused(order.objective, now)
-                return self._desk.rejected(self._desk.unless_empty(reason, order.demand), 0.0)
+                reason = self._desk.unless_empty(reason, order.demand)
+                return self._desk.rejected(reason, 0.0, order.demand)
             address = self._desk.find(order, request, now)  # room may have been made
         if address is not None and home is None:
             return self._desk.pick(address, request, order, now, now)

@@ -62,6 +62,16 @@ class Forecast:
         position = min(of, ahead + 1)
         return Place(position, of, self.expected_s(ticket.order.demand, position, now))
 
+    def behind_all(self, demand: Demand, now: float) -> Place:
+        """The last place of those who wait for the same endpoints. O(1)."""
+        line = self._state.line
+        if demand == ANY:
+            of = 1 + len(line)
+        else:
+            lanes = map(line.lane_of, (demand, ANY))
+            of = 1 + sum(len(lane) for lane in lanes if lane is not None)
+        return Place(of, of, self.expected_s(demand, of, now))
+
     def expected_s(self, demand: Demand, position: int, now: float) -> float | None:
         """Seconds until that many slots were freed by the endpoints that suit."""
         rate = self._rate(demand, now)

@@ -132,6 +132,26 @@ def test_refusals_tell_when_to_come_back() -> None:
     assert 15.0 < getattr(outcome, "retry_after_s", 0.0) < 25.0
 
 
+def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
+    """One slot serves the rare model, eight the usual one: who wants the rare one waits longer."""
+    fleet = SteeredFleet(max_queued=6)
+    fleet.add(1, models=["rare"])
+    fleet.add(8, models=["usual"])
+    for _ in range(30):
+        leases = [fleet.pick(model=model) for model in ("rare", "usual")]
+        fleet.now += 4.0
+        for lease in leases:
+            fleet.finish(lease)
+    for model, count in (("rare", 1), ("usual", 8)):
+        for _ in range(count):
+            fleet.pick(model=model)
+        for _ in range(3):
+            fleet.queue(model=model)
+    told = {model: fleet.submit(model=model) for model in ("rare", "usual")}
+    assert getattr(told["rare"], "retry_after_s", 0.0) == pytest.approx(16.0, rel=0.2)
+    assert getattr(told["usual"], "retry_after_s", 0.0) == pytest.approx(2.0, rel=0.2)
+
+
 def test_a_few_ends_a_second_are_enough() -> None:
     """However many requests end, the cost of learning is bounded; the next second counts anew."""
     watch = Timing().watch(A)

@@ -8,11 +8,11 @@ from extproc.cli.fleet import all_endpoints
 from extproc.cli.picker import Picker
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-PAGES = {"": (("a:1", "b:1"), "b"), "b": (("c:1",), "c"), "c": ((), "")}
+PAGES = {"": (("a:1", "b:1"), "b"), "b": ((), "c"), "c": (("c:1",), "")}
 
 
 class Paged:
-    """A picker whose fleet takes three pages, the last of them empty."""
+    """A picker whose fleet takes three pages, the second of them empty."""
 
     admin: Any = type("Admin", (), {"ListEndpoints": None})
 

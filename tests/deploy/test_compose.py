@@ -120,6 +120,17 @@ def test_only_envoy_is_published_beyond_loopback() -> None:
             assert name == "envoy" or port.startswith("127.0.0.1:"), (name, port)
 
 
+def test_the_page_tells_where_everything_is() -> None:
+    """Every published port has a row in docs/operations.md, and no other has one."""
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    section = page.partition("\n## The compose stack\n")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `http://(?:localhost|127\.0\.0\.1):(\d+)` \|", section, re.MULTILINE)
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert sorted(told) == sorted(port.rsplit(":", 2)[-2] for port in ports)
+    variables = re.findall(r"\$\{(\w+):-", str(SERVICES["llama"]["environment"]))
+    assert variables and all(f"`{variable}`" in section for variable in variables)
+
+
 def test_names_are_services() -> None:
     """Whoever is called by name in a file of the stack is a service of it."""
     texts = [

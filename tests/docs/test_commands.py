@@ -23,6 +23,7 @@ ALWAYS: Final = {"-h", "--help", "--version", "--install-completion", "--show-co
 def _said(one: Page) -> list[str]:
     """Every call of `coxswain` on a page, up to the next word of the shell."""
     lines = [*one.spans(), *(line for block in one.blocks() for line in block.text.splitlines())]
+    lines = [line.replace("docker compose exec coxswain ", "") for line in lines]
     calls = [call for line in lines for call in re.findall(r"(?:^|[\s$(/])(coxswain .*)", line)]
     return [re.split(r" [|>&;]|[|;)]| #", call)[0] for call in calls]
 

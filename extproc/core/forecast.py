@@ -2,12 +2,15 @@
 
 An endpoint with `slots` slots that are held for `slot_s` seconds on average frees
 `slots / slot_s` of them a second. Who stands at position n waits until n slots were freed by
-the endpoints that it may use.
+the endpoints that it may use. That is no later than when n of the answers that run there have
+come to the length that they were asked for, as looks at them tell.
 """
 
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY
@@ -18,6 +21,7 @@ from extproc.core.views import MAX_VIEWS
 if TYPE_CHECKING:
     from extproc.core.demand import Demand
     from extproc.core.lane import FlowQueue, Lane
+    from extproc.core.lease import Lease
     from extproc.core.order import Order
     from extproc.core.picker import Picker
     from extproc.core.request import Request
@@ -38,12 +42,21 @@ class Place(NamedTuple):
     expected_s: float | None
 
 
+class Outlook(NamedTuple):
+    """Slots that some endpoints free a second, and what runs there by when it ends at the latest;
+    good until `until`."""
+
+    until: float
+    rate: float
+    ends: list[tuple[float, Lease]]
+
+
 class Forecast:
     """Reads the state; changes nothing. A place is O(flows + its position in its own flow)."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._rates: dict[Picker, tuple[float, float]] = {}
+        self._outlooks: dict[Picker, Outlook] = {}
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting ticket stands now."""
@@ -73,9 +86,13 @@ class Forecast:
         return Place(of, of, self.expected_s(demand, of, now))
 
     def expected_s(self, demand: Demand, position: int, now: float) -> float | None:
-        """Seconds until that many slots were freed by the endpoints that suit."""
-        rate = self._rate(demand, now)
-        return position / rate if rate else None
+        """Seconds until that many slots were freed by the endpoints that suit. O(position)."""
+        outlook = self._outlook(demand, now)
+        usual_s = position / outlook.rate if outlook.rate else inf
+        running = (end for end, lease in outlook.ends if self._state.running.get(lease) is not None)
+        latest_s = max(0.0, next(islice(running, position - 1, None), inf) - now)
+        expected_s = min(usual_s, latest_s)
+        return None if expected_s == inf else expected_s
 
     def _rivals(self, ticket: Ticket) -> list[Lane]:
         """The lanes whose tickets want some of the same endpoints: its own and the open one."""
@@ -115,19 +132,27 @@ class Forecast:
                 ahead += min(len(tickets), int(turns + (0.5 if is_first else -0.5)))
         return ahead
 
-    def _rate(self, demand: Demand, now: float) -> float:
-        """Slots that the suiting endpoints free a second, worked out once in a while."""
-        picker = self._state.views.at(demand)
-        known = self._rates.get(picker)
-        if known is None or now >= known[0]:
-            if len(self._rates) > MAX_VIEWS:
-                self._rates.clear()
-            timing = self._state.timing
-            rate = 0.0
-            if timing.has_learned:
-                for address, slots in picker.members():
-                    foreign = self._state.ledger.account(address).foreign_slots
-                    rate += max(0, slots - foreign) / max(1e-3, timing.speed(address, now).slot_s)
-            known = (now + refresh_s(len(picker)), rate)
-            self._rates[picker] = known
-        return known[1]
+    def _outlook(self, demand: Demand, now: float) -> Outlook:
+        """Of the suiting endpoints, worked out once in a while."""
+        state = self._state
+        picker = state.views.at(demand)
+        known = self._outlooks.get(picker)
+        if known is not None and now < known.until:
+            return known
+        if len(self._outlooks) > MAX_VIEWS:
+            self._outlooks.clear()
+        rate = 0.0
+        ends: list[tuple[float, Lease]] = []
+        has_learned = state.timing.has_learned
+        for address, slots in picker.members():
+            account = state.ledger.account(address)
+            if has_learned:
+                slot_s = max(1e-3, state.timing.speed(address, now).slot_s)
+                rate += max(0, slots - account.foreign_slots) / slot_s
+            for lease in account.leases.values():
+                run = state.running.get(lease)
+                if run is not None and run.ends_by < inf:
+                    ends.append((run.ends_by, lease))
+        ends.sort(key=itemgetter(0))
+        outlook = self._outlooks[picker] = Outlook(now + refresh_s(len(picker)), rate, ends)
+        return outlook

@@ -118,6 +118,9 @@ def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> No
         lease, run = runs.get(task_of(reading), (None, None))
         if run is not None and lease is not None:
             _learn_cache(state, address, run, reading)
+            if reading.decoded_tokens and reading.remaining_tokens is not None:
+                left_s = reading.remaining_tokens * speed.token_s(len(readings))
+                run.ends_by = answered_at + left_s
             if course is not None:
                 run.course = course
                 _learn_course(watch, lease, run, course, speed)

@@ -5,6 +5,7 @@ Begins with a pick, hears of the answer, ends with the release. As large as ther
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from extproc.core.timing import UNKNOWN_PROMPT_TOKENS
@@ -29,6 +30,7 @@ class Run:
         "cached_tokens",
         "charged_s",
         "course",
+        "ends_by",
         "expected_first_s",
         "first_token_at",
         "flow",
@@ -60,6 +62,8 @@ class Run:
         self.is_stream = self.is_error = False
         self.course: Course | None = None
         """What looks showed of it, as far as they could be told to be of it."""
+        self.ends_by = inf
+        """When its slot is free at the latest, by the tokens that may still come."""
         self.has_taught = False
         """Its first token was learned from."""
         self.was_judged = False

@@ -107,6 +107,38 @@ def test_places_and_expected_seconds() -> None:
     assert [place.expected_s for place in places] == pytest.approx([1, 2, 3, 4, 5], rel=0.3)
 
 
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_answers_that_must_end_soon_free_their_slots_soon(is_bounded: bool) -> None:
+    """By the tokens that looks say may still come; who ended before them holds no slot."""
+    fleet = SteeredFleet()
+    address = fleet.add(2)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 60.0
+        fleet.finish(lease)
+    leases = [fleet.pick() for _ in range(2)]
+    for decoded in (10, 60):
+        fleet.now += 5.0
+        readings = tuple(
+            SlotReading(
+                task_id=task,
+                decoded_tokens=decoded,
+                remaining_tokens=length - decoded if is_bounded else None,
+            )
+            for task, length in enumerate((100, 200))
+        )
+        fleet.look(address, slots=2, busy_slots=2, slot_readings=readings)
+    tickets = [fleet.queue() for _ in range(3)]
+    told = [fleet.dispatcher.place_of(ticket, fleet.now).expected_s for ticket in tickets]
+    if not is_bounded:
+        assert told == pytest.approx([30, 60, 90], rel=0.2)
+        return
+    assert told == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
+    fleet.finish(leases[0])
+    place = fleet.dispatcher.place_of(tickets[1], fleet.now)
+    assert place.position == 1 and place.expected_s == pytest.approx(14, rel=0.2)
+
+
 def test_a_place_counts_only_who_goes_before() -> None:
     """Another tenant's thousand do not stand before one's own first."""
     fleet = SteeredFleet(max_queued=2000)

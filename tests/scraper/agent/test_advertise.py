@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,9 +19,11 @@ async def ec2() -> AsyncIterator[FakeMetadataService]:
         yield service
 
 
-async def found(text: str, service: FakeMetadataService | None = None) -> str:
+async def found(
+    text: str, service: FakeMetadataService | None = None, picker: str = "127.0.0.1:9003"
+) -> str:
     environ = {METADATA_VARIABLE: service.url} if service is not None else {}
-    return str(await Advertise.parse(text, 8080).find("127.0.0.1:9003", environ))
+    return str(await Advertise.parse(text, 8080).find(picker, environ))
 
 
 async def test_what_is_said_is_taken() -> None:
@@ -31,6 +34,16 @@ async def test_what_is_said_is_taken() -> None:
 async def test_auto_is_the_address_on_the_route_to_the_picker() -> None:
     assert await found("auto") == "127.0.0.1:8080"
     assert await found("auto:9") == "127.0.0.1:9"
+
+
+async def test_auto_follows_the_route_whichever_it_is() -> None:
+    """To another address of this machine, from another one."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6 loopback")
+    assert await found("auto", picker="[::1]:9003") == "[::1]:8080"
 
 
 async def test_aws_asks_the_metadata_service_with_a_token(ec2: FakeMetadataService) -> None:

@@ -49,8 +49,11 @@ class Wiretap:
             there, back = await asyncio.open_connection(*self.target)
             self._writers |= {writer, back}
             back.write(first)
-            await asyncio.gather(_pour(reader, back), _pour(there, writer))
-            self._writers -= {writer, back}
+            try:
+                await asyncio.gather(_pour(reader, back), _pour(there, writer))
+            finally:
+                back.close()
+                self._writers -= {writer, back}
         writer.close()
 
 

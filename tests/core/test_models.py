@@ -68,6 +68,34 @@ def test_who_waits_for_a_lost_model_may_go_anywhere_when_lenient() -> None:
     fleet.finish(lease)
 
 
+def test_who_waits_for_a_lost_model_waits_on_when_strict() -> None:
+    fleet = SteeredFleet(match=ModelMatch.STRICT)
+    first = fleet.add(1, models=["a"])
+    fleet.add(9, models=["b"])
+    fleet.pick(model="a")
+    waiting = fleet.queue(model="a")
+    fleet.now += 1
+    fleet.look(first, models=["c"], slots=1, busy_slots=1)
+    assert fleet.is_waiting(waiting)
+    fleet.now += 1
+    third = fleet.add(1, models=["a"])
+    assert fleet.served(waiting).address == third
+
+
+def test_a_models_name_counts_before_anothers_alias() -> None:
+    """Whichever is listed first; of two equal aliases the first."""
+    models = [
+        ModelReading(name="a", aliases=("b", "c"), slots=1),
+        ModelReading(name="b", aliases=("c",), slots=4),
+    ]
+    for readings in (models, models[::-1]):
+        fleet = SteeredFleet()
+        endpoint = fleet.dispatcher.fleet.get(fleet.add(5, models=readings))
+        assert endpoint is not None
+        assert endpoint.readings["b"].name == "b"
+        assert endpoint.readings["c"] is readings[0]
+
+
 def test_a_subset_is_never_left() -> None:
     """Who may only use some endpoints waits for them; who may use none of ours is refused."""
     fleet = SteeredFleet()

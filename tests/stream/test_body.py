@@ -38,6 +38,7 @@ def read(
         ({"system": "be kind", "messages": [{"role": "user", "content": "row"}]}, "be kind"),
         ({"system": [{"type": "text", "text": "be kind"}], "messages": []}, "be kind"),
         ({"input_prefix": "def ", "input_suffix": "return", "prompt": ""}, "def "),
+        ({"input_extra": [{"filename": "a.py", "text": "import row"}], "prompt": ""}, "import"),
         ({"messages": [{"role": "user", "content": None, "tool_calls": [{"id": "call-7"}]}]}, "7"),
         ({"messages": [], "tools": [{"type": "function", "function": {"name": "row"}}]}, "row"),
     ],
@@ -51,6 +52,22 @@ def test_the_prompt_of_every_dialect_is_found(body: object, text: str) -> None:
 )
 def test_the_bound_of_every_dialect_is_found(key: str) -> None:
     assert read({"prompt": "row", key: 17}).max_tokens == 17
+
+
+@pytest.mark.parametrize("odd", [True, 2.5, "8", -1, 0, None, [8]])
+def test_an_odd_bound_is_none(odd: object) -> None:
+    assert read({"prompt": "row", "max_tokens": odd}).max_tokens is None
+
+
+@pytest.mark.parametrize("said", [True, False, "yes", 1, None])
+def test_whether_a_stream_is_wanted(said: object) -> None:
+    assert read({"prompt": "row", "stream": said}).is_streamed is (said is True)
+
+
+def test_another_strength_of_an_adapter_is_another_prompt() -> None:
+    """What the server has cached of the one is of no use to the other."""
+    loras = ([{"id": 0, "scale": 1.0}], [{"id": 0, "scale": 0.5}], None)
+    assert len({read({"lora": lora, "prompt": "row"}).text for lora in loras}) == 3
 
 
 def test_a_conversation_that_goes_on_begins_as_before() -> None:
@@ -89,6 +106,7 @@ def test_an_embedding_has_no_prompt_to_remember() -> None:
         ({"input": [1, 2, 3]}, Kind.EMBEDDING, 1),
         ({"content": [[1], [2]]}, Kind.EMBEDDING, 2),
         ({"query": "q", "documents": ["a", "b"]}, Kind.EMBEDDING, 2),
+        ({"query": "q", "texts": ["a", "b", "c"]}, Kind.EMBEDDING, 3),
         ({"input": []}, Kind.EMBEDDING, 1),
     ],
 )

@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.stream.paths import SLOT_PATHS, normalised, takes_slot
+from extproc.core.request import Kind
+from extproc.stream.paths import SLOT_PATHS, normalised, slot_kind, takes_slot
+
+OF_LLAMA_SERVER = """
+/completion /completions /v1/completions /chat/completions /v1/chat/completions /infill
+/responses /v1/responses /v1/messages /audio/transcriptions /v1/audio/transcriptions
+/embedding /embeddings /v1/embeddings /rerank /reranking /v1/rerank /v1/reranking
+"""
+
+
+@pytest.mark.parametrize("path", OF_LLAMA_SERVER.split())
+def test_each_of_llama_servers_slot_paths_is_known(path: str) -> None:
+    """A path that is forgotten would overrun full servers."""
+    kind = Kind.EMBEDDING if "embed" in path or "rerank" in path else Kind.GENERATION
+    assert slot_kind("POST", path) is kind
 
 
 @pytest.mark.parametrize("path", sorted(SLOT_PATHS))

@@ -637,6 +637,26 @@ def test_the_models_of_the_fleet() -> None:
     assert (record.verdict, record.endpoint) == (Verdict.PASSED, None)
 
 
+def test_models_of_servers_that_leave_are_not_listed() -> None:
+    """Nor those of servers that a gateway's hint leaves out."""
+    desk = Desk(4, 4)
+    desk.serve()
+    desk.serve(number=1, model="large")
+    question = envoy.request_headers("/v1/models", "GET")
+
+    def listed(message: pb.ProcessingRequest) -> list[str]:
+        (answer,) = desk.feed(desk.exchange(), message)
+        return [one["id"] for one in json.loads(answer.immediate_response.body)["data"]]
+
+    second = hinted(envoy.request_headers("/v1/models", "GET"), str(desk.fleet.addresses[1]))
+    assert (listed(question), listed(second)) == (["tiny", "large"], ["large"])
+    for _ in range(5):
+        desk.feed(desk.exchange(), ask(), envoy.body(b"{}"))
+    desk.fleet.name(desk.fleet.addresses[0])
+    assert len(desk.fleet.dispatcher.fleet) == 2
+    assert listed(question) == ["tiny"]
+
+
 def test_while_no_model_is_known_a_server_is_asked() -> None:
     desk = Desk(4)
     reply = desk.feed(desk.exchange(), envoy.request_headers("/v1/models", "GET"))[0]

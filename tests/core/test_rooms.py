@@ -1,0 +1,55 @@
+"""Claims about extproc/core/rooms.py: each model of a router has slots of its own."""
+
+from __future__ import annotations
+
+from extproc.core.observation import ModelReading
+from extproc.core.rooms import UNLOADED_SLOTS, has_rooms
+from tests.fakes.steered_fleet import SteeredFleet
+
+
+def loaded(name: str, slots: int, busy_slots: int = 0) -> ModelReading:
+    return ModelReading(name=name, slots=slots, busy_slots=busy_slots)
+
+
+def unloaded(name: str) -> ModelReading:
+    return ModelReading(name=name, is_loaded=False)
+
+
+def test_only_routers_have_rooms() -> None:
+    """They tell slots by model, or models that are not loaded."""
+    assert not has_rooms(()) and not has_rooms((ModelReading(name="a"),))
+    assert has_rooms((loaded("a", 2),)) and has_rooms((unloaded("a"),))
+
+
+def test_a_model_that_is_not_loaded_has_one_slot() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
+    rooms = fleet.dispatcher.ledger.account(address).rooms
+    assert (rooms["a"].slots, rooms["b"].slots) == (2, UNLOADED_SLOTS)
+    fleet.pick(model="b")
+    fleet.queue(model="b")
+
+
+def test_strangers_are_counted_by_model() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=2, models=[loaded("a", 2, 2), loaded("b", 2)])
+    fleet.queue(model="a")
+    for _ in range(2):
+        fleet.pick(model="b")
+
+
+def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
+    """Its room stays while a request runs in it, then it is gone."""
+    fleet = SteeredFleet()
+    address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
+    rooms = fleet.dispatcher.ledger.account(address).rooms
+    lease = fleet.pick(model="a")
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    assert rooms["a"].slots == rooms["a"].free_slots == 0 and rooms["a"].leases
+    fleet.finish(lease)
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    assert set(rooms) == {"b"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.core.blocks import chain as chain_of
 from extproc.core.observation import ModelReading, SlotReading
-from extproc.core.prefix import MAX_BLOCKS_EACH, PrefixIndex, Segment
+from extproc.core.prefix import MAX_BLOCKS_ALL, MAX_BLOCKS_EACH, PrefixIndex, Segment
 from extproc.core.spread import Spread
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -276,6 +276,84 @@ def test_a_split_shares_nothing_between_its_models() -> None:
         known.add(address)
     assert known == set(servers.values())
     assert converse(fleet, "tiny")[1] > 2000
+
+
+def test_a_server_that_was_restarted_or_left_is_expected_to_have_nothing() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, context_tokens=8192, instance="one")
+    prefixes = fleet.dispatcher.state.prefixes
+    fleet.look(address, slots=4, busy_slots=0, instance="one")
+    converse(fleet, "tiny")
+    assert converse(fleet, "tiny")[1] > 2000
+    fleet.look(address, slots=4, busy_slots=0, instance="two")
+    assert prefixes.memory(address) is None
+    converse(fleet, "tiny")
+    assert prefixes.memory(address) is not None
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    assert prefixes.memory(address) is None and len(prefixes) == 0
+
+
+@pytest.mark.parametrize(("context_tokens", "blocks"), [(8192, 4 * 128), (None, 4 * 64)])
+def test_at_first_a_server_is_believed_to_keep_what_its_slots_hold(
+    context_tokens: int | None, blocks: int
+) -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, context_tokens=context_tokens)
+    converse(fleet, "tiny")
+    memory = fleet.dispatcher.state.prefixes.memory(address)
+    assert memory is not None and memory.capacity == blocks
+
+
+def test_each_request_is_one_piece_of_evidence() -> None:
+    """However often it is looked at."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, context_tokens=8192)
+    converse(fleet, "tiny")
+    memory = fleet.dispatcher.state.prefixes.memory(address)
+    names = fleet.dispatcher.state.intake.names
+    blocks = chain_of(names.seed("tiny", None, frozenset()), "row " * 2500)
+    assert memory is not None
+    memory.capacity = 100.0
+    memory.read += 50
+    fleet.pick(model="tiny", prompt_blocks=blocks, prompt_tokens=2500)
+    beliefs = []
+    for decoded in (1, 5, 9):
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=1,
+            prompt_tokens=2500 + decoded,
+            cached_tokens=0,
+            processed_tokens=2500,
+            decoded_tokens=decoded,
+        )
+        fleet.look(address, slots=1, busy_slots=1, slot_readings=(reading,))
+        beliefs.append(memory.capacity)
+    assert beliefs[0] < 100.0 and len(set(beliefs)) == 1
+
+
+def test_what_is_read_again_is_kept_before_what_is_not() -> None:
+    index = PrefixIndex()
+    often, seldom = (1, 2), (3, 4)
+    index.learn(A, often, 1e9)
+    index.learn(A, seldom, 1e9)
+    for number in range(MAX_BLOCKS_EACH):
+        index.learn(A, (10 + number,), 1e9)
+        if number % 100 == 0:
+            index.learn(A, often, 1e9)
+    memory = index.memory(A)
+    assert memory is not None
+    assert (memory.depth(often), memory.depth(seldom)) == (2, 0)
+
+
+def test_the_memory_of_a_large_fleet_is_bounded_as_a_whole() -> None:
+    index = PrefixIndex()
+    servers = 2 * MAX_BLOCKS_ALL // MAX_BLOCKS_EACH
+    for port in range(servers):
+        index.learn(Address("10.0.0.1", port), (port,), 1e9)
+    index.learn(A, tuple(range(10**6, 10**6 + MAX_BLOCKS_EACH)), 1e9)
+    memory = index.memory(A)
+    assert memory is not None
+    assert len(memory.blocks) == MAX_BLOCKS_ALL // (servers + 1)
 
 
 def test_embeddings_leave_no_trace() -> None:

@@ -77,8 +77,9 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
     quick, slow = add_router(fleet, "a"), add_router(fleet, "a")
     chain = tuple(range(40))
     for _ in range(8):
-        for _ in range(2):
-            lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600)
+        for address in (quick, slow):
+            only = frozenset({address})
+            lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600, allowed=only)
             took_s = 0.1 if lease.address == quick else 20.0
             fleet.dispatcher.answered(lease, fleet.now + took_s)
             fleet.now += took_s

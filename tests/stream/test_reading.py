@@ -485,6 +485,17 @@ def test_an_adapters_name_becomes_the_servers_number() -> None:
     assert "content-length" in common.header_mutation.remove_headers
 
 
+def test_an_adapter_has_no_fallback_that_may_number_it_otherwise() -> None:
+    """Though another server has it, too."""
+    desk = Desk(4, 4)
+    desk.serve("poet")
+    desk.serve("poet", number=1)
+    body = json.dumps({"model": "tiny:poet", "prompt": "row"}).encode()
+    (answer,) = desk.feed(desk.exchange(), ask(), envoy.body(body))[1:]
+    destination = envoy.set_headers(answer.request_body.response.header_mutation)
+    assert "," not in destination[codec.DESTINATION]
+
+
 def test_in_full_duplex_too() -> None:
     desk = Desk(4)
     desk.serve("pirate")

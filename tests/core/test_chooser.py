@@ -1,0 +1,124 @@
+"""Claims about extproc/core/chooser.py: affinity against load, in seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.chooser import READING_WEIGHT, Chooser, Home
+from extproc.core.demand import Demand
+from extproc.core.order import Order
+from extproc.core.request import Request
+from tests.fakes.steered_fleet import SteeredFleet
+
+CHAIN = tuple(range(1000, 1400))
+LONG = {"prompt_blocks": CHAIN, "prompt_tokens": 26_000}
+
+
+def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
+    """Its slots are held for so long, as far as anybody knows."""
+    for _ in range(10):
+        lease = fleet.pick(allowed=frozenset({address}))
+        fleet.now += seconds
+        fleet.finish(lease)
+
+
+def home_of(fleet: SteeredFleet, offered: Address) -> Home | None:
+    request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
+    return Chooser(fleet.dispatcher.state).home_of(Order(Demand()), request, offered, fleet.now)
+
+
+def read_at(fleet: SteeredFleet, home: Address) -> None:
+    """A request with the beginning is being answered there, and takes its only slot."""
+    lease = fleet.pick(**LONG, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now)
+
+
+def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
+    """A second of reading counts three, for others wait for it, too; little else differs."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (home, other):
+        busy_for(fleet, address, 0.5)
+    read_at(fleet, home)
+    found = home_of(fleet, other)
+    assert found is not None and found.address == home
+    scorer = fleet.dispatcher.state.scorer
+    request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
+    here = scorer.cost(request, other, 0, fleet.now)
+    there = scorer.cost(request, home, 0, fleet.now)
+    spared_s = here.first_token_s - there.first_token_s
+    assert found.patience_s == pytest.approx(READING_WEIGHT * spared_s, rel=0.05)
+
+
+def test_affinity_yields_to_load() -> None:
+    """The home's slot will be held for longer than the cache would save."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    busy_for(fleet, home, 500.0)
+    read_at(fleet, home)
+    assert home_of(fleet, other) is None
+    assert fleet.pick(**LONG).address == other
+
+
+def test_who_waits_there_already_counts() -> None:
+    """Each one behind waits longer; at some point another endpoint is sooner."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (home, other):
+        busy_for(fleet, address, 5.0)
+    read_at(fleet, home)
+    found = home_of(fleet, other)
+    assert found is not None
+    pinned = 0
+    while home_of(fleet, other) is not None:
+        assert fleet.queue(**LONG).home == home
+        pinned += 1
+    assert pinned == int(found.patience_s / 5.0)
+    assert fleet.pick(**LONG).address == other
+
+
+def test_no_home_for_a_saving_that_nobody_notices() -> None:
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (home, other):
+        busy_for(fleet, address, 0.001)
+    chain = CHAIN[:1]
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=64, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now)
+    state = fleet.dispatcher.state
+    request = Request(id="r", timeout_s=60.0, prompt_blocks=chain, prompt_tokens=64)
+    assert 0 < state.scorer.cost(request, home, 0, fleet.now).saved_s < 0.05 / READING_WEIGHT * 3
+    found = Chooser(state).home_of(Order(Demand()), request, other, fleet.now)
+    assert found is None or found.patience_s >= 0.05
+
+
+def test_a_hot_beginning_spreads() -> None:
+    """All share it, one after another, so that load alone never sends anybody away: none gets
+    more than half as much again as its fair share."""
+    fleet = SteeredFleet()
+    addresses = [fleet.add(4, context_tokens=65_536) for _ in range(4)]
+    served: Counter[Address] = Counter()
+    for _ in range(400):
+        lease = fleet.pick(**LONG)
+        served[lease.address] += 1
+        fleet.dispatcher.answered(lease, fleet.now + 0.05)
+        fleet.now += 0.1
+        fleet.finish(lease)
+    assert max(served.values()) <= 1.5 * 400 / len(addresses), served
+
+
+def test_requests_join_those_with_their_adapter() -> None:
+    """Of two endpoints that are loaded alike; chance would send one of eight astray at least,
+    but four times in a thousand."""
+    fleet = SteeredFleet()
+    homes = {}
+    for adapter in ("bard", "pirate"):
+        address = fleet.add(20, models=["m"], adapters=["bard", "pirate"])
+        fleet.pick(adapter=adapter, allowed=frozenset({address}))
+        homes[adapter] = address
+    for _ in range(4):
+        for adapter, home in homes.items():
+            assert fleet.pick(adapter=adapter).address == home

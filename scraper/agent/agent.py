@@ -134,14 +134,15 @@ class Agent:
     def renew(self, target: EndpointTarget, options: AgentOptions) -> None:
         """Look and report like this from now on: other keys and certificates, the rest as it was.
 
-        The picker is told at once, by a new stream where it has to be. Never blocks.
+        The picker is told at once, by a new stream where it has to be. Raises `OSError` and
+        changes nothing when no certificates can be read.
         """
         if self._leaving.is_set() or (target, options) == (self.target, self.options):
             return
+        self._scraper.watch(target)
         log.info("keys or certificates were read again")
         has_word = _told(options) != _told(self.options)
         self.target, self.options = target, options
-        self._scraper.watch(target)
         self._renewed.set()  # what was refused may be taken now
         if self._link is not None and has_word:
             self._link.hang_up()

@@ -113,6 +113,21 @@ async def test_a_stall_times_out(fake: FakeLlamaServer) -> None:
     await client.aclose()
 
 
+async def test_slots_may_take_longer_than_anything_else(fake: FakeLlamaServer) -> None:
+    """They wait for a decode step; a /health that is as slow is a server that is not well."""
+    timeouts = Timeouts(connect_s=60, read_s=0.05, write_s=60, pool_s=60, slots_read_s=60)
+    client = LlamaClient(EndpointTarget(address=fake.address), timeouts, time.monotonic)
+    gate = asyncio.Event()
+    for path in ("/slots", "/health"):
+        fake.replies[path] = Reply(body=b"[]", gate=gate)
+    slots = asyncio.create_task(answered(client, "/slots"))
+    await fake.was_asked("/slots")
+    assert (await failed(client, "/health")).kind is FailureKind.TIMED_OUT
+    gate.set()
+    assert (await slots).body == b"[]"
+    await client.aclose()
+
+
 async def test_a_stalled_question_does_not_hold_up_another(
     fake: FakeLlamaServer, client: LlamaClient
 ) -> None:

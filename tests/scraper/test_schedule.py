@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,15 @@ def test_jitter_stays_within_its_part(seed: int, sight: Sight, attention: Attent
     delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(sight), attention)
     plain = schedule().next_delay_s(0.0, saw(sight), attention)
     assert 0.9 * plain <= delay <= 1.1 * plain
+
+
+def test_jitter_spreads_to_both_sides() -> None:
+    """Or a fleet that came up at once would be looked at in one burst for ever."""
+    delays = [
+        Schedule(CADENCE, partial(float, one)).next_delay_s(0.0, saw(Sight.READY), Attention.IDLE)
+        for one in (0.0, 0.5, 1.0)
+    ]
+    assert delays == pytest.approx([1.8, 2.0, 2.2])
 
 
 @pytest.mark.parametrize(

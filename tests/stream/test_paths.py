@@ -23,6 +23,16 @@ def test_each_of_llama_servers_slot_paths_is_known(path: str) -> None:
     assert slot_kind("POST", path) is kind
 
 
+NAMES = "completions chat/completions messages responses infill audio/transcriptions".split()
+NAMES += "embedding embeddings rerank reranking".split()
+
+
+def test_the_table_has_every_name_with_and_without_its_version() -> None:
+    """And what only llama.cpp has ever had, once."""
+    wanted = {f"{version}/{name}" for name in NAMES for version in ("", "/v1")}
+    assert wanted | {"/completion", "/api/chat"} == set(SLOT_PATHS)
+
+
 @pytest.mark.parametrize("path", sorted(SLOT_PATHS))
 def test_each_of_the_table(path: str) -> None:
     """A POST takes a slot, however the path is spelt; other methods do not."""

@@ -23,8 +23,15 @@ def test_each_of_llama_servers_slot_paths_is_known(path: str) -> None:
     assert slot_kind("POST", path) is kind
 
 
-NAMES = "completions chat/completions messages responses infill audio/transcriptions".split()
-NAMES += "embedding embeddings rerank reranking".split()
+NAMES = [
+    "completions",
+    "chat/completions",
+    "messages",
+    "responses",
+    "infill",
+    "audio/transcriptions",
+]
+NAMES += ["embedding", "embeddings", "rerank", "reranking"]
 
 
 def test_the_table_has_every_name_with_and_without_its_version() -> None:

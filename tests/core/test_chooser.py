@@ -80,21 +80,6 @@ def test_who_waits_there_already_counts() -> None:
     assert fleet.pick(**LONG).address == other
 
 
-def test_no_home_for_a_saving_that_nobody_notices() -> None:
-    fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
-    for address in (home, other):
-        busy_for(fleet, address, 0.001)
-    chain = CHAIN[:1]
-    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=64, allowed=frozenset({home}))
-    fleet.dispatcher.answered(lease, fleet.now)
-    state = fleet.dispatcher.state
-    request = Request(id="r", timeout_s=60.0, prompt_blocks=chain, prompt_tokens=64)
-    assert 0 < state.scorer.cost(request, home, 0, fleet.now).saved_s < 0.05 / READING_WEIGHT * 3
-    found = Chooser(state).home_of(Order(Demand()), request, other, fleet.now)
-    assert found is None or found.patience_s >= 0.05
-
-
 def test_a_hot_beginning_spreads() -> None:
     """All share it, one after another, so that load alone never sends anybody away: none gets
     more than half as much again as its fair share."""

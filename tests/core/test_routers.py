@@ -84,7 +84,9 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
             fleet.dispatcher.answered(lease, fleet.now + took_s)
             fleet.now += took_s
             fleet.finish(lease)
-    assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == quick
+    lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600)
+    assert lease.address == quick
+    fleet.finish(lease)
     look(fleet, quick, "b")
     look(fleet, slow, "a")
     for _ in range(2):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.core.attainment import BUCKET_S, BUCKETS, Attainment
+from extproc.core.attainment import Attainment
 from extproc.core.fairness import Fairness
 from extproc.core.lease import Lease
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
@@ -112,13 +112,36 @@ def test_the_promise_that_fared_worst_is_served_first() -> None:
     assert fleet.is_waiting(first) and not fleet.is_waiting(second)
 
 
+@pytest.mark.parametrize("how", ["queue-full", "evicted", "queue-timeout"])
+def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
+    silver = Objective(name="silver", queue_s=60.0)
+    fleet = SteeredFleet(GOLD, silver, max_queued=1)
+    fleet.add(1)
+    fleet.pick()
+    if how == "queue-full":
+        fleet.queue()
+        assert fleet.refusal(objective="silver") == how
+    else:
+        fleet.queue(objective="silver", timeout_s=5.0)
+        if how == "evicted":
+            fleet.queue(objective="gold")
+        else:
+            fleet.now += 5.0
+            fleet.dispatcher.advance(fleet.now)
+    assert fleet.dispatcher.state.promises.totals() == {
+        ("silver", "kept"): 0,
+        ("silver", "broken"): 1,
+    }
+
+
 def test_shares_are_those_of_five_minutes() -> None:
     attainment = Attainment()
     assert attainment.share(0.0) == 1.0
     attainment.judged(was_met=False, now=1000.0)
     attainment.judged(was_met=True, now=1100.0)
     assert attainment.share(1100.0) == 0.5
-    assert attainment.share(1000.0 + BUCKETS * BUCKET_S) == 1.0
+    assert attainment.share(1000.0 + 299.0) == 0.5
+    assert attainment.share(1000.0 + 300.0) == 1.0
     assert attainment.share(1e9) == 1.0
 
 

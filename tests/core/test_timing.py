@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.objective import Objective
 from extproc.core.observation import SlotReading
 from extproc.core.pulse import LineFit, Mean
 from extproc.core.timing import COLD, Timing
@@ -89,6 +90,30 @@ def test_the_one_that_keeps_the_promise_is_picked() -> None:
     fleet.now += 2.0
     fleet.pick(allowed=frozenset({fast}))
     assert fleet.pick(prompt_tokens=100, ttft_s=1.0).address == fast
+
+
+@pytest.mark.parametrize("has_promise", [True, False])
+def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
+    """One is soon with its first token and long with the rest, the other is later and done sooner:
+    the whole decides, unless a first token was promised that only the one can keep. Where nobody
+    can, the whole decides as well."""
+    fleet = SteeredFleet(Objective(name="chat", ttft_s=1.0), Objective(name="hasty", ttft_s=0.01))
+    soon, cheap = fleet.add(4), fleet.add(4)
+    for address, first_s, token_s in ((soon, 0.3, 0.08), (cheap, 2.0, 0.01)):
+        watch = fleet.dispatcher.state.timing.watch(address)
+        for second in range(40):
+            then = fleet.now + 2.0 * second
+            watch.answered(100.0, first_s)
+            watch.ended(first_s + 100 * token_s)
+            for late_s, decoded in ((0.0, 1), (1.0, 1 + round(1 / token_s))):
+                reading = SlotReading(task_id=second, decoded_tokens=decoded)
+                watch.looked([reading], 1, then + late_s, then + late_s)
+    fleet.now += 100.0
+    asked = {"prompt_tokens": 100, "max_tokens": 200}
+    assert fleet.pick(objective="hasty", **asked).address == cheap
+    best = soon if has_promise else cheap
+    assert fleet.pick(objective="chat" if has_promise else None, **asked).address == best
+    assert fleet.pick(ttft_s=1.0 if has_promise else None, **asked).address == best
 
 
 def test_places_and_expected_seconds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from errno import ENOSPC
 
 from extproc.cli.interrupt import end_at_once
 
@@ -18,6 +19,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == ENOSPC:
+            # Of what commands write, there is only what they print.
+            print("coxswain: what it prints cannot be written: no space left", file=sys.stderr)
+            sys.exit(1)
         from extproc.settings import SettingsError
 
         if not isinstance(error, SettingsError):

@@ -42,6 +42,24 @@ def test_it_says_why_one_is_left_out() -> None:
     assert left_out[second] == ("it does not serve a",)
 
 
+def test_it_tells_debt_place_and_time() -> None:
+    """Of one who has the only slot: what it holds is its debt, and two go before it."""
+    fleet = SteeredFleet()
+    fleet.add(1)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.pick(fairness_id="greedy")
+    for _ in range(2):
+        fleet.queue(fairness_id="greedy")
+    told = ask(fleet, fairness_id="greedy")
+    assert told.position == 3
+    assert told.expected_s is not None and 9.0 < told.expected_s < 15.0
+    assert 3.0 < float(told.understood["fairness_debt_s"]) < 5.0
+    assert float(ask(fleet, fairness_id="other").understood["fairness_debt_s"]) == 0.0
+
+
 def test_it_tells_class_place_and_refusal() -> None:
     gold = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
     cheap = Objective(name="cheap", criticality=Criticality.SHEDDABLE)

@@ -175,6 +175,33 @@ def test_a_place_counts_only_who_goes_before() -> None:
     assert place.position <= 2 and place.of == 1001
 
 
+def test_a_place_counts_those_whose_promise_fared_worse() -> None:
+    objectives = [Objective(name=name, queue_s=1.0) for name in ("better", "worse")]
+    fleet = SteeredFleet(*objectives)
+    fleet.add(1)
+    fleet.pick()
+    fleet.dispatcher.state.promises.judged("worse", was_met=False, now=fleet.now)
+    first = fleet.queue(objective="better")
+    for _ in range(3):
+        fleet.queue(objective="worse")
+    assert fleet.dispatcher.place_of(first, fleet.now).position == 4
+
+
+def test_slots_of_strangers_free_none_for_us() -> None:
+    """Three of four are a stranger's: only the fourth is freed again and again."""
+    fleet = SteeredFleet()
+    address = fleet.add(4)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.now += 100.0
+    fleet.look(address, slots=4, busy_slots=3)
+    fleet.pick()
+    place = fleet.dispatcher.place_of(fleet.queue(), fleet.now)
+    assert place.expected_s == pytest.approx(4.0, rel=0.3)
+
+
 def test_refusals_tell_when_to_come_back() -> None:
     fleet = SteeredFleet(max_queued=3)
     fleet.add(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,46 @@ async def test_what_cannot_be_rewritten_is_refused(stack: Stack) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-request")
     broken = await client.post(stack.url(CHAT), content=b"[1]", headers={"x-lora-adapter": "poet"})
     assert broken.status_code == 400
+
+
+async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
+    llama: None, mode: str, tmp_path: Path
+) -> None:
+    """Another server would take the name for any model's; it serves all else meanwhile."""
+    poet = tmp_path / "poet.gguf"
+    write_adapter(poet, MODEL_SHAPE, seed=2)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with (
+        Children(tmp_path) as children,
+        httpx.AsyncClient(timeout=60, limits=limits) as client,
+    ):
+        running = Stack(tmp_path, children, client)
+        flags = ("--lora", poet, "--lora-init-without-apply", "--alias", "tiny")
+        late = await running.add_server(2, flags=flags)
+        with_poet = question(lora=[{"id": 0, "scale": 1.0}])
+        poetry = said(await client.post(f"http://{late.address}{CHAT}", json=with_poet))
+        plain = await running.add_server(2, flags=("--alias", "tiny"))
+        await running.start_picker(QUICK)
+        await running.start_envoy(mode)
+        await running.until_ready()
+        await running.kill(late.child)
+        late.child = None
+        await running.kill(running.picker)
+        await running.restart_picker()
+        await running.until_ready()
+        for name in ("tiny", "qwen2.5:7b"):
+            answer = await client.post(running.url(CHAT), json=question(model=name))
+            assert answer.headers["x-coxswain-endpoint"] == plain.address
+        asked = client.post(running.url(CHAT), json=question(model="tiny:poet"))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(asked)
+            await running.until_waiting(1)
+            answer = await client.post(running.url(CHAT), json=question(model="tiny"))
+            assert answer.headers["x-coxswain-endpoint"] == plain.address
+            await running.start_server(late)
+        answer = task.result()
+        assert answer.headers["x-coxswain-endpoint"] == late.address
+        assert said(answer) == poetry
 
 
 async def test_the_models_of_the_fleet(stack: Stack) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from extproc.core.chooser import Chooser
 from extproc.core.demand import ANY, UNDECIDED
 from extproc.core.endpoint import Health
-from extproc.core.forecast import Forecast, Place
+from extproc.core.forecast import Forecast
 from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
-from extproc.core.pace import MAX_RETRY_S, MIN_RETRY_S, Pace
+from extproc.core.pace import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.turns import Aging, Turns
 from extproc.core.views import seat
 
@@ -39,8 +39,7 @@ class Desk:
         self._fallbacks = fallbacks
         self._turns = Turns(state.line, state.promises, state.loads, aging)
         self._chooser = Chooser(state)
-        self._forecast = Forecast(state)
-        self._pace = Pace()
+        self.forecast = Forecast(state)
         self.last_event_at = 0.0
 
     # Giving
@@ -138,12 +137,12 @@ class Desk:
             picked = self.pick(
                 endpoint.address, ticket.request, ticket.order, ticket.entered_at, now
             )
-            self._pace.handed_over(now)
+            self.forecast.pace.handed_over(now)
             self._listener.settled(ticket, picked)
             if ticket.kept_at not in (None, endpoint.address):
                 self.offer(ticket.kept_at, now)
         if not line:
-            self._pace.line_emptied()
+            self.forecast.pace.line_emptied()
         self._state.views.changed(endpoint)
         while self._turns.displaced:
             self.keep_slots_for(self._turns.displaced.pop(), now)
@@ -194,28 +193,9 @@ class Desk:
 
     def rejected(self, reason: Reason, waited_s: float, demand: Demand = ANY) -> Rejected:
         """A refusal; who comes again is told to do so when all of that demand will have gone."""
-        expected_s = self._timed(self._forecast.behind_all(demand, self.last_event_at)).expected_s
-        expected_s = expected_s or 0.0
+        expected_s = self.forecast.behind_all(demand, self.last_event_at).expected_s or 0.0
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
-
-    def expected_s(self, position: int) -> float | None:
-        """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        learned_s = self._forecast.expected_s(ANY, position, self.last_event_at)
-        return self._pace.expected_s(position) if learned_s is None else learned_s
-
-    def place_of(self, ticket: Ticket, now: float) -> Place:
-        """Where a waiting ticket stands, and when its turn comes."""
-        return self._timed(self._forecast.place_of(ticket, now))
-
-    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
-        """Where a request would stand if it entered the line now."""
-        return self._timed(self._forecast.place_of_newcomer(order, request, now))
-
-    def _timed(self, place: Place) -> Place:
-        if place.expected_s is not None:
-            return place
-        return place._replace(expected_s=self._pace.expected_s(place.position))
 
     def unless_empty(self, reason: Reason, demand: Demand) -> Reason:
         """Without any endpoint that suits, that is the reason, whatever bound was met."""

@@ -19,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from extproc.core.admission import Admission, Preview
+from extproc.core.demand import ANY
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
@@ -291,11 +292,11 @@ class Dispatcher:
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting request stands, and in how many seconds its turn comes."""
-        return self._desk.place_of(ticket, now)
+        return self._desk.forecast.place_of(ticket, now)
 
     def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
         """Where a request would stand if it had to wait now. Changes nothing."""
-        return self._desk.place_of_newcomer(order, request, now)
+        return self._desk.forecast.place_of_newcomer(order, request, now)
 
     @property
     def last_event_at(self) -> float:
@@ -304,7 +305,7 @@ class Dispatcher:
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        return self._desk.expected_s(position)
+        return self._desk.forecast.expected_s(ANY, position, self.last_event_at)
 
     # Time
 

@@ -3,7 +3,8 @@
 An endpoint with `slots` slots that are held for `slot_s` seconds on average frees
 `slots / slot_s` of them a second. Who stands at position n waits until n slots were freed by
 the endpoints that it may use. That is no later than when n of the answers that run there have
-come to the length that they were asked for, as looks at them tell.
+come to the length that they were asked for, as looks at them tell. While nothing of that is
+known, the pace of the line tells.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.demand import ANY
+from extproc.core.pace import Pace
 from extproc.core.queue import Ticket
 from extproc.core.timing import refresh_s
 from extproc.core.views import MAX_VIEWS
@@ -55,6 +57,7 @@ class Forecast:
     """Reads the state; changes nothing. A place is O(flows + its position in its own flow)."""
 
     def __init__(self, state: State) -> None:
+        self.pace = Pace()
         self._state = state
         self._outlooks: dict[Picker, Outlook] = {}
 
@@ -89,10 +92,17 @@ class Forecast:
         """Seconds until that many slots were freed by the endpoints that suit. O(position)."""
         outlook = self._outlook(demand, now)
         usual_s = position / outlook.rate if outlook.rate else inf
-        running = (end for end, lease in outlook.ends if self._state.running.get(lease) is not None)
-        latest_s = max(0.0, next(islice(running, position - 1, None), inf) - now)
-        expected_s = min(usual_s, latest_s)
-        return None if expected_s == inf else expected_s
+        expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
+        return self.pace.expected_s(position) if expected_s == inf else max(0.0, expected_s)
+
+    def _last_end(self, ends: list[tuple[float, Lease]], position: int) -> float:
+        """When that many of those answers will have ended, but for those that have by now."""
+        left = position
+        for end, lease in ends:
+            left -= self._state.running.get(lease) is not None
+            if not left:
+                return end
+        return inf
 
     def _rivals(self, ticket: Ticket) -> list[Lane]:
         """The lanes whose tickets want some of the same endpoints: its own and the open one."""

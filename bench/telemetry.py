@@ -90,7 +90,7 @@ async def measure(say: Callable[[str], None]) -> Section:
                     used_s = cpu_seconds(pids[kind]) - before_s
                     spent_us[kind].append(1e6 * used_s / run.requests)
                     runs[kind].append(run)
-    share = {
+    shares = {
         kind: statistics.median(
             one.rate / off.rate for one, off in zip(runs[kind], runs["off"], strict=True)
         )
@@ -103,12 +103,13 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Telemetry",
         method=f"{CONNECTIONS} connections, medians of {ROUNDS} rounds, in each of "
-        f"which all take turns of {ROUND_S:g} s through Envoy with one worker, and are compared; traces and metrics go to an OTLP receiver "
-        "over gRPC; metrics for Prometheus and a log line a request are always on",
+        f"which all take turns of {ROUND_S:g} s through Envoy with one worker, and are compared; "
+        "traces and metrics go to an OTLP receiver over gRPC; metrics for Prometheus and a log "
+        "line a request are always on",
         rows=(
             *(Row(what=f"exchanges/s, tracing {kind}", value=f"{rate[kind]:.0f}") for kind in rate),
-            at_least("rate, tracing 1 % to off", share["1 %"], 0.95),
-            at_least("rate, tracing 100 % to off", share["100 %"], 0.8),
+            at_least("rate, tracing 1 % to off", shares["1 %"], 0.95),
+            at_least("rate, tracing 100 % to off", shares["100 %"], 0.8),
             *(
                 Row(what=f"picker's CPU an exchange, tracing {kind}", value=f"{cost[kind]:.0f} us")
                 for kind in cost

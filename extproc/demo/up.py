@@ -69,10 +69,11 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
     def stop() -> None:
         nonlocal told
         told += 1
-        if told == 1:
-            report.say("\nStopping.")
         if told <= HURRY:  # a further one would only stop the stopping
             running.cancel()
+        if told == 1:
+            with contextlib.suppress(OSError):  # nobody may read any more what is said
+                report.say("\nStopping.")
 
     loop = asyncio.get_running_loop()
     # One that was ignored on purpose (nohup does so) stays ignored.

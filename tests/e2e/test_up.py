@@ -95,10 +95,10 @@ async def start(tmp_path: Path) -> AsyncGenerator[Starter, None]:
     """Starts `coxswain up` with a temporary folder of its own."""
     started: list[Up] = []
 
-    async def run(*arguments: str) -> Up:
+    async def run(*arguments: str, stdout: int = PIPE) -> Up:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "extproc.cli", "up", *arguments),
-            stdout=PIPE,
+            stdout=stdout,
             stderr=PIPE,
             cwd=ROOT,
             env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -186,6 +186,28 @@ async def test_ctrl_c_in_a_hurry_is_quiet_and_leaves_nothing_behind(
     assert errors == ""
     assert not any(is_alive(pid) for pid in children)
     assert os.listdir(tmp_path) == []
+
+
+async def test_one_signal_ends_it_also_when_nobody_reads_any_more(start: Starter) -> None:
+    """`coxswain up | head` is left with a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    up = await start(*ANYWHERE, *SIMULATED, stdout=writing)
+    os.close(writing)
+    printed = await asyncio.to_thread(_read_until, reading, INVITATION)
+    assert INVITATION in printed
+    os.close(reading)
+    children = children_of(up.process.pid)
+    up.process.send_signal(signal.SIGTERM)
+    code, errors = await up.ended()
+    assert code == 0 and "Traceback" not in errors
+    assert not any(is_alive(pid) for pid in children)
+
+
+def _read_until(pipe: int, part: str) -> str:
+    printed = b""
+    while part.encode() not in printed and (more := os.read(pipe, 4096)):
+        printed += more
+    return printed.decode()
 
 
 async def test_nothing_outlives_a_parent_that_is_killed(start: Starter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,13 +11,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+OUR_MAKES = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS", "ENDPOINTS", "UP"}
+
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on the PATH")
 
 
 def up(*arguments: str) -> str:
-    """The last command that `make up` would run."""
+    """The last command that `make up` would run, also when `make` runs this test."""
     told = subprocess.run(
-        ["make", "-n", "up", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "-n", "up", *arguments],
+        env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return told.stdout.splitlines()[-1].partition(" coxswain ")[2].strip()
 

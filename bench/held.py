@@ -1,20 +1,28 @@
-"""Ten thousand requests in line at once: what each costs the picker, and whether all are served."""
+"""Ten thousand requests in line at once: what each costs the picker, how soon one that leaves is
+out of the line, and whether all others are served."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+
+import grpc
 
 from bench import load, rig
 from bench.process import resident_bytes
 from bench.result import Row, Section, at_most
-from extproc.demo.port import free_ports
+from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Children
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1 import admin_pb2_grpc as pb_grpc
 
 REQUESTS = 10_000
 ARRIVALS_PER_S = 400
+LEAVERS = 200
 LINE = {"queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}, "log": {"level": "warning"}}
 
 
@@ -30,10 +38,12 @@ async def measure(say: Callable[[str], None]) -> Section:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         async with Children(folder) as children:
-            port = free_ports(1)[0]
-            picker, grpc_port = await rig.start_picker(children, folder, [port], LINE)
+            port, admin = free_ports(2)
+            picker, grpc_port = await rig.start_picker(children, folder, [port], LINE, admin)
             envoy = await rig.start_envoy(children, folder, grpc_port)
             tasks, held_bytes = await _hold(picker.pid, envoy, say)
+            say(f"held: {LEAVERS} clients leave")
+            delays_s = await _leave([tasks.pop() for _ in range(LEAVERS)], admin)
             say("held: starting the server")
             await rig.start_stand_ins_on(children, folder, [port], 64)
             answers = await asyncio.gather(*tasks)
@@ -43,15 +53,18 @@ async def measure(say: Callable[[str], None]) -> Section:
         method=f"{REQUESTS} connections through Envoy, {ARRIVALS_PER_S} a second, while the only "
         "endpoint is down; memory is "
         "the picker's resident size, before and with all of them in line; gRPC's part is what a "
-        "picker takes that holds them and knows nothing",
+        f"picker takes that holds them and knows nothing; {LEAVERS} clients leave one by one, and "
+        "its status is asked until it shows that",
         rows=(
             at_most("memory of a held request", held_bytes / 1024, 20, " KB"),
             Row(what="of it gRPC's open stream", value=f"{floor_bytes / 1024:.2f} KB"),
+            Row(what="a client that left is out of the line", value=_ms(median(delays_s))),
+            at_most("the same, the slowest", 1000 * max(delays_s), 100, " ms"),
             Row(
-                what="answered once a server came",
-                value=f"{served} of {REQUESTS}",
+                what="others answered once a server came",
+                value=f"{served} of {len(tasks)}",
                 target="all",
-                is_met=served == REQUESTS,
+                is_met=served == len(tasks),
             ),
         ),
     )
@@ -73,6 +86,25 @@ async def _hold(
         size = now
         await asyncio.sleep(3)
     return tasks, (size - before) / REQUESTS
+
+
+async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
+    """Let clients go, one by one; the seconds until each was out of the line."""
+    delays_s = []
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{admin}") as channel:
+        status = pb_grpc.AdminStub(channel).GetStatus
+        for task in tasks:
+            waiting = (await status(pb.GetStatusRequest())).waiting
+            began = time.perf_counter()
+            task.cancel()
+            while (await status(pb.GetStatusRequest())).waiting >= waiting:
+                pass
+            delays_s.append(time.perf_counter() - began)
+    return delays_s
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms"
 
 
 async def _ask(port: int) -> bytes:

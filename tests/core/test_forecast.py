@@ -43,8 +43,9 @@ def test_while_no_speed_is_known_the_lines_own_pace_tells() -> None:
     tickets = [waiting(fleet) for _ in range(4)]
     assert fleet.dispatcher.place_of(tickets[-1], fleet.now).expected_s is None
     for ticket in tickets[:2]:
+        fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)  # which teaches no speed
         fleet.now += 3.0
-        fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+        fleet.look(fleet.addresses[0], busy=0, slots=1)
         settlement = fleet.listener.settlements[ticket.id]
         assert isinstance(settlement, Picked)
         lease = settlement.lease

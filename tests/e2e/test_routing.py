@@ -21,6 +21,8 @@ SLOW, FAST = ModelShape(embedding=512, layers=8), ModelShape()
 REQUESTS = 24
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
 CHATS, TURNS, AT_ONCE = 6, 4, 3
+SLOTS = (AT_ONCE,) * 3
+"""Wherever a chat was, there is room for it: nobody has to leave a cache for want of a slot."""
 
 
 def prose(random: Random, words: int) -> str:
@@ -33,7 +35,8 @@ class Chat:
     def __init__(self, stack: Stack, random: Random) -> None:
         self._stack = stack
         self._random = random
-        self._messages = [{"role": "system", "content": prose(random, 150)}]
+        # Long, as system prompts are: there is something to save.
+        self._messages = [{"role": "system", "content": prose(random, 900)}]
         self._known_tokens = 0
         self.endpoints: list[str] = []
         self.cached_tokens = 0
@@ -67,7 +70,7 @@ async def converse(stack: Stack) -> list[Chat]:
 async def test_a_chat_goes_back_to_the_server_that_remembers_it(
     llama: None, tmp_path: Path
 ) -> None:
-    async with Stack.running(tmp_path, slots=(2, 2, 2), settings=QUICK) as stack:
+    async with Stack.running(tmp_path, slots=SLOTS, settings=QUICK) as stack:
         chats = await converse(stack)
     cached = sum(chat.cached_tokens for chat in chats)
     cacheable = sum(chat.cacheable_tokens for chat in chats)
@@ -78,7 +81,7 @@ async def test_a_chat_goes_back_to_the_server_that_remembers_it(
 async def test_without_reading_bodies_chats_wander(llama: None, tmp_path: Path) -> None:
     """The control: the same chats, blind. What the first test sees is not llama.cpp's doing."""
     settings: dict[str, Any] = {**QUICK, "routing": {"read_body": "never"}}
-    async with Stack.running(tmp_path, slots=(2, 2, 2), settings=settings) as stack:
+    async with Stack.running(tmp_path, slots=SLOTS, settings=settings) as stack:
         chats = await converse(stack)
     cached = sum(chat.cached_tokens for chat in chats)
     cacheable = sum(chat.cacheable_tokens for chat in chats)

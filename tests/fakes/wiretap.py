@@ -34,7 +34,7 @@ class Wiretap:
 
     def break_connections(self) -> None:
         """As a network does that lost them."""
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.transport.abort()
 
     @property
@@ -43,18 +43,29 @@ class Wiretap:
         return [begun for begun in self.beginnings if begun[0] != TLS_HANDSHAKE]
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        first = await reader.read(4096)
-        if first:
-            self.beginnings.append(first)
-            there, back = await asyncio.open_connection(*self.target)
-            self._writers |= {writer, back}
-            back.write(first)
-            try:
-                await asyncio.gather(_pour(reader, back), _pour(there, writer))
-            finally:
-                back.close()
-                self._writers -= {writer, back}
-        writer.close()
+        self._writers.add(writer)  # at once: it can be broken while it leads nowhere yet
+        try:
+            first = await reader.read(4096)
+            if first:
+                self.beginnings.append(first)
+                await self._lead_on(first, reader, writer)
+        except ConnectionError:
+            pass  # it was broken before it said anything
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _lead_on(
+        self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        there, back = await asyncio.open_connection(*self.target)
+        self._writers.add(back)
+        back.write(first)
+        try:
+            await asyncio.gather(_pour(reader, back), _pour(there, writer))
+        finally:
+            self._writers.discard(back)
+            back.close()
 
 
 async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

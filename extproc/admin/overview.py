@@ -12,7 +12,6 @@ from extproc.admin.refusal import courteous, not_now
 from extproc.admin.surroundings import ReloadError
 from extproc.admin.views import slots_message
 from extproc.core.line_sight import look_at_line
-from extproc.core.registry import ExchangeState
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
@@ -65,7 +64,6 @@ class OverviewCalls(AdminServicer):
             slots.draining += part.draining
         now = around.clock()
         line = look_at_line(dispatcher, now)
-        states = [exchange.sight(now).state for exchange in around.registry]
         reason = around.not_ready_reason()
         return pb.GetStatusResponse(
             version=around.version,
@@ -74,9 +72,7 @@ class OverviewCalls(AdminServicer):
             not_ready_reason=reason,
             slots=slots,
             endpoints_by_health=healths,
-            running=sum(
-                state in (ExchangeState.RUNNING, ExchangeState.ANSWERING) for state in states
-            ),
+            running=len(dispatcher.state.running),
             waiting=line.waiting,
             max_waiting=line.max_waiting,
             waiting_by_class=line.by_class,

@@ -216,7 +216,7 @@ class Service:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
         news = await self._members.renew(settings)
         await self._added.refresh()
-        self.dispatcher.options = options.dispatcher_options(settings)
+        self.dispatcher.renew(options.dispatcher_options(settings))
         self._processor.options = options.exchange_options(settings)
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())

@@ -36,7 +36,7 @@ class Desk:
     def __init__(self, state: State, listener: Listener, fallbacks: int, aging: Aging) -> None:
         self._state = state
         self._listener = listener
-        self._fallbacks = fallbacks
+        self.fallbacks = fallbacks
         self._turns = Turns(state.line, state.promises, state.loads, aging)
         self._chooser = Chooser(state)
         self.forecast = Forecast(state)
@@ -71,7 +71,7 @@ class Desk:
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
         account = state.ledger.account(address)
-        others = state.views.at(order.demand).best(1 + self._fallbacks)
+        others = state.views.at(order.demand).best(1 + self.fallbacks)
         _, room, is_loaded = seat(endpoint, account, order.demand.model)
         model = order.demand.model
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
@@ -84,7 +84,7 @@ class Desk:
         run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
         expect(state, run, address, now)
         state.spread.gave(address, lease.weight_slots, now)
-        fallbacks = tuple(other for other in others if other != address)[: self._fallbacks]
+        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
         return Picked(
             lease=lease,
             fallbacks=fallbacks,

@@ -81,6 +81,11 @@ class Dispatcher:
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
 
+    def renew(self, options: DispatcherOptions) -> None:
+        """Keep to other bounds from now on; those of the intake, the ledger and aging stay."""
+        self.options = options
+        self._desk.fallbacks = options.fallbacks
+
     # Requests
 
     def submit(self, request: Request, now: float) -> Outcome:

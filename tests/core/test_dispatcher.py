@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.dispatcher import CONNECT_FAILED
+from extproc.core.dispatcher import CONNECT_FAILED, DispatcherOptions
 from extproc.core.endpoint import UNTOLD_SLOTS, EndpointSpec, Health, Intent
 from extproc.core.lease import LeaseError
 from extproc.core.observation import Issue, Sight
@@ -53,6 +53,18 @@ def test_no_fallbacks_where_none_are_wanted() -> None:
     """The setting is honest at 0."""
     outcome = SmallFleet(2, 2, fallbacks=0).submit()
     assert isinstance(outcome, Picked) and outcome.fallbacks == ()
+
+
+def test_other_bounds_count_from_now_on() -> None:
+    """For picks, for what takes no slot, and for the line."""
+    fleet = SmallFleet(1, 1, 1)
+    fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, max_queued=0))
+    outcome = fleet.submit()
+    assert isinstance(outcome, Picked) and len(outcome.fallbacks) == 1
+    assert len(fleet.dispatcher.passing()) == 2
+    fleet.pick(), fleet.pick()
+    full = fleet.submit()
+    assert isinstance(full, Rejected) and full.reason is Reason.QUEUE_FULL
 
 
 def test_the_pick_is_not_its_own_fallback() -> None:

@@ -82,7 +82,7 @@ class AgentsService:
         self, messages: AsyncIterator[pb.AgentMessage | None], context: Context
     ) -> None:
         """One agent's stream; ends when either side leaves."""
-        stream = AgentStream(next(self._numbers), sent_at=self._around.clock())
+        stream = AgentStream(next(self._numbers), began_at=self._around.clock())
         self._streams[stream.number] = stream
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker goes down; come back")

@@ -79,7 +79,7 @@ class Silence:
             self._forgot()
         for stream in self._streams.values():
             agent_or_none = stream.agent
-            heard_at = agent_or_none.heard_at if agent_or_none is not None else stream.sent_at
+            heard_at = agent_or_none.heard_at if agent_or_none is not None else stream.began_at
             if now - heard_at > CLOSE_AFTER_S:
                 stream.close(grpc.StatusCode.UNAVAILABLE, "nothing was heard for too long")
             elif now - stream.sent_at >= NUMBER_EVERY_S:

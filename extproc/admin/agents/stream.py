@@ -21,10 +21,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """`sent_at` is when we last said something, or when it began."""
+    """`sent_at` is when we last said something; at first, as `began_at`, when it began."""
 
     number: int
-    sent_at: float
+    began_at: float
+    sent_at: float = field(init=False)
     clock: StreamClock = field(default_factory=StreamClock)
     agent: Agent | None = None
     attention: pb.PickerMessage.Attention = pb.PickerMessage.ATTENTION_UNSPECIFIED
@@ -34,6 +35,9 @@ class AgentStream:
     is_over: bool = False
     end: tuple[grpc.StatusCode, str] | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.sent_at = self.began_at
 
     def send(self) -> None:
         """Let the writer send a message now."""

@@ -188,8 +188,11 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
 
 
 async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether an agent ever spoke there or not; one who speaks keeps its own."""
+    """Whether an agent ever spoke there or not, and however often it is spoken to; one who
+    speaks keeps its own."""
     monkeypatch.setattr(silence, "CLOSE_AFTER_S", QUICK_TTL_S)
+    monkeypatch.setattr(silence, "NUMBER_EVERY_S", QUICK_TTL_S / 4)
+    monkeypatch.setattr(silence, "SWEEP_S", QUICK_TTL_S / 8)
     async with agents_port() as port:
         mute, gone, alive = (HandAgent(port.channel) for _ in range(3))
         await mute.hear()

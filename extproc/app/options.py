@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from extproc.admin.agents import AgentsOptions
@@ -59,12 +58,13 @@ def _objectives(settings: Settings) -> Objectives:
     return Objectives(by_name=by_name, by_model=by_model)
 
 
-def exchange_options(settings: Settings) -> ExchangeOptions:
+def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
+    """`started_at` is the Unix time of the start: a reload does not make models younger."""
     routing = settings.routing
     return ExchangeOptions(
         queue_timeout_s=settings.queue.timeout_s,
         adds_response_headers=settings.response_headers,
-        started_at=int(time.time()),
+        started_at=started_at,
         reading=ReadingOptions(
             reads_bodies=routing.read_body != "never",
             limit_bytes=routing.body_limit_bytes,

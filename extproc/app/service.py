@@ -119,7 +119,7 @@ class Service:
             self.dispatcher,
             self._waiting_room,
             self._registry,
-            options.exchange_options(settings),
+            options.exchange_options(settings, int(time.time())),
             time.monotonic,
             self._tell,
             self._wants_traces,
@@ -217,7 +217,9 @@ class Service:
         news = await self._members.renew(settings)
         await self._added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))
-        self._processor.options = options.exchange_options(settings)
+        self._processor.options = options.exchange_options(
+            settings, self._processor.options.started_at
+        )
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
         return news

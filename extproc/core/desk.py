@@ -11,6 +11,7 @@ from extproc.core.forecast import Forecast
 from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
 from extproc.core.pace import MAX_RETRY_S, MIN_RETRY_S
+from extproc.core.rooms import close_rooms
 from extproc.core.turns import Aging, Turns
 from extproc.core.views import seat
 
@@ -278,6 +279,16 @@ class Desk:
                 loads.start(reading.name, endpoint.address, now)
                 self._state.views.load_changed(reading.name)
                 self.wake(loads.next_expiry())
+
+    def close_rooms(self, account: Account, now: float) -> None:
+        """A router's models have no slots of their own any more: it is none."""
+        kept_for = [room.reserved_for for room in account.rooms.values()]
+        tickets = [ticket for ticket in kept_for if ticket is not None]
+        for ticket in tickets:
+            self._state.line.put_back(ticket)
+        close_rooms(account)
+        for ticket in tickets:
+            self.keep_slots_for(ticket, now)
 
     def drop_reservations(self, endpoint: Endpoint, account: Account, now: float) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""

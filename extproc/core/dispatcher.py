@@ -31,6 +31,7 @@ from extproc.core.objective import Objective
 from extproc.core.observation import Issue, Sight
 from extproc.core.outcome import Outcome, Queued, Reason
 from extproc.core.queue import Ticket
+from extproc.core.rooms import has_rooms
 from extproc.core.state import State
 from extproc.core.turns import Aging
 from extproc.core.views import seat
@@ -206,7 +207,8 @@ class Dispatcher:
         account = self.ledger.account(endpoint.address)
         if not account.is_news(observation):
             return
-        if account.is_replaced_by(observation):
+        is_replaced = account.is_replaced_by(observation)
+        if is_replaced:
             self.state.prefixes.forget(endpoint.address)
             endpoint.replaced()
         endpoint.observe(observation, self.options.failures_to_down)
@@ -223,6 +225,8 @@ class Dispatcher:
                 self._expect_next_look(endpoint, now)
         if observation.busy_slots is not None:
             learn_look(self.state, endpoint, observation)
+        if is_replaced and not has_rooms(observation.models):
+            self._desk.close_rooms(account, now)
         self._desk.change_models(self.state.intake.report(endpoint), now)
         self._desk.drop_reservations(endpoint, account, now)
         self._desk.offer(endpoint.address, now)

@@ -56,6 +56,13 @@ def observe_rooms(
     return freed
 
 
+def close_rooms(account: Account) -> None:
+    """Another process is there, and no router: the leases of the old one are in no room now."""
+    for lease in account.leases.values():
+        lease.room = ""
+    account.rooms.clear()
+
+
 def _fill(account: Account, room: Account, room_slots: int) -> None:
     """Who made the server load the model takes as many of its slots as it asked for."""
     for lease in room.leases.values():

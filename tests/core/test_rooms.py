@@ -53,3 +53,46 @@ def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
     fleet.now += 1.0
     fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
     assert set(rooms) == {"b"}
+
+
+def test_a_plain_server_in_a_routers_place_has_no_rooms() -> None:
+    """Neither the router's slots by model nor the strangers there say anything about it."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2, 2)], instance="router")
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=0, models=["a"], instance="plain")
+    leases = [fleet.pick(model="a") for _ in range(4)]
+    waiting = fleet.queue()
+    fleet.finish(leases[0])
+    assert fleet.served(waiting).address == address
+
+
+def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
+    """It counts there until then, also where that is a router again in the end."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2)], instance="router")
+    account = fleet.dispatcher.ledger.account(address)
+    lease = fleet.pick(model="a")
+    for told in (
+        {"instance": "plain", "models": ["a"]},
+        {"instance": "x", "models": [loaded("a", 2)]},
+    ):
+        fleet.now += 1.0
+        fleet.look(address, slots=2, busy_slots=0, **told)
+        assert account.leased_slots == 1
+    fleet.finish(lease)
+    assert account.leased_slots == account.rooms["a"].leased_slots == 0
+
+
+def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2)], instance="router")
+    lease = fleet.pick(model="a")
+    heavy = fleet.queue(model="a", weight_slots=2)
+    account = fleet.dispatcher.ledger.account(address)
+    assert account.rooms["a"].reserved_for is heavy
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=1, models=["a"], instance="plain")
+    assert account.reserved_for is heavy
+    fleet.finish(lease)
+    assert fleet.served(heavy).address == address

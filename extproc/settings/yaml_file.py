@@ -108,7 +108,9 @@ class _Walk:
             return items
         try:
             return self._loader.construct_object(node)
-        except ValueError:  # 2026-99-99 looks like a date to YAML and is none
+        except (ValueError, LookupError, AttributeError):
+            # 2026-99-99 looks like a date to YAML and is none; `!!bool maybe` says it is what it
+            # is not, and YAML's own reader does not expect that.
             return str(node.value)
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:

@@ -196,7 +196,11 @@ class DnsEndpoints:
     async def _follow(self, follower: _Follower) -> None:
         while True:
             before, had_spoken = follower.nominations, follower.has_spoken
-            delay_s = await follower.look()
+            try:
+                delay_s = await follower.look()
+            except Exception:  # a fault of ours; another answer may pass
+                log.exception("dns: %s could not be looked up", follower.name.listing.host)
+                delay_s = MAX_BACKOFF_S
             if follower.nominations != before or not had_spoken:
                 if follower.nominations != before:
                     log.info(

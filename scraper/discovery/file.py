@@ -86,6 +86,9 @@ class EndpointsFile:
         except ListingError as error:
             self._refuse(str(error))
             return
+        except Exception as error:  # noqa: BLE001 - ours; the next change may pass
+            self._refuse(f"{self.path} cannot be read: {type(error).__name__}")
+            return
         if self._problem:
             self._problem = ""
             log.info("%s is in order again", self.path)

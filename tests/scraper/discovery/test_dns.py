@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from scraper.discovery.dns import DnsEndpoints, DnsName
-from scraper.discovery.memory import Pace
+from scraper.discovery.dns import MAX_BACKOFF_S, DnsEndpoints, DnsName
+from scraper.discovery.memory import Found, Nothing, Pace
 from scraper.discovery.nomination import Listing
-from scraper.discovery.resolver import Resolver
+from scraper.discovery.resolver import Hosts, Resolver, Services
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.publications import Publications
 
@@ -215,3 +215,35 @@ async def test_another_key_leaves_the_endpoints_where_they_are(server: FakeDnsSe
     target = told.one("10.0.0.1:8080").target
     assert target is not None and target.api_key == "new"
     await source.aclose()
+
+
+async def test_what_nobody_expected_of_an_answer_is_told_and_the_name_is_followed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a long pause, and its endpoints stay."""
+    looks = 0
+    pauses: list[float] = []
+
+    class Lookups:
+        async def hosts(self, name: str) -> tuple[Hosts, Hosts]:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                raise KeyError(name)
+            return Found(values=(f"10.0.0.{min(looks, 3)}",), ttl_s=1.0), Nothing()
+
+        async def services(self, name: str) -> Services:
+            raise AssertionError(name)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    told = Publications()
+    source = DnsEndpoints(told, Lookups(), QUICK, sleep)
+    source.set([host("llama.test.")])
+    await told.are("10.0.0.1:8080")
+    await told.are("10.0.0.3:8080")
+    await source.aclose()
+    assert pauses[:2] == [QUICK.max_s, MAX_BACKOFF_S]
+    assert caplog.messages == ["dns: llama.test. could not be looked up"]

@@ -172,6 +172,30 @@ async def test_changes_apply_within_a_second_and_a_broken_file_keeps_the_last_go
     await file.aclose()
 
 
+async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_seen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not a word of the file is in that line: it may hold a key."""
+
+    def read(content: bytes) -> list[Listing]:
+        if b"secret" in content:
+            raise KeyError(content)
+        return parse(content)
+
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    told = Publications()
+    file = EndpointsFile(path, read, told, interval_s=0.005)
+    file.start()
+    await told.are("10.0.0.1:1")
+    path.write_text("secret")
+    await until_problem(file, f"{path} cannot be read: KeyError")
+    assert "secret" not in caplog.text
+    path.write_text("10.0.0.2:1")
+    await told.are("10.0.0.2:1")
+    await file.aclose()
+
+
 async def until_problem(file: EndpointsFile, text: str) -> None:
     while file.problem != text:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.001)

@@ -26,6 +26,7 @@ from extproc.app.request_log import is_logged, log_request
 from extproc.app.secret_watch import SecretWatch
 from extproc.app.served_cluster import ServedCluster
 from extproc.app.switchboard import Switchboard
+from extproc.app.watched import Watched
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
 from extproc.core.registry import Registry
@@ -96,14 +97,14 @@ class Service:
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
-        self._served_cluster = ServedCluster(settings, self._clusters.publish)
+        served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsSurroundings(
                 dispatcher=self.dispatcher,
                 clock=time.monotonic,
                 publish=self._set_reported,
                 observe=self._observe,
-                reporting_changed=self._watch_members,
+                reporting_changed=self._reporting_changed,
                 is_looked_at=self._is_looked_at,
             ),
             options.agents_options(settings),
@@ -111,6 +112,7 @@ class Service:
         self._members = Members(
             settings, self._set_members, self._discovery.open, self._agents.roster.is_reporting
         )
+        self._watched = Watched(self.dispatcher.fleet, self._members, self._scraper, served_cluster)
         self._added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
         self._secret_watch = SecretWatch(
             lambda: self._members.secrets | self._added.secrets, self.settings.refresh
@@ -168,7 +170,7 @@ class Service:
         switchboard.on_wake_at.append(self._alarm.wake_at)
         switchboard.on_membership_changed += [
             self._discovery.membership_changed,
-            self._watch_members,
+            self._watched.changed,
         ]
         switchboard.on_unsure_of.append(self._poke)
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
@@ -207,6 +209,7 @@ class Service:
             await self._server.stop(grace=0.5)
         await self._secret_watch.aclose()
         await self._members.aclose()
+        self._watched.stop()
         await self._scraper.aclose()
         self._alarm.stop()
         await self._pages.stop()
@@ -228,7 +231,7 @@ class Service:
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
-        self._watch_members()  # a key may have changed where no address did
+        self._watched.follow()  # a key may have changed where no address did
 
     def _poke(self, address: Address) -> None:
         """Let whoever looks there look now: our scraper or an agent."""
@@ -245,6 +248,9 @@ class Service:
         ]
         self._members.publish(AGENTS, nominations, is_complete)
 
+    def _reporting_changed(self) -> None:
+        self._watched.changed()
+
     def _is_looked_at(self, address: Address) -> bool:
         endpoint = self.dispatcher.fleet.get(address)
         return endpoint is not None and self._members.target(endpoint.spec) is not None
@@ -257,19 +263,6 @@ class Service:
         if self.dispatcher.is_restless(address):
             return Attention.RESTLESS
         return Attention.STEADY if self.dispatcher.has_leases(address) else Attention.IDLE
-
-    def _watch_members(self) -> None:
-        members = self.dispatcher.fleet
-        self._served_cluster.follow(self._members.trusts(), members.membership().members)
-        for watched in self._scraper.targets:
-            if watched.address not in members:
-                self._scraper.forget(watched.address)
-        for endpoint in members:
-            target = self._members.target(endpoint.spec)
-            if target is not None:
-                self._scraper.watch(target)
-            else:
-                self._scraper.forget(endpoint.address)
 
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.line

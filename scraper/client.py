@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import httpcore
 import httpx
@@ -253,6 +253,7 @@ def _verified(ca_file: str | None, _digest: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_file)
 
 
+@cache
 def _no_tls() -> ssl.SSLContext:
-    """One empty context for plain http: httpx wants one, and loading certificates is slow."""
+    """One empty context for plain http: httpx wants one, and even that takes a millisecond."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -86,12 +86,13 @@ class Desk:
         expect(state, run, address, now)
         state.spread.gave(address, lease.weight_slots, now)
         fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
+        adapter = request.adapter
         return Picked(
             lease=lease,
             fallbacks=fallbacks,
             waited_s=now - asked_at,
             model=order.model,
-            adapter_id=endpoint.adapter_ids.get(request.adapter or ""),
+            adapter_id=None if adapter is None else endpoint.adapter_ids.get(adapter),
         )
 
     def offer(self, address: Address, now: float) -> None:

@@ -141,6 +141,14 @@ def test_adapters() -> None:
     assert fleet.refusal(adapter="nobody-has-it") == "model-not-found"
 
 
+def test_an_adapter_without_a_name_is_nobodys() -> None:
+    """A request that names none is sent with none."""
+    fleet = SteeredFleet()
+    fleet.add(1, adapters=[""])
+    outcome = fleet.submit()
+    assert isinstance(outcome, Picked) and outcome.adapter_id is None
+
+
 def test_adapters_by_number() -> None:
     """Only servers that have as many; where none has any, nobody can tell."""
     fleet = SteeredFleet()

@@ -316,6 +316,7 @@ class Desk:
         state.fleet.drop(address)
         state.timing.forget(address)
         state.prefixes.forget(address)
+        state.sessions.forget(address)
         state.spread.forget(address)
         self._listener.membership_changed()
         self._lose_loads(address, now)

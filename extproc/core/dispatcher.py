@@ -210,6 +210,8 @@ class Dispatcher:
         is_replaced = account.is_replaced_by(observation)
         if is_replaced:
             self.state.prefixes.forget(endpoint.address)
+            self.state.sessions.forget(endpoint.address)
+            self.state.timing.watch(endpoint.address).replaced()
             endpoint.replaced()
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)

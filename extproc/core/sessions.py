@@ -19,17 +19,29 @@ class Seen(NamedTuple):
 
 
 class Sessions:
-    """The most recently used sessions. Every call is O(1)."""
+    """The most recently used sessions. Every call is O(1), but for `forget`."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._at: dict[Address, set[str]] = {}
 
     def served(self, session: str, address: Address, tokens: int | None) -> None:
         """A request of the session was read there."""
+        before = self._seen.get(session)
+        if before is None or before.address != address:
+            if before is not None:
+                self._leave(session, before.address)
+            self._at.setdefault(address, set()).add(session)
         self._seen[session] = Seen(address, UNKNOWN_TOKENS if tokens is None else float(tokens))
         self._seen.move_to_end(session)
         if len(self._seen) > MAX_SESSIONS:
-            self._seen.popitem(last=False)
+            oldest, seen = self._seen.popitem(last=False)
+            self._leave(oldest, seen.address)
+
+    def forget(self, address: Address) -> None:
+        """Its server was restarted or is gone, and its cache with it. O(its sessions)."""
+        for session in self._at.pop(address, ()):
+            del self._seen[session]
 
     def home(self, session: str | None) -> Address | None:
         """Where it was served last."""
@@ -40,3 +52,9 @@ class Sessions:
         """How many tokens of it that endpoint may still have."""
         seen = self._seen.get(session) if session is not None else None
         return seen.tokens if seen is not None and seen.address == address else 0.0
+
+    def _leave(self, session: str, address: Address) -> None:
+        sessions = self._at[address]
+        sessions.discard(session)
+        if not sessions:
+            del self._at[address]

@@ -159,6 +159,10 @@ class Stopwatch:
         self._courses, self._looked_at = courses, answered_at
         return courses
 
+    def replaced(self) -> None:
+        """Another process is there, which numbers its tasks anew."""
+        self._courses = {}
+
     def speed(self, typical: Speed) -> Speed:
         """Its numbers; where little is known those of the `typical` endpoint count as well."""
         fixed_s, prefill_s = self._first.line((typical.fixed_s, typical.prefill_s))
@@ -209,7 +213,8 @@ class Timing:
         return watch
 
     def forget(self, address: Address) -> None:
-        """It left the fleet, or another server took its address."""
+        """It left the fleet. A server that took its address is as fast as the one before, most
+        likely, until it shows what it is."""
         self._watches.pop(address, None)
         self._speeds.pop(address, None)
 

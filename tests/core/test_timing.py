@@ -241,3 +241,15 @@ def test_a_few_ends_a_second_are_enough() -> None:
     watch = Timing().watch(A)
     assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
     assert watch.wants_end(2.5)
+
+
+def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
+    """It numbers them anew: 500 tokens more in a second would be the pace of both together."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, instance="one")
+    for instance, decoded in (("one", 10), ("two", 510), ("two", 530)):
+        fleet.now += 1.0
+        task = SlotReading(task_id=1, decoded_tokens=decoded)
+        fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
+    speed = fleet.dispatcher.state.timing.watch(address).speed(COLD)
+    assert speed.token_s(1) > COLD.token_s(1)

@@ -12,6 +12,7 @@ from extproc.settings.access import check_access
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
+    File,
     PositiveCount,
     Seconds,
     SomeSeconds,
@@ -48,17 +49,16 @@ class DnsSettings(Section):
         min_length=1,
         description="The environment variable that holds the servers' API key.",
     )
-    api_key_file: str | None = Field(
-        default=None, min_length=1, description="The file that holds the servers' API key."
+    api_key_file: File | None = Field(
+        default=None, description="The file that holds the servers' API key."
     )
     inject_key: bool = Field(
         default=False,
         description="Whether Envoy sends these servers their API key with each request.",
     )
     tls: bool = Field(default=False, description="Whether these servers speak TLS.")
-    ca_file: str | None = Field(
+    ca_file: File | None = Field(
         default=None,
-        min_length=1,
         description="With tls: the authorities to trust, PEM, here and where Envoy runs; by "
         "default the system's.",
     )
@@ -114,9 +114,8 @@ class DnsSettings(Section):
 class DiscoverySettings(Section):
     """Further sources of endpoints. All may be mixed; one address is one endpoint."""
 
-    file: str | None = Field(
+    file: File | None = Field(
         default=None,
-        min_length=1,
         description="A YAML or JSON file with a list `endpoints`, written like the one here. "
         "It is followed: a change applies within a second, a broken file changes nothing.",
     )

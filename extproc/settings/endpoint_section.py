@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.settings.access import check_access
 from extproc.settings.section import Section
-from extproc.settings.values import PositiveCount, Server, split_host_port
+from extproc.settings.values import File, PositiveCount, Server, split_host_port
 
 HTTPS: Final = "https://"
 
@@ -38,9 +38,8 @@ class EndpointSettings(Section):
         min_length=1,
         description="The environment variable that holds the server's API key (--api-key).",
     )
-    api_key_file: str | None = Field(
+    api_key_file: File | None = Field(
         default=None,
-        min_length=1,
         description="The file that holds the server's API key; blanks around it do not count. "
         "It is read again when it changes.",
     )
@@ -49,9 +48,8 @@ class EndpointSettings(Section):
         description="Whether Envoy sends this server its API key with each request, so that "
         "clients need not know it. Needs envoy.discovery.",
     )
-    ca_file: str | None = Field(
+    ca_file: File | None = Field(
         default=None,
-        min_length=1,
         description="For https: the authorities to trust, PEM; by default the system's. "
         "The file is read again when it changes.",
     )

@@ -9,16 +9,15 @@ from pydantic_core import PydanticCustomError
 
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Count, SomeSeconds
+from extproc.settings.values import LIST, Count, File, SomeSeconds
 
 
 class _TokenSettings(Section):
     """A bearer token that callers show, and where it is."""
 
     token_env: str | None = None
-    token_file: str | None = Field(
+    token_file: File | None = Field(
         default=None,
-        min_length=1,
         description="The file that holds it; read again when it changes.",
     )
 
@@ -43,9 +42,8 @@ class AdminSettings(_TokenSettings):
         description="The environment variables that an operator may name as a server's API key "
         "with `endpoints add`. Who may add endpoints can have these keys sent anywhere.",
     )
-    api_key_folder: str | None = Field(
+    api_key_folder: File | None = Field(
         default=None,
-        min_length=1,
         description="The folder with the files that an operator may name so.",
     )
 
@@ -78,15 +76,10 @@ class AgentsSettings(_TokenSettings):
 class _PortTlsSettings(Section):
     """The certificate that a port shows, and whose it wants to see."""
 
-    cert_file: str | None = Field(
-        default=None, min_length=1, description="The port's certificate chain, PEM."
-    )
-    key_file: str | None = Field(
-        default=None, min_length=1, description="The certificate's private key, PEM."
-    )
-    client_ca_file: str | None = Field(
+    cert_file: File | None = Field(default=None, description="The port's certificate chain, PEM.")
+    key_file: File | None = Field(default=None, description="The certificate's private key, PEM.")
+    client_ca_file: File | None = Field(
         default=None,
-        min_length=1,
         description="The authorities, PEM, of which callers must show a certificate (mutual TLS).",
     )
 
@@ -111,9 +104,8 @@ class AdminTlsSettings(_PortTlsSettings):
 class ClientsSettings(Section):
     """The clients of the model servers, as Envoy checks them."""
 
-    keys_file: str | None = Field(
+    keys_file: File | None = Field(
         default=None,
-        min_length=1,
         description="The file with the API keys that clients may use: a line `name key` for each. "
         "`coxswain config envoy` writes Envoy's check of them (api_key_auth, which Envoy still "
         "calls work in progress), and the keys with it: keep what it prints to yourself. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -89,6 +90,18 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _file(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("file", "no file has a name with a zero byte in it")
+    try:
+        Path(text).expanduser()
+    except RuntimeError:
+        raise PydanticCustomError(
+            "file", "the home folder that ~ stands for is not known; write the whole path"
+        ) from None
+    return text
+
+
 def _no_bool(value: Any) -> Any:
     """A YAML `yes` is not the number one."""
     if isinstance(value, bool):
@@ -131,6 +144,9 @@ Server = Annotated[str, AfterValidator(_server)]
 
 Bind = Annotated[str, AfterValidator(_bind)]
 """Where to listen: `host:port`; port 0 takes a free one."""
+
+File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
+"""A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""
 
 Seconds = Annotated[
     float, BeforeValidator(_no_bool), Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)

@@ -69,7 +69,7 @@ def parse_yaml(content: bytes, name: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
         raise _error(place, f"this is not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, OverflowError):  # as of "\\U00110000", which is none
         raise _error(name, "this is not YAML: it holds characters that YAML forbids") from None
     except RecursionError:
         raise _error(name, "this is nested too deeply") from None

@@ -38,3 +38,20 @@ def test_every_mistake_is_told_with_its_line() -> None:
         "fleet.yaml:4: endpoints[1].slot: unknown key; did you mean endpoints[1].slots?",
     ]
     assert problems(b"endpoints: [10.0.0.1:1\n")[0].startswith("fleet.yaml:2:1: this is not YAML")
+
+
+def test_json_that_is_nested_too_deeply() -> None:
+    assert problems(b'{"a":' * 100_000) == ["fleet.yaml: this is nested too deeply"]
+
+
+@pytest.mark.parametrize("key", ["api_key_file", "ca_file"])
+def test_names_that_no_file_can_have(key: str) -> None:
+    """Told with their line, before anybody tries to open such a file."""
+    server = f"endpoints: [{{address: https://gpu:1, {key}: "
+    where = f"fleet.yaml:1: endpoints[0].{key}: "
+    assert problems(f"{server}~nobody-of-this-name/key}}]".encode()) == [
+        f"{where}the home folder that ~ stands for is not known; write the whole path"
+    ]
+    assert problems(f'{server}"key\\0"}}]'.encode()) == [
+        f"{where}no file has a name with a zero byte in it"
+    ]

@@ -27,7 +27,7 @@ from extproc.settings.safety_section import (
 from extproc.settings.sight_section import LedgerSettings, ScraperSettings
 from extproc.settings.steering_section import PickerSettings, QueueSettings, RoutingSettings
 from extproc.settings.telling_section import LogSettings, StatsdSettings
-from extproc.settings.values import EMPTY_SECTION, LIST, Seconds
+from extproc.settings.values import EMPTY_SECTION, LIST, MAP, Seconds
 
 
 class Settings(BaseSettings):
@@ -61,15 +61,16 @@ class Settings(BaseSettings):
     grpc_tls: Annotated[GrpcTlsSettings, EMPTY_SECTION] = GrpcTlsSettings()
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
-    models: dict[str, Targets] = Field(
+    models: Annotated[dict[str, Targets], MAP] = Field(
         default={},
         description="Other names for models: `chat: tiny`, or split by weight: "
         "`chat: {tiny: 90, small: 10}`. It decides where a request goes; where the whole body "
-        "was read, its server is told the name that was drawn.",
+        "was read, its server is told the name that was drawn. In the environment: JSON.",
     )
-    objectives: dict[str, ObjectiveSettings] = Field(
+    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(
         default={},
-        description="The services that share the fleet, by name, each with the keys below.",
+        description="The services that share the fleet, by name, each with the keys below. "
+        "In the environment: JSON.",
     )
     response_headers: bool = Field(
         default=True,

@@ -87,6 +87,8 @@ def describe(error: ErrorDetails) -> str:
             expected = "a list"
         case "model_type" | "model_attributes_type" | "dict_type":
             expected = "a section with keys below it"
+        case "greater_than":
+            return f"expected more than {context['gt']:g}, got {_number(given)}"
         case "greater_than_equal":
             return f"expected at least {context['ge']:g}, got {_number(given)}"
         case "less_than_equal":
@@ -101,6 +103,8 @@ def describe(error: ErrorDetails) -> str:
             )
         case "literal_error":
             return _describe_choice(str(context["expected"]), given)
+        case "value_error" if "error" in context:
+            return str(context["error"])
         case _:
             return str(error["msg"])
     return f"expected {expected}, got {kind_of(given)}"
@@ -119,5 +123,7 @@ def _number(given: object) -> str:
 def _describe_choice(expected: str, given: object) -> str:
     choices = [choice.strip("' ") for choice in expected.replace(" or ", ", ").split(", ")]
     text = f"expected one of {', '.join(choices)}"
-    guess = nearest(given, choices) if isinstance(given, str) else None
-    return f"{text}; did you mean {guess}?" if guess else f"{text}, got {kind_of(given)}"
+    if not isinstance(given, str):
+        return f"{text}, got {kind_of(given)}"
+    guess = nearest(given, choices)
+    return f"{text}; did you mean {guess}?" if guess else text

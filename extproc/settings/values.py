@@ -29,7 +29,7 @@ def split_host_port(text: str) -> tuple[str, int]:
     that somebody pasted may carry a password.
     """
     if "://" in text:
-        raise PydanticCustomError("address", "write host:port, without http:// or https://")
+        raise PydanticCustomError("address", "write host:port, without {scheme}", _scheme(text))
     if "/" in text or "@" in text:
         raise PydanticCustomError("address", "write host:port, without path, user or password")
     host, colon, port = text.strip().rpartition(":")
@@ -52,6 +52,12 @@ def split_host_port(text: str) -> tuple[str, int]:
     elif not _is_ip(host, 4) and (HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)):
         raise PydanticCustomError("address", "what stands before the port is no IP or host name")
     return host, int(port)
+
+
+def _scheme(text: str) -> dict[str, str]:
+    """What stands before the address; only the schemes that people mean are quoted."""
+    scheme = text.strip().partition("://")[0].lower()
+    return {"scheme": f"{scheme}://" if scheme in {"http", "https", "grpc"} else "a scheme"}
 
 
 def _is_ip(host: str, version: int) -> bool:
@@ -77,9 +83,12 @@ def _target(text: str) -> str:
 def _server(text: str) -> str:
     bare = text.strip()
     https = "https://"
-    return (
-        f"{https}{_target(bare.removeprefix(https))}" if bare.startswith(https) else _target(bare)
-    )
+    scheme = bare[: len(https)].lower()
+    if scheme.startswith("http://"):
+        raise PydanticCustomError(
+            "address", "write host:port without http://, or https://host:port where it speaks TLS"
+        )
+    return f"{https}{_target(bare[len(https) :])}" if scheme == https else _target(bare)
 
 
 def _bind(text: str) -> str:
@@ -124,6 +133,16 @@ def _listed(value: Any) -> Any:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _mapped(value: Any) -> Any:
+    """A text from the environment or a flag: a JSON object."""
+    if not isinstance(value, str) or not value.strip().startswith("{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise PydanticCustomError("map_json", "this is no well-formed JSON object") from None
+
+
 def _empty_section(value: Any) -> Any:
     """A section whose keys are all commented out is an empty one."""
     return {} if value is None else value
@@ -135,6 +154,7 @@ def _empty_list(value: Any) -> Any:
 
 EMPTY_SECTION: Final = BeforeValidator(_empty_section)
 LIST: Final = BeforeValidator(_empty_list)
+MAP: Final = BeforeValidator(lambda value: _mapped(_empty_section(value)))
 
 Target = Annotated[str, AfterValidator(_target)]
 """Where a server is: `host:port`, the host an IP or a name."""

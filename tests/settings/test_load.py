@@ -64,6 +64,50 @@ def test_endpoints_both_ways(tmp_path: Path) -> None:
     assert settings.endpoints[0].name == "big"
 
 
+def test_models_and_objectives_from_the_environment() -> None:
+    """Both are JSON there, as in a flag; a mistake in them is told by the key inside."""
+    environ = {
+        "COXSWAIN_MODELS": '{"chat": "tiny", "mix": {"tiny": 3, "small": 1}}',
+        "COXSWAIN_OBJECTIVES": '{"chat": {"criticality": "critical", "weight": 2}}',
+    }
+    settings = load_settings(environ=environ)
+    assert settings.models == {"chat": {"tiny": 1.0}, "mix": {"tiny": 3.0, "small": 1.0}}
+    assert settings.objectives["chat"].criticality == "critical"
+    assert load_settings(flags={"models": '{"a": "b"}'}, environ={}).models == {"a": {"b": 1.0}}
+    wrong = {
+        "COXSWAIN_MODELS": '{"chat": {"tiny": 0}}',
+        "COXSWAIN_OBJECTIVES": '{"chat": ',
+    }
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ=wrong)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "COXSWAIN_MODELS: models.chat.tiny: expected more than 0, got the number 0",
+        "COXSWAIN_OBJECTIVES: objectives: this is no well-formed JSON object",
+    ]
+
+
+def test_models_and_objectives_that_are_all_commented_out(tmp_path: Path) -> None:
+    """As for every other section: nothing below the key is an empty section."""
+    file = write(tmp_path, "models:\n#  chat: tiny\nobjectives:\n#  chat: {}\n")
+    settings = load_settings(file, environ={})
+    assert (settings.models, settings.objectives) == ({}, {})
+
+
+def test_a_server_written_as_a_url() -> None:
+    """https:// is how a server behind TLS is named, in any case of letters; http:// is too much,
+    and the answer says which of both to write."""
+    settings = load_settings(flags={"endpoints": "HTTPS://gpu-1:443"}, environ={})
+    assert settings.endpoints[0].address == "https://gpu-1:443" and settings.endpoints[0].is_tls
+    flags = {"endpoints": "http://gpu-1:80", "envoy.picker": "grpc://a:1"}
+    either = "write host:port without http://, or https://host:port where it speaks TLS"
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags=flags, environ={})
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"flag: endpoints[0].address: {either}",
+        "flag: envoy.picker: write host:port, without grpc://",
+    ]
+
+
 def test_every_mistake_by_its_line(tmp_path: Path) -> None:
     """All mistakes come at once, each with file, line, key and what is expected."""
     file = write(

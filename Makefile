@@ -24,8 +24,9 @@ help: ## Show this list
 venv: ## Make .venv from requirements.lock (does nothing when it is there)
 	@$(PYTHON) tools/bootstrap.py
 
+up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
-	@$(RUN) coxswain up $(if $(strip $(ENDPOINTS)),--endpoint '$(ENDPOINTS)') $(UP)
+	@$(RUN) coxswain up $(if $(strip $(ENDPOINTS)),--endpoint "$$ENDPOINTS") $(UP)
 
 check: static generated fast-tests ## All that CI runs, but for the tests that start processes
 	@echo "check: all good"

@@ -1,4 +1,4 @@
-"""Claims about the Makefile, as its dry run tells them."""
+"""Claims about the Makefile, as its recipes tell them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ OUR_MAKES = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS", "ENDPOINTS", "
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on the PATH")
 
 
-def up(*arguments: str) -> str:
-    """The last command that `make up` would run, also when `make` runs this test."""
+def up(*arguments: str) -> list[str]:
+    """The words that `make up` hands to its shell's command, also when `make` runs this test."""
     told = subprocess.run(
-        ["make", "--no-print-directory", "-n", "up", *arguments],
+        ["make", "--no-print-directory", "up", "PYTHON=true", "RUN=printf '%s\\n'", *arguments],
         env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return told.stdout.splitlines()[-1].partition(" coxswain ")[2].strip()
+    return told.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
-    "servers", ["10.0.0.5:8080,10.0.0.6:8080", "a:1, b:2", "[::1]:8080", "https://a:1/", ",", "*;#"]
+    "servers",
+    ["a:1", "a:1,b:2", "a:1, b:2", "[::1]:8080", "https://a:1/", ",", "*;#", "it's:1", '"`id`"'],
 )
 def test_make_up_hands_on_what_was_said_as_it_was_said(servers: str) -> None:
     """Also what is no address: `coxswain up` says what is wrong with it, and no shell reads it."""
-    assert up(f"ENDPOINTS={servers}") == f"up --endpoint '{servers}'"
+    assert up(f"ENDPOINTS={servers}") == ["coxswain", "up", "--endpoint", servers]
 
 
 def test_make_up_without_servers_starts_a_fleet() -> None:
-    assert up() == up("ENDPOINTS=") == "up"
-    assert up("UP=--simulator") == "up  --simulator"
+    assert up() == up("ENDPOINTS=") == up("ENDPOINTS= ") == ["coxswain", "up"]
+    assert up("UP=--simulator --slots 2,4") == ["coxswain", "up", "--simulator", "--slots", "2,4"]

@@ -114,8 +114,8 @@ class EndpointCalls(AdminServicer):
             if not others:
                 raise not_now(f"{address} was removed already; its last requests end")
             raise not_now(
-                f"{address} is named by {', '.join(others)}: take it out there, or use Drain or "
-                "Disable to keep requests away from it"
+                f"{address} is named by {', '.join(others)}: take it out there, or drain or "
+                "disable it to keep requests away from it"
             )
         running = len(self._dispatcher.ledger.account(address).leases)
         self._around.added.remove(address)

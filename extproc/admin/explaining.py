@@ -34,7 +34,9 @@ class ExplainingCalls(AdminServicer):
     ) -> pb.ExplainResponse:
         path = request.path or "/v1/chat/completions"
         if not path.startswith("/") or len(path) > MAX_PATH_CHARS:
-            raise invalid(f"path: begins with / and has at most {MAX_PATH_CHARS} characters")
+            raise invalid(
+                f"path: it must begin with / and have at most {MAX_PATH_CHARS} characters"
+            )
         if len(request.headers) > MAX_HEADERS:
             raise invalid(f"headers: {len(request.headers)}; at most {MAX_HEADERS} are read")
         if len(request.body) > MAX_BODY_BYTES:

@@ -46,6 +46,8 @@ def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
 async def read_new_address(text: str) -> tuple[Address, str]:
     """The address of `ip:port`, or of `name:port` with its name; raises `Refused`."""
     checked(text, "address", MAX_NAME_CHARS)
+    if "://" in text:
+        raise invalid(f"{quoted(text)}: write host:port alone; only https:// may stand before it")
     try:
         return Address.parse(text), ""
     except AddressError as error:

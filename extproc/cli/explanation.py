@@ -36,7 +36,7 @@ def show(answer: pb.ExplainResponse) -> None:
         scores = {score.name: score for score in candidate.scores}
         notes = list(candidate.filtered)
         if not notes and is_roomy:
-            notes = [score.detail for score in candidate.scores if score.detail]
+            notes = [f"{score.name}: {score.detail}" for score in candidate.scores if score.detail]
         name = candidate.name or candidate.address
         if is_roomy and candidate.name:
             name += f" ({candidate.address})"
@@ -55,6 +55,8 @@ def outcome(answer: pb.ExplainResponse) -> str:
     match answer.outcome:
         case pb.ExplainResponse.OUTCOME_PICKED:
             return f"It would go to {answer.chosen} at once."
+        case pb.ExplainResponse.OUTCOME_PASSED if "answered_by" in answer.understood:
+            return "Coxswain answers it at once, for the whole fleet."
         case pb.ExplainResponse.OUTCOME_PASSED:
             where = answer.chosen or "whatever server Envoy knows"
             return f"It takes no slot and would go to {where} at once."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from extproc.core.explanation import Explanation, Inquiry, explain, explain_passing
 from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
+from extproc.stream.models import OURS, model_list
 from extproc.stream.naming import names_of, why_not
-from extproc.stream.paths import slot_kind
+from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.request import NOT_READ, request_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         return _refused(str(error))
     kind = slot_kind(head.method, head.path)
     if kind is None:
+        if asks_for_models(head.method, head.path) and _knows_models(dispatcher, options):
+            return Explanation(candidates=(), takes_slot=False, understood={"answered_by": OURS})
         return explain_passing(dispatcher)
     asked_s = head.queue_timeout_s
     longest_s = options.queue_timeout_s
@@ -51,7 +55,17 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         allowed=None,
         names=intake.names,
     )
-    return explain(dispatcher, request)
+    explanation = explain(dispatcher, request)
+    if body.problem is None:
+        return explanation
+    # It is routed by what could be read: said here, or a slip would look like a good body.
+    return replace(explanation, understood={**explanation.understood, "body": f"it {body.problem}"})
+
+
+def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
+    """Whether the picker has the list of models, or leaves the question to a server."""
+    fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
+    return model_list(fleet, dispatcher.options.intake.splits, options.started_at) is not None
 
 
 def _refused(problem: str) -> Explanation:

@@ -144,7 +144,7 @@ async def test_what_others_name_is_not_removed_here(picker: FakePicker) -> None:
     picker.add_ready(A)
     code, text = await refusal(picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=A)))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "settings" in text and "Disable" in text
+    assert "settings" in text and "disable" in text
 
 
 async def test_one_address_is_one_endpoint(picker: FakePicker) -> None:
@@ -178,6 +178,14 @@ async def test_disables_and_activates(picker: FakePicker) -> None:
     answer = await picker.admin.Activate(pb.ActivateRequest(address=A))
     assert answer.endpoint.intent == pb.INTENT_ACTIVE and answer.endpoint.slots.leased == 1
     call.cancel()
+
+
+async def test_an_address_with_a_scheme_is_told_to_be_without(picker: FakePicker) -> None:
+    """llama-server prints a URL when it starts; what is too much of it is said."""
+    request = pb.AddEndpointRequest(address="http://10.0.0.1:8080")
+    code, text = await refusal(picker.admin.AddEndpoint(request))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.endswith("write host:port alone; only https:// may stand before it")
 
 
 def spec(address: str, name: str = "") -> EndpointSpec:

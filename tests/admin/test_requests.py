@@ -10,6 +10,7 @@ import pytest
 
 from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.observation import ModelReading
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until
@@ -227,6 +228,33 @@ async def test_explains_waiting_and_refusal(picker: FakePicker) -> None:
     answer = await explained(picker, method="get", path="/v1/models")
     assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PASSED, A)
     call.cancel()
+
+
+async def test_explains_who_answers_the_question_for_models(picker: FakePicker) -> None:
+    """The picker itself, for the whole fleet, once any server has told a model."""
+    picker.add_ready(A)
+    answer = await explained(picker, method="GET", path="/models?x=1")
+    assert answer.chosen == A, "nobody told a model: a server is asked"
+    picker.observe(A, models=(ModelReading(name="tiny"),))
+    answer = await explained(picker, method="GET", path="/models?x=1")
+    assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PASSED, "")
+    assert dict(answer.understood) == {"answered_by": "coxswain"} and not answer.candidates
+    answer = await explained(picker, method="POST", path="/models")
+    assert answer.chosen == A and not answer.understood
+
+
+async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> None:
+    """It is routed by what stands before the fault, as a real one; but the slip is told."""
+    picker.add_ready(A)
+    answer = await explained(picker, body=b'{"model": "tiny", "n": 2,, "messages": []}')
+    assert (answer.outcome, answer.understood["weight_slots"]) == (
+        pb.ExplainResponse.OUTCOME_PICKED,
+        "2",
+    )
+    assert answer.understood["body"].startswith("it is not JSON: ")
+    assert (await explained(picker, body=b"[]")).understood["body"] == "it is no JSON object"
+    assert "body" not in (await explained(picker, body=b'{"messages": []}')).understood
+    assert "body" not in (await explained(picker)).understood
 
 
 async def test_explains_what_an_operator_did(picker: FakePicker) -> None:

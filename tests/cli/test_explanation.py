@@ -29,6 +29,10 @@ Told = pb.ExplainResponse
             {"outcome": Told.OUTCOME_PASSED},
             "It takes no slot and would go to whatever server Envoy knows at once.",
         ),
+        (
+            {"outcome": Told.OUTCOME_PASSED, "understood": {"answered_by": "coxswain"}},
+            "Coxswain answers it at once, for the whole fleet.",
+        ),
         ({"outcome": Told.OUTCOME_QUEUED, "position": 3}, "It would wait at place 3."),
         (
             {"outcome": Told.OUTCOME_QUEUED, "position": 3, "expected_s": 90.0},
@@ -78,7 +82,7 @@ def test_who_was_filtered_out_and_every_score(
     header, first, second = lines[-3:]
     assert header.split() == ["RANK", "ENDPOINT", "FREE_SHARE", "COST_S", "SAVED_S", "NOTES"]
     assert first.split()[:6] == ["1", "gpu-1", "(10.0.0.1:8080)", "0.5", "1.23", "0.25"]
-    assert first.rstrip().endswith("1 of 2 slots; half is cached")
+    assert first.rstrip().endswith("free_share: 1 of 2 slots; saved_s: half is cached")
     assert second.split()[:2] == ["-", "10.0.0.2:8080"] and "it is down" in second
     assert not any("\x1b" in line for line in lines), "nothing of a server moves the cursor"
 

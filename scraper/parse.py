@@ -25,6 +25,14 @@ MAX_COUNT = 2**40
 """More tokens than any context holds."""
 MAX_NAME_LENGTH = 512
 MAX_ALIASES = 64
+MAX_NAMES = 4_096
+"""Of all models of one list together, names and aliases; aliases beyond it are not read."""
+MAX_VALUES = 131_072
+"""More values than any llama-server tells at once; a thousand of a router's models are half."""
+MAX_DIGITS = 400
+"""No number that is read here has more; thousands of digits take long to read."""
+SHORT_BYTES = 65_536
+"""What is no longer can be read at once, whatever it is."""
 
 
 class ParseError(ValueError):
@@ -117,7 +125,10 @@ def parse_slots(body: bytes) -> SlotsReading:
 
 
 def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
-    """Read /lora-adapters. Raises `ParseError`, never anything else."""
+    """Read /lora-adapters. Raises `ParseError`, never anything else.
+
+    A path that ends in no file's name, such as `/`, names no adapter.
+    """
     entries = _decode(body)
     if not isinstance(entries, list):
         raise ParseError("/lora-adapters is not a list")
@@ -128,7 +139,8 @@ def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
         if path is None or number is None:
             raise ParseError("/lora-adapters lists something that is no adapter")
         name = PurePath(path.replace("\\", "/")).stem
-        found.setdefault(name, AdapterReading(id=number, name=name))
+        if name:
+            found.setdefault(name, AdapterReading(id=number, name=name))
     return tuple(found.values())
 
 
@@ -195,16 +207,18 @@ def parse_models(body: bytes) -> tuple[ModelEntry, ...]:
     if not isinstance(entries, list):
         raise ParseError("/v1/models has no list named data")
     models: dict[str, ModelEntry] = {}
+    room = MAX_NAMES - min(len(entries), MAX_MODELS)
     for entry in entries[:MAX_MODELS]:
         name = _name(entry.get("id")) if isinstance(entry, dict) else None
         if name is not None and name not in models:
-            models[name] = _model_entry(name, entry)
+            found = models[name] = _model_entry(name, entry, min(room, MAX_ALIASES))
+            room -= len(found.aliases)
     return tuple(models.values())
 
 
-def _model_entry(name: str, entry: dict[str, Any]) -> ModelEntry:
+def _model_entry(name: str, entry: dict[str, Any], most_aliases: int) -> ModelEntry:
     aliases = entry.get("aliases")
-    named = [_name(alias) for alias in aliases[:MAX_ALIASES]] if isinstance(aliases, list) else []
+    named = [_name(alias) for alias in aliases[:most_aliases]] if isinstance(aliases, list) else []
     status = entry.get("status")
     arguments = status.get("args") if isinstance(status, dict) else None
     return ModelEntry(
@@ -240,9 +254,16 @@ def _digest(told: list[object]) -> str:
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
 
+def _whole(digits: str) -> int | None:
+    return int(digits) if len(digits) <= MAX_DIGITS else None
+
+
 def _decode(body: bytes) -> Any:
+    """The value. Bounded in time: nothing else runs meanwhile, requests neither."""
+    if len(body) > SHORT_BYTES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ParseError(f"the answer has more than {MAX_VALUES} values")
     try:
-        return json.loads(body)
+        return json.loads(body, parse_int=_whole if len(body) > SHORT_BYTES else None)
     except RecursionError:
         raise ParseError("the answer is nested too deeply") from None
     except ValueError:  # also bytes that are no text, and numbers of thousands of digits

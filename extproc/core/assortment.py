@@ -100,6 +100,7 @@ class Assortment:
         return self._same.get(name, name)
 
     def _work_out(self) -> None:
+        """O(names of all kinds): a router may have thousands, and requests wait meanwhile."""
         groups: dict[str, set[str]] = {}
         models: set[str] = set()
         for naming in self._namings:
@@ -107,14 +108,24 @@ class Assortment:
                 models.add(model)
                 one, other = groups.setdefault(name, {name}), groups.setdefault(model, {model})
                 if one is not other:
+                    if len(one) < len(other):
+                        one, other = other, one
                     one |= other
                     groups.update(dict.fromkeys(other, one))
         self._has_several_models = len(models) > 1
+        split = self._split(groups)
         self._same = {}
-        for group in {id(group): group for group in groups.values()}.values():
-            if len(group) > 1 and all(_is_one_model(group, naming) for naming in self._namings):
+        for number, group in {id(group): group for group in groups.values()}.items():
+            if len(group) > 1 and number not in split:
                 self._same |= dict.fromkeys(group, min(group & models))
 
-
-def _is_one_model(group: set[str], naming: Naming) -> bool:
-    return len({model for name, model in naming if name in group}) <= 1
+    def _split(self, groups: Mapping[str, set[str]]) -> set[int]:
+        """Of these groups of names, by their ids, those that are several models somewhere."""
+        found: set[int] = set()
+        for naming in self._namings:
+            models: dict[int, str] = {}
+            for name, model in naming:
+                group = id(groups[name])
+                if models.setdefault(group, model) != model:
+                    found.add(group)
+        return found

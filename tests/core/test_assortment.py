@@ -51,6 +51,37 @@ def test_several_models_are_more_than_several_names() -> None:
     assert not found.has_several_models
 
 
+class Counted(str):
+    """A name that counts how often names are looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+def looks_at(models: int, aliases: int) -> int:
+    """How often names are looked at until what they mean is known."""
+    naming: dict[str, str] = {}
+    for number in range(models):
+        model = Counted(f"model {number}")
+        naming |= {Counted(f"alias {number} {each}"): model for each in range(aliases)}
+        naming[model] = model
+    before = Counted.looks
+    assortment(naming, {"alias 0 0": "other", "other": "other"})
+    return Counted.looks - before
+
+
+def test_many_models_are_worked_out_in_the_time_of_their_names() -> None:
+    """A router's listing of thousands must not hold up the requests: each name costs the same."""
+    assert looks_at(400, 1) < 5 * looks_at(100, 1)
+
+
 def test_all_of_the_numbers_are_one_servers() -> None:
     found = Assortment()
     found.report(ADDRESSES[0], {}, {"bard": 0})

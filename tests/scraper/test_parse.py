@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from extproc.core.observation import AdapterReading, SlotReading
 from scraper.parse import (
+    MAX_ALIASES,
     MAX_MODELS,
+    MAX_NAMES,
+    MAX_VALUES,
     ModelStatus,
     ParseError,
     SlotsReading,
@@ -176,6 +179,36 @@ def test_a_listing_without_end_is_cut() -> None:
     assert len(parse_models(body)) == MAX_MODELS
 
 
+def test_a_listing_of_names_without_end_is_cut() -> None:
+    """Each model has its name; their aliases are bounded together, too."""
+    entries = [
+        {"id": f"m{i}", "aliases": [f"a{i}-{each}" for each in range(MAX_ALIASES + 1)]}
+        for i in range(500)
+    ]
+    models = parse_models(encoded({"data": entries}))
+    assert len(models) == 500
+    assert len(models[0].aliases) == MAX_ALIASES
+    assert models[-1].aliases == ()
+    assert len(models) + sum(len(model.aliases) for model in models) == MAX_NAMES
+
+
+@pytest.mark.parametrize("piece", [b"[],", b"{},", b"[[[]]],", b'{"a":1},', b"1,"])
+def test_more_values_than_any_server_has_are_not_even_read(piece: bytes) -> None:
+    """Reading them would take seconds, in which no request is answered."""
+    body = b"[" + piece * MAX_VALUES + b"{}]"
+    with pytest.raises(ParseError, match="more than"):
+        parse_slots(body)
+
+
+def test_numbers_of_thousands_of_digits_are_not_read() -> None:
+    """They take the square of their length; in a long answer such a number is none."""
+    huge = "9" * 4_000
+    text = f'[{{"is_processing": true, "id_task": {huge}, "x": "{"y" * 65_536}"}}]'
+    assert parse_slots(text.encode()).newest_task is None
+    text = f'[{{"is_processing": true, "id_task": 7, "x": "{"y" * 65_536}"}}]'
+    assert parse_slots(text.encode()).newest_task == 7
+
+
 @given(ANY_JSON)
 @example([{"is_processing": False, "id_task": float("inf")}])
 @example({"role": "router", "media_marker": [[[]]], "build_info": {"a": float("nan")}})
@@ -209,6 +242,8 @@ def test_adapters_are_named_by_their_files() -> None:
         AdapterReading(id=3, name="bard"),
     )
     assert parse_adapters(b"[]") == ()
+    nameless = encoded([{"id": 0, "path": path} for path in ("/", ".", "\\", "a.gguf")])
+    assert parse_adapters(nameless) == (AdapterReading(id=0, name="a"),)
     for garbage in (b"{}", b"[1]", b'[{"id": -1, "path": "x"}]', b'[{"id": 1}]'):
         with pytest.raises(ParseError):
             parse_adapters(garbage)

@@ -44,8 +44,9 @@ ANSWER: Final = {
         "code": names.MALFORMED_HTTP,
     }
 }
-_MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS)
-"""The second because trailers may be too large as well."""
+_MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS, names.UNSUPPORTED_HTTP)
+"""The second because trailers may be too large as well; the third because an upgrade is refused
+although it has a route, and would be an exchange of the picker's that nobody asked for."""
 
 
 def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithMatcher:

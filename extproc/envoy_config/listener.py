@@ -95,6 +95,9 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
             max_concurrent_streams=1024,
             initial_stream_window_size=256 * 1024,
             initial_connection_window_size=MIB,
+            # A proxy in front sends many clients' requests over one connection: one that is
+            # malformed must not cut the others off. Floods still end it.
+            override_stream_error_on_invalid_http_message=True,
         ),
         use_remote_address=True,
         xff_num_trusted_hops=options.trusted_proxies,

@@ -58,9 +58,20 @@ UNAUTHORIZED = {
         "code": "invalid-api-key",
     }
 }
+UNSUPPORTED = {
+    "error": {
+        "message": "Upgrades (WebSockets), CONNECT and `*` are not served here: "
+        "send an ordinary request for a path.",
+        "type": "invalid_request_error",
+        "code": names.UNSUPPORTED_HTTP,
+    }
+}
 TOO_LARGE = 431
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
 """Failing open was no choice: in full duplex the body had gone to the picker."""
+
+NO_PATH = 'response.code_details in ["upgrade_failed", "absolute_path_rejected", "route_not_found"]'
+"""All that has a path has a route, since the last one takes every path; CONNECT has none."""
 
 NO_ROOM = 'response.code_details.contains("header_mutation_result_exceeds_limit")'
 """The client's headers and the picker's together are more than the listener allows."""
@@ -73,10 +84,12 @@ def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
     them apart. The picker itself never answers 500.
     """
     crowded = {names.REASON: names.TOO_MANY_HEADERS}
+    unsupported = {names.REASON: names.UNSUPPORTED_HTTP}
     lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
     mappers = [
         _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
         malformed_reply(),
+        _told(_has_detail(NO_PATH), UNSUPPORTED, headers=unsupported),
         _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
         _told(_has_detail(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
         _told(_has_detail(LOST), PICKER_LOST, status=503, headers=lost),

@@ -39,6 +39,7 @@ BLOCKED_PATH: Final = "blocked-path"
 MALFORMED_HTTP: Final = "malformed-http"
 PICKER_LOST: Final = "picker-lost"
 TOO_MANY_HEADERS: Final = "too-many-headers"
+UNSUPPORTED_HTTP: Final = "unsupported-http"
 
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
 EXT_PROC_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"

@@ -58,6 +58,7 @@ ENVOYS_OWN: Final = (
     names.MALFORMED_HTTP,
     names.PICKER_LOST,
     names.TOO_MANY_HEADERS,
+    names.UNSUPPORTED_HTTP,
 )
 """Reasons that Envoy gives by itself, as it is configured."""
 

@@ -164,7 +164,7 @@ def test_what_is_no_http_is_refused_past_the_picker(mode: Mode) -> None:
     told = {
         each["header"]["value"] for mapper in mappers for each in mapper.get("headers_to_add", [])
     }
-    assert marks == {"malformed-http", "too-many-headers"} and marks <= told
+    assert marks == {"malformed-http", "too-many-headers", "unsupported-http"} and marks <= told
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -1,4 +1,4 @@
-"""One HTTP/2 request with trailers behind its body, frame by frame: few libraries send any."""
+"""One HTTP/2 request frame by frame: with trailers, or with others beside it that are none."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Http2Request:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._streams = 1
 
     @classmethod
     async def begin(cls, port: int, path: str, headers: Mapping[str, str]) -> Http2Request:
@@ -47,6 +48,22 @@ class Http2Request:
         for start in range(0, len(body), MAX_DATA_BYTES):
             self._send(DATA, 0, body[start : start + MAX_DATA_BYTES])
 
+    def end(self) -> None:
+        self._send(DATA, END_STREAM, b"")
+
+    async def refuses_beside(self, headers: Mapping[str, str]) -> bool:
+        """Send another whole request on the same connection, and wait for its end. Returns
+        whether that was a reset; raises `IncompleteReadError` if the connection ended with it."""
+        self._streams += 2
+        pseudo = {":method": "GET", ":scheme": "http", ":authority": "test", ":path": "/health"}
+        block = _block(pseudo | dict(headers))
+        self._writer.write(_frame(HEADERS, END_STREAM | END_HEADERS, self._streams, block))
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            while True:
+                kind, flags, stream, _ = await self._next_frame()
+                if stream == self._streams and (kind == RST_STREAM or flags & END_STREAM):
+                    return kind == RST_STREAM
+
     def end_with_trailers(self) -> None:
         self._send(HEADERS, END_STREAM | END_HEADERS, _block({"x-checksum": "1"}))
 
@@ -56,9 +73,7 @@ class Http2Request:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 while True:
-                    head = await self._reader.readexactly(9)
-                    payload = await self._reader.readexactly(int.from_bytes(head[:3]))
-                    kind, flags, stream = head[3], head[4], int.from_bytes(head[5:])
+                    kind, flags, stream, payload = await self._next_frame()
                     if stream != 1:
                         continue
                     if kind == RST_STREAM:
@@ -69,6 +84,11 @@ class Http2Request:
                         return Http2Answer(body=body)
         finally:
             self._writer.transport.abort()
+
+    async def _next_frame(self) -> tuple[int, int, int, bytes]:
+        head = await self._reader.readexactly(9)
+        payload = await self._reader.readexactly(int.from_bytes(head[:3]))
+        return head[3], head[4], int.from_bytes(head[5:]), payload
 
     def _send(self, kind: int, flags: int, payload: bytes) -> None:
         self._writer.write(_frame(kind, flags, 1, payload))

@@ -130,16 +130,18 @@ class Roster:
         agent.is_leaving = True
 
     def detach(self, agent: Agent, stream: int) -> bool:
-        """Its stream ended; returns whether it was forgotten by that. A later one is not touched.
+        """Its stream ended; returns whether it was forgotten by that. A later one is not touched,
+        nor whoever came to its address after it was forgotten.
 
         Unless it took its leave, it is taken for one that will be back.
         """
         if agent.stream != stream:
             return False
         agent.stream = None
-        if agent.is_leaving:
-            del self._agents[agent.address]
-        return agent.is_leaving
+        if not agent.is_leaving or self._agents.get(agent.address) is not agent:
+            return False
+        del self._agents[agent.address]
+        return True
 
     def expire(self, now: float) -> tuple[list[Agent], list[Agent]]:
         """Those that have fallen silent just now, and those that are forgotten."""

@@ -76,16 +76,21 @@ class Silence:
         if forgotten:
             for agent in forgotten:
                 log.info("the agent of %s is forgotten", agent.address)
+                if agent.stream is not None and not agent.is_leaving:
+                    self._hang_up(self._streams[agent.stream])  # it has to say hello anew
             self._forgot()
         for stream in self._streams.values():
             agent_or_none = stream.agent
             heard_at = agent_or_none.heard_at if agent_or_none is not None else stream.began_at
             if now - heard_at > CLOSE_AFTER_S:
-                stream.close(grpc.StatusCode.UNAVAILABLE, "nothing was heard for too long")
+                self._hang_up(stream)
             elif now - stream.sent_at >= NUMBER_EVERY_S:
                 stream.send()
         if self._streams or len(self._roster):
             self.watch()
+
+    def _hang_up(self, stream: AgentStream) -> None:
+        stream.close(grpc.StatusCode.UNAVAILABLE, "nothing was heard for too long")
 
     def _miss(self, agent: Agent, now: float) -> None:
         address = agent.address

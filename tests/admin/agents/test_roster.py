@@ -85,6 +85,16 @@ def test_an_agent_that_dies_in_its_farewell_is_forgotten(roster: Roster) -> None
     assert roster.expire(3.1) == ([], [agent])
 
 
+def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: Roster) -> None:
+    """A host that died in its farewell is up again before its half-open stream is closed."""
+    gone, _ = roster.attach(HERE, "before", 1, 0.0)
+    roster.leave(gone)
+    assert roster.expire(3.1) == ([], [gone])
+    roster.attach(HERE, "after", 2, 4.0)
+    assert roster.detach(gone, 1) is False
+    assert roster.is_reporting(HERE.address) and roster.specs() == [HERE]
+
+
 def test_our_own_absence_is_nobodys_silence(roster: Roster) -> None:
     roster.attach(HERE, "a", 1, 0.0)
     roster.excuse(10.0)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.admin.agents import silence
+from extproc.admin.agents import AgentsOptions, silence
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
@@ -43,6 +43,11 @@ def pick(port: FakeAgentsPort) -> Picked:
     outcome = port.dispatcher.submit(Request(id="r", timeout_s=0.0), time.monotonic())
     assert isinstance(outcome, Picked)
     return outcome
+
+
+def writers() -> int:
+    """How many streams the picker would still write to."""
+    return sum("AgentStream.write" in repr(task) for task in asyncio.all_tasks())
 
 
 async def test_an_agent_brings_its_endpoint_and_what_it_sees() -> None:
@@ -280,11 +285,33 @@ async def test_where_the_picker_can_look_itself_silence_is_no_death() -> None:
 
 
 async def test_a_forgotten_agent_leaves_the_fleet() -> None:
-    async with agents_port(ttl_s=0.1, forget_s=0.3) as port:
+    """And is told, or it would report on to nobody once it goes on."""
+    async with agents_port() as port:
         agent = HandAgent(port.channel)
         await ready(port, agent)
+        port.service.renew(AgentsOptions(ttl_s=0.1, forget_s=0.3))
         await port.until(lambda: not port.knows(HERE))
-        agent.call.cancel()
+        code, text = await asyncio.wait_for(agent.ended(), 10)
+        assert code is grpc.StatusCode.UNAVAILABLE and "nothing was heard" in text
+
+
+async def test_who_died_in_its_farewell_takes_its_successor_not_along(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its half-open stream ends when the host is up again, and a new agent reports."""
+    async with agents_port() as port:
+        before, after = HandAgent(port.channel), HandAgent(port.channel)
+        await ready(port, before)
+        await before.leave()
+        port.service.renew(AgentsOptions(ttl_s=QUICK_TTL_S))
+        await port.until(lambda: len(port.service.roster) == 0)
+        port.service.renew(AgentsOptions(ttl_s=3600))
+        await after.hello(HERE, agent_id="after")
+        await port.until(lambda: port.knows(HERE))
+        before.call.cancel()
+        await port.until(lambda: writers() == 1)
+        assert len(port.service.roster) == 1 and port.knows(HERE)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_many_agents_come_into_the_fleet_together() -> None:

@@ -54,7 +54,7 @@ def test_bad_settings(coxswain: Command, tmp_path: Path) -> None:
     assert ended.code == 2
     assert ended.out == ""
     assert ended.err.splitlines() == [
-        "flag: log.level: expected one of debug, info, warning, error, got a text",
+        "flag: log.level: expected one of debug, info, warning, error",
         f"{file}:2: queue.max_request: unknown key; did you mean queue.max_requests?",
         f"{file}:3: queue.timeout_s: expected at least 0, got the number -1",
     ]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from typer.testing import Result
 
 from extproc.cli import main
+
+Run = Callable[..., Coroutine[Any, Any, Result]]
+"""The fixture `run`: types a command while a picker lives in this event loop."""
+
+
+def parsed(result: Result) -> Any:
+    """The JSON that a command printed, which must have ended well."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

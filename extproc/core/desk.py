@@ -8,6 +8,7 @@ from extproc.core.chooser import Chooser
 from extproc.core.demand import ANY, UNDECIDED
 from extproc.core.endpoint import Health
 from extproc.core.forecast import Forecast
+from extproc.core.keeping import place_to_pass
 from extproc.core.learning import expect
 from extproc.core.outcome import Picked, Reason, Rejected
 from extproc.core.pace import MAX_RETRY_S, MIN_RETRY_S
@@ -38,6 +39,7 @@ class Desk:
         self._state = state
         self._listener = listener
         self.fallbacks = fallbacks
+        self._aging = aging
         self._turns = Turns(state.line, state.promises, state.loads, aging)
         self._chooser = Chooser(state)
         self.forecast = Forecast(state)
@@ -48,7 +50,9 @@ class Desk:
     def find(self, order: Order, request: Request, now: float) -> Address | None:
         """An endpoint that can take a newcomer at once, the best one, or None."""
         choice = self._chooser.choose(order, request, now)
-        return None if choice is None else choice.address
+        if choice is not None:
+            return choice.address
+        return place_to_pass(self._state, self._aging, order, request, now)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
@@ -65,7 +69,14 @@ class Desk:
         return ticket
 
     def pick(
-        self, address: Address, request: Request, order: Order, asked_at: float, now: float
+        self,
+        address: Address,
+        request: Request,
+        order: Order,
+        asked_at: float,
+        now: float,
+        *,
+        is_from_line: bool = False,
     ) -> Picked:
         """Open a lease there for a request that came at `asked_at`."""
         state = self._state
@@ -73,8 +84,10 @@ class Desk:
         assert endpoint is not None, "only members are ranked"
         account = state.ledger.account(address)
         others = state.views.at(order.demand).best(1 + self.fallbacks)
-        _, room, is_loaded = seat(endpoint, account, order.demand.model)
         model = order.demand.model
+        slots, room, is_loaded = seat(endpoint, account, model)
+        if is_from_line or slots.reserved_for is not None:
+            account.served_from_line += 1  # who passes one in line is counted as if it came there
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
         state.views.changed(endpoint)
         if room is not None and not is_loaded:
@@ -135,9 +148,10 @@ class Desk:
                     self._pin(ticket, home, now)
                     continue
             self.leave(ticket)
-            account.served_from_line += 1
             picked = self.pick(
-                endpoint.address, ticket.request, ticket.order, ticket.entered_at, now
+                *(endpoint.address, ticket.request, ticket.order),
+                *(ticket.entered_at, now),
+                is_from_line=True,
             )
             self.forecast.pace.handed_over(now)
             self._listener.settled(ticket, picked)

@@ -154,14 +154,18 @@ def _ranked(
     for endpoint in dispatcher.fleet:
         account = dispatcher.ledger.account(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
-        why = tuple(_objections(dispatcher, endpoint, account, order, weight_slots))
+        is_chosen = endpoint.address == chosen
+        why = (
+            ()
+            if is_chosen
+            else tuple(_objections(dispatcher, endpoint, account, order, weight_slots))
+        )
         share = account.free_slots / account.slots if account.slots else 0.0
         cost = None
         if is_weighed and request is not None:
             busy = account.slots - account.free_slots
             cost = dispatcher.state.scorer.cost(request, endpoint.address, busy, now)
         cost_s = 0.0 if cost is None else cost.total_s
-        is_chosen = endpoint.address == chosen
         is_loaded = seat(endpoint, account, order.demand.model).is_loaded
         is_preferred = endpoint.is_first_choice or is_weighed
         key = (not why, is_chosen, is_loaded, is_preferred, -cost_s, share)

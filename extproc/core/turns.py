@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.account import fits
-from extproc.core.views import seat
+from extproc.core.keeping import can_ever_fit, is_kept_for_good, may_pass
+from extproc.core.views import open_room
 
 if TYPE_CHECKING:
     from extproc.core.account import Account
@@ -82,7 +83,7 @@ class Turns:
     def _best(self, endpoint: Endpoint, account: Account, now: float) -> Found | None:
         open_lanes: list[tuple[Lane, Account]] = []
         for lane in self._line.lanes_for(endpoint):
-            room = self._open_room(endpoint, account, lane.demand.model)
+            room = open_room(endpoint, account, lane.demand.model, self._loads)
             if room is not None and room.free_slots:
                 open_lanes.append((lane, room))
         if not open_lanes:
@@ -95,16 +96,10 @@ class Turns:
             turn, ticket = lane.head(self._promises, now)
             if best is not None and best[0] < turn:
                 continue
-            if room.reserved_for is None or _may_pass(ticket, room.reserved_for, room):
+            kept_for, weight_slots = room.reserved_for, ticket.request.weight_slots
+            if kept_for is None or may_pass(ticket.criticality, weight_slots, kept_for, room):
                 best = (turn, ticket, room)
         return None if best is None else Found(best[1], best[2], has_aged=False)
-
-    def _open_room(self, endpoint: Endpoint, account: Account, model: str | None) -> Account | None:
-        """Where a request for that model finds its slots there; None while it is to be loaded
-        and somebody else loads it already."""
-        room, name, is_loaded = seat(endpoint, account, model)
-        is_open = is_loaded or name is None or self._loads.may_start(name)
-        return room if is_open else None
 
     def _aged(
         self, open_lanes: list[tuple[Lane, Account]], account: Account, now: float
@@ -115,10 +110,10 @@ class Turns:
         for lane, room in open_lanes:
             ticket, kept_for = lane.oldest(), room.reserved_for
             if kept_for is not None:
-                if _is_kept_for_good(kept_for, room):
+                if is_kept_for_good(kept_for, room):
                     continue
                 ticket = min(ticket, kept_for)
-            if _can_ever_fit(ticket, room) and (oldest is None or ticket < oldest.ticket):
+            if can_ever_fit(ticket, room) and (oldest is None or ticket < oldest.ticket):
                 oldest = Found(ticket, room, has_aged=True)
         if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
             return None
@@ -136,25 +131,9 @@ class Turns:
         for ticket in self._line.apart():
             if not ticket.demand.suits(endpoint):
                 continue
-            room = self._open_room(endpoint, account, ticket.demand.model)
+            room = open_room(endpoint, account, ticket.demand.model, self._loads)
             if room is None or room.reserved_for not in (None, ticket):
                 continue
             if fits(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
         return None
-
-
-def _can_ever_fit(ticket: Ticket, room: Account) -> bool:
-    """Whether it will have its slots once those that are ours are free."""
-    return fits(ticket.request.weight_slots, room.slots - room.foreign_slots, room.slots)
-
-
-def _is_kept_for_good(kept_for: Ticket, room: Account) -> bool:
-    return kept_for.has_aged and _can_ever_fit(kept_for, room)
-
-
-def _may_pass(ticket: Ticket, kept_for: Ticket, room: Account) -> bool:
-    """Whether slots that are kept for another may go to this one."""
-    if ticket.criticality >= kept_for.criticality or _is_kept_for_good(kept_for, room):
-        return False
-    return fits(ticket.request.weight_slots, room.free_slots, room.slots)

@@ -47,6 +47,16 @@ def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
     return Seat(account.room(reading.name), reading.name, reading.is_loaded)
 
 
+def open_room(
+    endpoint: Endpoint, account: Account, model: str | None, loads: Loads
+) -> Account | None:
+    """Where a request for that model finds its slots there; None while it is to be loaded
+    and somebody else loads it already."""
+    room, name, is_loaded = seat(endpoint, account, model)
+    is_open = is_loaded or name is None or loads.may_start(name)
+    return room if is_open else None
+
+
 class _View:
     __slots__ = ("changed", "demand", "picker")
 

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.attainment import Attainment
+from extproc.core.explanation import explain
 from extproc.core.fairness import Fairness
 from extproc.core.lease import Lease
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
 from extproc.core.outcome import Picked, Queued, Rejected
 from extproc.core.queue import Ticket
+from extproc.core.request import Request
 from extproc.core.turns import Aging
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -335,6 +337,58 @@ def test_a_heavy_ticket_has_slots_kept_and_blocks_nobody() -> None:
     for lease in [lease for lease in running if lease.address == first.address]:
         fleet.finish(lease)
     assert fleet.served(heavy).address == first.address
+
+
+def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
+    """It need not wait until something happens at the endpoint that keeps slots; a standard one
+    has to, and each that passes counts as served from the line."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    account = fleet.dispatcher.ledger.account(address)
+    fleet.pick()
+    heavy = fleet.queue(weight_slots=4)
+    fleet.queue()
+    for _ in range(3):
+        assert fleet.pick(objective="gold").address == address
+    assert account.served_from_line == 3
+    fleet.queue(objective="gold")
+    assert account.reserved_for is heavy
+
+
+def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
+    """One waits for two slots of three that are kept: the next, which needs one, comes after it."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(3)
+    fleet.pick(), fleet.pick()
+    fleet.queue(weight_slots=3)
+    first = fleet.queue(objective="gold", weight_slots=2)
+    second = fleet.queue(objective="gold")
+    fleet.look(address, slots=4, busy_slots=2)
+    assert not fleet.is_waiting(first) and fleet.is_waiting(second)
+
+
+@pytest.mark.parametrize(("waited_s", "passes"), [(4.9, True), (5.0, False)])
+def test_no_newcomer_passes_at_the_turn_of_age(waited_s: float, passes: bool) -> None:
+    """Or who is heavy would starve by critical requests that are never in line."""
+    fleet = SteeredFleet(GOLD)
+    account = fleet.dispatcher.ledger.account(fleet.add(4))
+    fleet.pick()
+    fleet.queue(weight_slots=4)
+    account.served_from_line = Aging().every - 1
+    fleet.now += waited_s
+    assert isinstance(fleet.submit(objective="gold"), Picked) is passes
+
+
+def test_what_is_kept_for_a_heavy_one_is_shown_as_free_for_a_critical_one() -> None:
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    fleet.pick()
+    fleet.queue(weight_slots=4)
+    for objective, chosen in (("gold", address), (None, None)):
+        request = Request(id="r", timeout_s=60.0, objective=objective)
+        explanation = explain(fleet.dispatcher, request)
+        assert explanation.chosen == chosen
+        assert bool(explanation.candidates[0].filtered) is (chosen is None)
 
 
 def test_slots_kept_for_one_that_left_go_to_the_next() -> None:

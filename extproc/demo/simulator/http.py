@@ -162,11 +162,12 @@ class _Connection:
     async def _client_left(self) -> None:
         """Return when the client closes; what it sends early is kept for its next request."""
         early = 0
-        while data := await self._reader.read(READ_BYTES):
-            self._protocol.receive_data(data)
-            early += len(data)
-            if early > READ_BYTES:  # enough is kept; from here on its leaving shows by writing
-                await asyncio.get_running_loop().create_future()
+        with suppress(ConnectionError):  # an Envoy whose client left resets the connection
+            while data := await self._reader.read(READ_BYTES):
+                self._protocol.receive_data(data)
+                early += len(data)
+                if early > READ_BYTES:  # enough is kept; now its leaving shows by writing
+                    await asyncio.get_running_loop().create_future()
 
     async def _answer(self, request: Request) -> None:
         answer = await self._handler(request)

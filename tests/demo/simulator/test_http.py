@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import struct
 from collections.abc import AsyncIterator
 
 import pytest
@@ -40,3 +43,21 @@ async def test_a_target_that_is_no_url_is_refused(port: int, target: str) -> Non
 @pytest.mark.parametrize("target", ["*", "/%zz", "/" + "a" * 30_000])
 async def test_a_strange_target_is_one_that_nobody_knows(port: int, target: str) -> None:
     assert (await ask(port, "GET", target)).status == 404
+
+
+async def test_a_client_that_resets_its_connection_is_no_news(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Envoy does whenever its own client leaves in the middle of an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"stream":true,"max_tokens":4000,"messages":[{"role":"user","content":"row"}]}'
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n")
+    writer.write(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+    await reader.readuntil(b"data: ")
+    at_once = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    writer.transport.abort()
+    while any("_Connection." in repr(task) for task in asyncio.all_tasks()):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    gc.collect()  # what nobody asked for is told when it is thrown away
+    assert "never retrieved" not in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from itertools import cycle
@@ -24,7 +25,7 @@ class Balancer(Protocol):
         """A server is there again."""
 
 
-class Plain:
+class Plain(ABC):
     """What all balancers here have in common: they know at once which servers are up."""
 
     def __init__(self, servers: Sequence[Server], random: Random) -> None:
@@ -37,11 +38,12 @@ class Plain:
     def lost(self, job: Job, now: float) -> None:
         self.arrive(job, now)
 
-    def returned(self, now: float) -> None:
-        """Nobody waited for it."""
+    def returned(self, now: float) -> None:  # noqa: B027  # what most do: nobody waited for it
+        """Whoever keeps a line serves it now."""
 
+    @abstractmethod
     def _best(self, servers: list[Server]) -> Server:
-        raise NotImplementedError
+        """The one of `servers`, all of them up, that gets the next job."""
 
 
 class RoundRobin(Plain):

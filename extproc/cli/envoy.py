@@ -81,7 +81,10 @@ def envoy(
     from extproc.envoy_config.snippet import snippet as snippet_of
 
     if served_cluster and not snippet:
-        raise typer.BadParameter("--served-cluster goes with --snippet; the whole has it anyway")
+        raise typer.BadParameter(
+            "it goes with --snippet; the whole configuration has it anyway",
+            param_hint="--served-cluster",
+        )
     settings = settings_from(config, assignments=assignment)
     try:
         options = envoy_options(settings)

@@ -69,7 +69,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
-            raise typer.BadParameter("write a header as 'name: value'")
+            raise typer.BadParameter("write a header as 'name: value'", param_hint="--header")
         headers[name.strip().lower()] = value.strip()
     return headers
 
@@ -85,5 +85,5 @@ def _body(data: str) -> bytes:
             return file.read(BODY_BYTES)
     except OSError as error:
         raise typer.BadParameter(
-            f"{data[1:]}: {(error.strerror or 'unreadable').lower()}"
+            f"{data[1:]}: {(error.strerror or 'unreadable').lower()}", param_hint="--data"
         ) from None

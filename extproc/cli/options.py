@@ -72,7 +72,9 @@ def settings_from(
     for assignment in assignments or ():
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
-            raise typer.BadParameter("write --set KEY=VALUE, for example queue.timeout_s=30")
+            raise typer.BadParameter(
+                "write KEY=VALUE, for example queue.timeout_s=30", param_hint="--set"
+            )
         flags[key.strip()] = value
     if endpoints:
         flags["endpoints"] = servers_of(endpoints)
@@ -87,5 +89,5 @@ def servers_of(endpoints: list[str] | None) -> list[str]:
     """
     servers = [one for given in endpoints or () for one in given.replace(",", " ").split()]
     if endpoints and not servers:
-        raise typer.BadParameter("--endpoint names no server; write host:port")
+        raise typer.BadParameter("it names no server; write host:port", param_hint="--endpoint")
     return servers

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +14,8 @@ from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_fr
 if TYPE_CHECKING:
     from extproc.demo.embedded import FleetWish
     from extproc.settings import Settings
+
+SLOTS: Final = re.compile("[1-9][0-9]{0,3}")
 
 OwnEndpointOption = Annotated[
     list[str] | None,
@@ -125,8 +128,10 @@ def _wish(
             raise typer.BadParameter("your own endpoints cannot be simulated; leave one of them")
         return None
     given = slots.split(",")
-    if not all(number.strip().isdecimal() and 1 <= int(number) <= 1024 for number in given):
-        raise typer.BadParameter("--slots takes whole numbers from 1 to 1024, e.g. 2 or 2,4")
+    if not all(SLOTS.fullmatch(number.strip()) and int(number) <= 1024 for number in given):
+        raise typer.BadParameter(
+            "write whole numbers from 1 to 1024, for example 2 or 2,4", param_hint="--slots"
+        )
     numbers = [int(number) for number in given]
     if len(numbers) == 1:
         numbers *= count

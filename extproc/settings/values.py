@@ -126,7 +126,7 @@ def _listed(value: Any) -> Any:
     if text.startswith("["):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             # `[::1]:8080,10.0.0.5:8080` begins like JSON and is a plain list.
             if '"' in text or "{" in text:
                 raise PydanticCustomError("list_json", "this is not a well-formed list") from None
@@ -139,7 +139,7 @@ def _mapped(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise PydanticCustomError("map_json", "this is no well-formed JSON object") from None
 
 

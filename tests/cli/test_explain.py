@@ -30,8 +30,11 @@ async def test_explain(run: Run, tmp_path: Path) -> None:
         assert (await run("explain", "-d", "@-", picker=picker, stdin="{}")).exit_code == 0
         odd = await run("explain", "-H", "x-coxswain-queue-timeout-ms: soon", picker=picker)
         assert odd.exit_code == 1 and "refused: bad-request" in odd.stdout
-        assert (await run("explain", "-H", "no colon", picker=picker)).exit_code == 2
-        assert (await run("explain", "-d", "@/no/such/file", picker=picker)).exit_code == 2
+        wrong = await run("explain", "-H", "no colon", picker=picker)
+        assert wrong.exit_code == 2 and "Invalid value for --header: write" in wrong.stderr
+        wrong = await run("explain", "-d", "@/no/such/file", picker=picker)
+        assert wrong.exit_code == 2
+        assert "for --data: /no/such/file: no such file or directory" in wrong.stderr
 
 
 GOLD = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)

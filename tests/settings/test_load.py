@@ -86,6 +86,17 @@ def test_models_and_objectives_from_the_environment() -> None:
     ]
 
 
+def test_json_of_any_depth_is_a_mistake_like_any_other() -> None:
+    deep = '{"a":' * 100_000
+    flags = {"models": deep, "endpoints": '[{"address": ' + deep}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags=flags, environ={})
+    assert sorted(problem.message for problem in caught.value.problems) == [
+        "this is no well-formed JSON object",
+        "this is not a well-formed list",
+    ]
+
+
 def test_models_and_objectives_that_are_all_commented_out(tmp_path: Path) -> None:
     """As for every other section: nothing below the key is an empty section."""
     file = write(tmp_path, "models:\n#  chat: tiny\nobjectives:\n#  chat: {}\n")

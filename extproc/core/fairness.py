@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from extproc.core.objective import Objective
 
 MAX_FLOWS = 10_000
-"""Beyond it, flows that neither wait nor run are forgotten."""
+"""Beyond it, flows that neither wait nor run are forgotten: all at once, and again when there are
+twice as many as were left, so that it costs each flow the same however many wait or run."""
 
 
 class FlowKey(NamedTuple):
@@ -54,6 +55,7 @@ class Fairness:
 
     def __init__(self) -> None:
         self._flows: dict[FlowKey, Flow] = {}
+        self._most_flows = MAX_FLOWS
         self._virtual_s = dict.fromkeys(Criticality, 0.0)
         self._epoch = 0
 
@@ -69,7 +71,7 @@ class Fairness:
         key = FlowKey(objective.criticality, objective.name, fairness_id)
         flow = self._flows.get(key)
         if flow is None:
-            if len(self._flows) >= MAX_FLOWS:
+            if len(self._flows) >= self._most_flows:
                 self._forget_idle()
             flow = self._flows[key] = Flow(key, objective.weight)
         flow.weight = objective.weight
@@ -133,3 +135,4 @@ class Fairness:
         self._flows = {
             key: flow for key, flow in self._flows.items() if flow.waiting or flow.running
         }
+        self._most_flows = max(MAX_FLOWS, 2 * len(self._flows))

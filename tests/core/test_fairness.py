@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.fairness import Fairness, Flow
+from extproc.core.fairness import MAX_FLOWS, Fairness, Flow
 from extproc.core.objective import NO_OBJECTIVE, Objective
 from extproc.core.outcome import Picked
 from tests.fakes.steered_fleet import SteeredFleet
@@ -73,3 +73,20 @@ def test_several_slots_are_used_at_once() -> None:
     fairness = fleet.dispatcher.state.fairness
     wide, long = (fairness.peek(NO_OBJECTIVE, name) for name in ("wide", "long"))
     assert wide.virtual_s - wide.credit_s == pytest.approx(long.virtual_s - long.credit_s)
+
+
+def test_who_neither_waits_nor_runs_is_forgotten_seldom() -> None:
+    """Each time costs a look at all: not for each newcomer where ten thousand tenants wait."""
+    fairness = Fairness()
+    for number in range(MAX_FLOWS):
+        fairness.entered(fairness.flow(NO_OBJECTIVE, str(number)))
+    for number in range(MAX_FLOWS):
+        fairness.flow(NO_OBJECTIVE, f"idle {number}")
+    assert len(fairness) == 2 * MAX_FLOWS
+    fairness.flow(NO_OBJECTIVE, "one more")
+    assert len(fairness) == MAX_FLOWS + 1
+    for number in range(MAX_FLOWS):
+        fairness.left(fairness.flow(NO_OBJECTIVE, str(number)))
+    for number in range(MAX_FLOWS + 1):
+        fairness.flow(NO_OBJECTIVE, f"new {number}")
+    assert len(fairness) <= MAX_FLOWS

@@ -106,7 +106,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         fairness_id=_tenant(found),
         session_id=_name(get(SESSION)),
         model=_name(get(MODEL)),
-        trace_parent=get(TRACE_PARENT, ""),
+        trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
         has_body=has_body,
         has_json=has_body
         and "content-encoding" not in found

@@ -89,8 +89,10 @@ def test_an_absurd_content_length_is_not_ours() -> None:
 
 def test_huge_values_are_cut() -> None:
     """They are kept for as long as the exchange lives, and are written into logs."""
-    read = head(envoy.request_headers("/" * 60_000, x_request_id="x" * 60_000))
+    long = "x" * 60_000
+    read = head(envoy.request_headers("/" * 60_000, x_request_id=long, traceparent=long))
     assert (len(read.path), len(read.id)) == (heads.MAX_PATH_CHARS, heads.MAX_ID_CHARS)
+    assert len(read.trace_parent) == heads.MAX_ID_CHARS
 
 
 @given(

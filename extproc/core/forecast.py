@@ -79,7 +79,7 @@ class Forecast:
         return Place(position, of, self.expected_s(ticket.order.demand, position, now))
 
     def behind_all(self, demand: Demand, now: float) -> Place:
-        """The last place of those who wait for the same endpoints. O(1)."""
+        """The last place of those who wait for the same endpoints; as `expected_s`."""
         line = self._state.line
         if demand == ANY:
             of = 1 + len(line)
@@ -89,7 +89,8 @@ class Forecast:
         return Place(of, of, self.expected_s(demand, of, now))
 
     def expected_s(self, demand: Demand, position: int, now: float) -> float | None:
-        """Seconds until that many slots were freed by the endpoints that suit. O(position)."""
+        """Seconds until that many slots were freed by the endpoints that suit. O(position), where
+        as many answers run there of which the longest possible time is known."""
         outlook = self._outlook(demand, now)
         usual_s = position / outlook.rate if outlook.rate else inf
         expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
@@ -97,6 +98,8 @@ class Forecast:
 
     def _last_end(self, ends: list[tuple[float, Lease]], position: int) -> float:
         """When that many of those answers will have ended, but for those that have by now."""
+        if position > len(ends):
+            return inf
         left = position
         for end, lease in ends:
             left -= self._state.running.get(lease) is not None

@@ -37,12 +37,13 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
     asked_s = head.queue_timeout_s
     longest_s = options.queue_timeout_s
     timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
-    body = options.reading.read(kind, inquiry.body, is_whole=True) if inquiry.body else NOT_READ
-    if options.reading.is_strict and head.has_json and body.problem is not None:
+    raw = inquiry.body if head.has_json and options.reading.wants_body(head) else b""
+    body = options.reading.read(kind, raw, is_whole=True) if raw else NOT_READ
+    if options.reading.is_strict and body.problem is not None:
         return _refused(f"The body {body.problem}.")
     intake = dispatcher.state.intake
     model, adapter = names_of(head, body, intake)
-    problem = why_not(model, adapter, body, inquiry.body, intake, is_whole=True)
+    problem = why_not(model, adapter, body, raw, intake, is_whole=True)
     if problem is not None:
         return _refused(problem)
     request = request_of(

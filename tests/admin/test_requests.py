@@ -257,6 +257,19 @@ async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> Non
     assert "body" not in (await explained(picker)).understood
 
 
+async def test_explains_a_body_that_is_not_read(picker: FakePicker) -> None:
+    """A sound file to be transcribed is no JSON, whatever is in it: nothing of it counts."""
+    picker.add_ready(A)
+    answer = await explained(
+        picker,
+        path="/v1/audio/transcriptions",
+        headers={"content-type": "multipart/form-data; boundary=x"},
+        body=b'{"model": "tiny", "n": 2}',
+    )
+    assert answer.understood["weight_slots"] == "1"
+    assert not {"model", "body"} & answer.understood.keys()
+
+
 async def test_explains_what_an_operator_did(picker: FakePicker) -> None:
     """A drained endpoint and a dead one are told apart."""
     picker.add_ready(A)

@@ -7,6 +7,7 @@ The pip settings of the machine (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_CERT, pip.co
 This file must start on any Python 3, if only to say that it is too old.
 """
 
+import collections
 import configparser
 import hashlib
 import html.parser
@@ -22,6 +23,11 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import IO
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 LOCK = ROOT / "requirements.lock"
@@ -36,6 +42,7 @@ PIP_SHA256 = "f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"
 DEFAULT_INDEX = "https://pypi.org/simple"
 FETCH_TIMEOUT_S = 60
 MAX_FETCH_BYTES = 20 * 1024 * 1024
+SHOWN_LINES = 20
 
 
 class BootstrapError(Exception):
@@ -224,19 +231,70 @@ def add_pip(python: Path) -> None:
 # --- making it ---
 
 
-def run(python: Path, *arguments: str) -> None:
-    """Run `python` with `arguments`. Raises BootstrapError when it fails."""
+def pip_environment() -> "dict[str, str]":
+    """The variables for pip: those of the user, but what would lead it out of `.venv`."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PYTHONHOME", "VIRTUAL_ENV")
     }
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    return environment
+
+
+def run(python: Path, *arguments: str) -> None:
+    """Run `python` with `arguments`. Raises BootstrapError when it fails."""
     finished = subprocess.run(
-        [str(python), *arguments], env=environment, cwd=str(ROOT), check=False
+        [str(python), *arguments], env=pip_environment(), cwd=str(ROOT), check=False
     )
     if finished.returncode != 0:
         raise BootstrapError("`%s` failed" % " ".join(["python", *arguments]))
+
+
+def install_packages(python: Path) -> None:
+    """Install what the lock names, telling one line about it instead of pip's hundreds.
+
+    Raises BootstrapError when pip fails, after the last of what it said.
+    """
+    arguments = ["-m", "pip", "install", "--require-hashes", "--no-input", "-r"]
+    with subprocess.Popen(
+        [str(python), *arguments, str(LOCK)],
+        env=pip_environment(),
+        cwd=str(ROOT),
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+    ) as pip:
+        assert pip.stdout is not None
+        last = tell_progress(pip.stdout, LOCK.read_text(encoding="utf-8"), sys.stdout)
+    if pip.returncode != 0:
+        sys.stderr.writelines(last)
+        raise BootstrapError("`python %s requirements.lock` failed" % " ".join(arguments))
+
+
+def tell_progress(
+    lines: "Iterable[str]", lock: str, out: "IO[str]", is_terminal: "bool | None" = None
+) -> "list[str]":
+    """Follow what pip says; the last lines of it, for when it fails.
+
+    On a terminal one line changes with each package. Elsewhere only the large step is told.
+    """
+    total = sum(1 for line in lock.splitlines() if "==" in line and line[:1].isalnum())
+    is_terminal = out.isatty() if is_terminal is None else is_terminal
+    last = collections.deque(maxlen=SHOWN_LINES)  # type: collections.deque[str]
+    fetched = 0
+    for line in lines:
+        last.append(line)
+        if line.startswith(("Collecting ", "Ignoring ")):
+            fetched += 1
+            if is_terminal:
+                package = line.split()[1].rstrip(":")
+                out.write("\r\x1b[Kbootstrap: fetching %d of %d: %s" % (fetched, total, package))
+                out.flush()
+        elif line.startswith("Installing collected packages"):
+            out.write("\r\x1b[K" if is_terminal else "")
+            out.write("bootstrap: unpacking them (about a minute)\n")
+            out.flush()
+    return list(last)
 
 
 def make_venv() -> Path:
@@ -272,9 +330,7 @@ def install(wanted: "dict[str, str]", present: "dict[str, str]") -> None:
     if not only_project_changed:
         python = make_venv()
         say("installing the packages of requirements.lock (about 420 MB on disk)")
-        bar = "on" if sys.stdout.isatty() else "off"
-        progress = ["--progress-bar", bar]
-        run(python, "-m", "pip", "install", "--require-hashes", *progress, "-r", str(LOCK))
+        install_packages(python)
     say("installing coxswain itself, editable")
     project = ["--no-deps", "--no-build-isolation", "--quiet", "-e", str(ROOT)]
     run(python, "-m", "pip", "install", *project)

@@ -52,7 +52,12 @@ if TYPE_CHECKING:
 
 SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a second picker on the port is an error, not a lottery
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),  # a body part beside its headers
+    # Each filter of gRPC's takes memory of every open stream, and time of every message. What
+    # Envoy sends is bounded by its own buffers, nothing of it is compressed, and without deadline.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.per_message_compression", 0),
+    ("grpc.per_message_decompression", 0),
+    ("grpc.enable_deadline_checking", 0),
     # What an Envoy is able to do, told with its stream: 20 bytes for each profile.
     ("grpc.max_metadata_size", 256 * 1024),
     ("grpc.absolute_max_metadata_size", 256 * 1024),

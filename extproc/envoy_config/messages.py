@@ -48,8 +48,11 @@ def grpc_service(
     retry_policy: RetryPolicy | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> GrpcService:
-    """A gRPC service that lives in one of our clusters; `metadata` goes with each stream."""
+    """A gRPC service that lives in one of our clusters; `metadata` goes with each stream, and
+    nothing that Envoy would add of its own: who its client is tells nobody anything there."""
     return GrpcService(
-        envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=cluster, retry_policy=retry_policy),
+        envoy_grpc=GrpcServiceEnvoyGrpc(
+            cluster_name=cluster, retry_policy=retry_policy, skip_envoy_headers=True
+        ),
         initial_metadata=[HeaderValue(key=key, value=value) for key, value in metadata],
     )

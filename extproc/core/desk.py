@@ -275,9 +275,9 @@ class Desk:
             if ticket is not None:
                 state.line.put_back(ticket)
                 self.keep_slots_for(ticket, now)
-        while pinned := state.homing.pinned_to(endpoint.address):  # serving one may end others
-            state.homing.unpin(pinned[0])
-            self.keep_slots_for(pinned[0], now)
+        while pinned := state.homing.first_pinned_to(endpoint.address):  # serving one ends others
+            state.homing.unpin(pinned)
+            self.keep_slots_for(pinned, now)
 
     def look_at_loads(self, endpoint: Endpoint, began_at: float, now: float) -> None:
         """A look is in: what a router loads, has loaded, or loads no more."""

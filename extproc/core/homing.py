@@ -47,8 +47,9 @@ class Homing:
         self.left(ticket)
         self._line.change_demand(ticket, ticket.order.demand)
 
-    def pinned_to(self, home: Address) -> list[Ticket]:
-        return list(self._pinned.get(home, {}).values())
+    def first_pinned_to(self, home: Address) -> Ticket | None:
+        """One of those that are pinned to it, None where nobody is."""
+        return next(iter(self._pinned.get(home, {}).values()), None)
 
     def expired(self, now: float) -> list[Ticket]:
         """Unpin those whose patience is over; returns them."""

@@ -30,12 +30,17 @@ SLACK = 64
 
 
 class FlowQueue:
-    """Tickets of one class and one promise. Every call is O(log flows), amortised."""
+    """Tickets of one class and one promise. Every call is O(log flows), amortised.
 
-    __slots__ = ("_flows", "_heap", "_serial")
+    Tickets that come back among others of their flow are put in order once, when it is its turn:
+    thousands come back together when the last server of their model is gone.
+    """
+
+    __slots__ = ("_flows", "_heap", "_mixed", "_serial")
 
     def __init__(self) -> None:
         self._flows: dict[Flow, OrderedDict[int, Ticket]] = {}
+        self._mixed: set[Flow] = set()
         self._heap: list[tuple[float, int, int, Flow]] = []
         self._serial = count()
 
@@ -47,7 +52,7 @@ class FlowQueue:
         return iter(self._flows.values())
 
     def tickets_of(self, flow: Flow) -> Mapping[int, Ticket]:
-        """The waiting tickets of one flow, in order."""
+        """The waiting tickets of one flow, in no order."""
         return self._flows.get(flow, {})
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
@@ -56,13 +61,12 @@ class FlowQueue:
         tickets = self._flows.get(flow)
         if tickets is None:
             tickets = self._flows[flow] = OrderedDict()
-        is_first = not tickets
+        is_first = not tickets or ticket.id < next(iter(tickets))
+        if is_back and tickets and ticket.id < next(reversed(tickets)):
+            self._mixed.add(flow)
         tickets[ticket.id] = ticket
-        if is_back and not is_first:
-            for id_ in sorted(tickets):
-                tickets.move_to_end(id_)
-        if is_first or is_back:
-            self._push(flow)
+        if is_first:
+            heapq.heappush(self._heap, (flow.virtual_s, ticket.id, next(self._serial), flow))
             if len(self._heap) > 2 * len(self._flows) + SLACK:
                 self._heap = []
                 for waiting in self._flows:
@@ -74,6 +78,7 @@ class FlowQueue:
         del tickets[ticket.id]
         if not tickets:
             del self._flows[ticket.flow]
+            self._mixed.discard(ticket.flow)
 
     def head(self) -> Ticket:
         """The next one; raises `IndexError` when nobody waits here."""
@@ -83,15 +88,22 @@ class FlowQueue:
             if tickets is None:
                 heapq.heappop(self._heap)
                 continue
-            first = next(iter(tickets.values()))
+            first = self._first(flow)
             if (flow.virtual_s, first.id) == (virtual_s, id_):
                 return first
             heapq.heappop(self._heap)
             self._push(flow)
 
     def _push(self, flow: Flow) -> None:
-        first = next(iter(self._flows[flow]))
-        heapq.heappush(self._heap, (flow.virtual_s, first, next(self._serial), flow))
+        first = self._first(flow)
+        heapq.heappush(self._heap, (flow.virtual_s, first.id, next(self._serial), flow))
+
+    def _first(self, flow: Flow) -> Ticket:
+        tickets = self._flows[flow]
+        if flow in self._mixed:
+            self._mixed.discard(flow)
+            tickets = self._flows[flow] = OrderedDict(sorted(tickets.items()))
+        return next(iter(tickets.values()))
 
 
 class Lane:

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extproc.core.attainment import Promises
+from extproc.core.demand import Demand
+from extproc.core.order import Order
 from extproc.core.queue import Line, Ticket
 from extproc.core.request import Request
+
+DEMANDS = (Demand(model="a"), Demand(model="b"))
 
 
 def enter(line: Line, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
@@ -83,3 +88,55 @@ def test_deadlines_of_the_served_do_not_pile_up() -> None:
     for _ in range(100_000):
         line.leave(enter(line, 3600.0))
     assert len(line._deadlines) < 200
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(["enter", "move", "leave", "look"]), st.integers(0, 99))
+    ),
+    used_s=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+)
+def test_who_comes_back_stands_where_it_would(
+    moves: list[tuple[str, int]], used_s: list[int]
+) -> None:
+    """Tickets of three tenants that go from lane to lane, and may come back to each: first of a
+    lane is the one that came first of the tenant that used least."""
+    line, tickets = Line(), list[Ticket]()
+    for what, number in moves:
+        ticket = tickets[number % len(tickets)] if tickets else None
+        if what == "enter":
+            order = Order(demand=DEMANDS[number % 2])
+            request = Request(id="r", timeout_s=1.0, fairness_id=str(number % 3))
+            tickets.append(line.enter(request, 0.0, order))
+            flow = tickets[-1].flow
+            flow.virtual_s = max(flow.virtual_s, used_s[number % 3])
+        elif what == "move" and ticket is not None:
+            line.change_demand(ticket, DEMANDS[ticket.demand is DEMANDS[0]])
+        elif what == "leave" and ticket is not None:
+            line.leave(ticket)
+            tickets.remove(ticket)
+        elif what == "look":
+            for lane in line.lanes():
+                here = [one for one in tickets if one.lane is lane]
+                first = min(here, key=lambda one: (one.flow.virtual_s, one.id))
+                assert lane.head(Promises(), 0.0)[1] is first
+                assert lane.oldest() is min(here)
+
+
+def test_many_that_come_back_together_are_put_in_order_once() -> None:
+    """A model's last server goes, and thousands that wait for it may go anywhere, as thousands
+    did before: to sort them all for each held up the picker for seconds."""
+    line = Line()
+    tickets = [
+        line.enter(Request(id="r", timeout_s=1.0), 0.0, Order(demand=DEMANDS[number % 2]))
+        for number in range(20)
+    ]
+    queue = next(iter(next(line.lanes()).queues.values()))
+    for ticket in tickets[1::2]:
+        line.change_demand(ticket, DEMANDS[0])
+    (waiting,) = queue
+    assert list(waiting) != sorted(waiting)
+    for ticket in tickets:
+        (lane,) = line.lanes()
+        assert lane.head(Promises(), 0.0)[1] is ticket
+        line.leave(ticket)

@@ -19,6 +19,7 @@ log = logging.getLogger("coxswain.xds")
 CONTROL_PLANE = ControlPlane(identifier="coxswain")
 MAX_NODE_ID_CHARS = 100
 MAX_ERROR_CHARS = 500
+MAX_SHOWN_NAMES = 3
 NO_MESSAGE = "bytes that are no DiscoveryRequest"
 
 StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
@@ -64,5 +65,13 @@ def question(message: DiscoveryRequest) -> Question:
 
 
 def in_short(error: str) -> str:
-    """Envoy's reason for a refusal, on one line."""
-    return " ".join(error.split())[:MAX_ERROR_CHARS]
+    """Envoy's reason for a refusal, on one line that no terminal obeys."""
+    line = " ".join(error.split())[:MAX_ERROR_CHARS]
+    return line if line.isprintable() else repr(line)
+
+
+def some_of(names: tuple[str, ...]) -> str:
+    """The first few names, in a length that a log line bears."""
+    more = len(names) - MAX_SHOWN_NAMES
+    shown = ", ".join(map(repr, names[:MAX_SHOWN_NAMES]))
+    return shown if more <= 0 else f"{shown} and {more} more"

@@ -32,6 +32,7 @@ from extproc.xds.conversation import (
     in_short,
     node_of,
     question,
+    some_of,
 )
 from extproc.xds.envoy_stream import ConnectedEnvoy, EnvoyStream
 from extproc.xds.gate import Gate
@@ -212,7 +213,8 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             self._acknowledgements.connect(stream.number)
             self._abilities.connect(stream.number, stream.abilities)
             self._withhold()
-            log.info("Envoy %r subscribed to %s", stream.node_id, stream.subscription.names)
+            names = some_of(stream.subscription.names)
+            log.info("Envoy %r subscribed to %s", stream.node_id, names)
         elif stream.is_counted and not wants:
             self._discount(stream)
 

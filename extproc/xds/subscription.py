@@ -17,6 +17,8 @@ from dataclasses import dataclass
 ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 MAX_NAMES = 256
+MAX_NAME_CHARS = 1_000
+"""Each answer repeats the names, and so does the log."""
 ALL = ("*",)
 
 
@@ -82,6 +84,9 @@ class Subscription:
             )
         if len(question.names) > MAX_NAMES:
             raise SubscriptionError(f"{len(question.names)} names; at most {MAX_NAMES} are served")
+        longest = max(map(len, question.names), default=0)
+        if longest > MAX_NAME_CHARS:
+            raise SubscriptionError(f"a name of {longest} characters; at most {MAX_NAME_CHARS}")
         if not question.nonce or not self._sent:
             self._is_open = False
             self._rename(question.names)

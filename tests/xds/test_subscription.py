@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
+    MAX_NAME_CHARS,
     MAX_NAMES,
     Acknowledged,
     Answer,
@@ -124,6 +125,9 @@ def test_names_are_bounded() -> None:
     names = tuple(str(number) for number in range(MAX_NAMES + 1))
     with pytest.raises(SubscriptionError, match="at most"):
         Subscription().ask(Question(names=names))
+    assert Subscription().ask(Question(names=("x" * MAX_NAME_CHARS,))) is None
+    with pytest.raises(SubscriptionError, match="a name of 1001 characters"):
+        Subscription().ask(Question(names=("llama", "x" * (MAX_NAME_CHARS + 1))))
 
 
 STEPS = st.sampled_from(("publish", "send", "accept", "refuse", "stale", "rename", "reopen"))

@@ -25,8 +25,8 @@ def unauthorized(has_key: bool) -> Issue:
         ),
         remedy=(
             "name one of the server's --api-key values by the endpoint's api_key_env or "
-            "api_key_file; until then only our own leases are counted, on as many slots as the "
-            "endpoint's slots setting says"
+            "api_key_file, or by its agent's --api-key-file; until then only our own leases are "
+            "counted, on as many slots as the endpoint's slots setting says"
         ),
     )
 

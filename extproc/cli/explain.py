@@ -41,6 +41,9 @@ async def explain(
     Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (closed paths,
     clients' keys) is not looked at. Ends with 1 if it would be refused.
 
+    COST_S is FIRST_TOKEN_S, ANSWER_S and ADAPTER_S together; what a prompt cache spares, SAVED_S,
+    is in it already. Costs that differ by less than a tenth count as equal.
+
     \b
     Examples:
       coxswain explain -d '{"model": "tiny", "messages": []}'

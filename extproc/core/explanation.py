@@ -194,13 +194,12 @@ def _scores(endpoint: Endpoint, share: float, cost: Cost | None) -> Iterator[Sco
     detail = "" if is_first else "a backup: it sleeps, or its last look is old"
     yield Score(name="first_choice", value=float(is_first), detail=detail)
     if cost is not None:
-        cached = f"about {cost.cached_tokens:.0f} tokens in its cache, in cost_s already"
-        parts = "first_token_s + answer_s + adapter_s"
-        yield Score(name="cost_s", value=cost.total_s, detail=parts)
+        cached = f"about {cost.cached_tokens:.0f} tokens in its cache"
+        yield Score(name="cost_s", value=cost.total_s)
         yield Score(name="first_token_s", value=cost.first_token_s)
         yield Score(name="answer_s", value=cost.answer_s)
         yield Score(name="adapter_s", value=cost.adapter_s)
-        yield Score(name="saved_s", value=cost.saved_s, detail=cached)
+        yield Score(name="saved_s", value=cost.saved_s, detail=cached if cost.saved_s else "")
 
 
 def _objections(

@@ -31,6 +31,10 @@ def test_it_names_who_would_be_picked_and_what_all_would_cost() -> None:
     assert scores["saved_s"] > 0.5
     total_s = scores["first_token_s"] + scores["answer_s"] + scores["adapter_s"]
     assert abs(scores["cost_s"] - total_s) < 1e-9
+    details = [[s.detail for s in c.scores if s.detail] for c in explanation.candidates]
+    (told,) = details[0]
+    assert told.startswith("about ") and told.endswith(" tokens in its cache")
+    assert not any(details[1:]), "an endpoint of which nothing special is known needs no note"
 
 
 def test_it_says_why_one_is_left_out() -> None:

@@ -22,18 +22,6 @@ from extproc.settings import Settings
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 
 
-class Holding(pb_grpc.ExternalProcessorServicer):
-    """Asks Envoy to wait and never answers: what is left is what an open stream costs."""
-
-    async def Process(  # noqa: N802  # gRPC names it
-        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
-    ) -> AsyncIterator[pb.ProcessingResponse]:
-        async for _ in request_iterator:
-            hold = pb.ProcessingResponse()
-            hold.override_message_timeout.FromSeconds(600)
-            yield hold
-
-
 class NoOp(pb_grpc.ExternalProcessorServicer):
     async def Process(  # noqa: N802  # gRPC names it
         self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
@@ -45,7 +33,25 @@ class NoOp(pb_grpc.ExternalProcessorServicer):
                 yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
 
 
-async def serve(port: int, endpoint: Address, picker: NoOp | Holding) -> None:
+class Holding(NoOp):
+    """Asks Envoy to wait with what has a body: what is left is what an open stream costs."""
+
+    async def Process(  # noqa: N802  # gRPC names it
+        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
+    ) -> AsyncIterator[pb.ProcessingResponse]:
+        first = await anext(request_iterator)
+        if first.request_headers.end_of_stream:
+            yield pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+        else:
+            hold = pb.ProcessingResponse()
+            hold.override_message_timeout.FromSeconds(600)
+            yield hold
+        del first
+        async for _ in request_iterator:
+            yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+
+
+async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
     server = grpc.aio.server(options=SERVER_OPTIONS)  # Envoy pings it, and must not be cut off
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))

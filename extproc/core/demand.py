@@ -6,7 +6,7 @@ waiting for one model never blocks another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from extproc.core.address import Address
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Anchor = Address | str | None
 """A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
+
+
+NO_NUMBERS: Final[frozenset[int]] = frozenset()
+"""One for all requests: each empty set would be a new one, of 216 bytes."""
 
 
 class Demand(NamedTuple):
@@ -30,7 +34,7 @@ class Demand(NamedTuple):
     adapter: str | None = None
     allowed: frozenset[Address] | None = None
     said: str | None = None
-    adapter_numbers: frozenset[int] = frozenset()
+    adapter_numbers: frozenset[int] = NO_NUMBERS
 
     def suits(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint, as last observed, can serve it at all."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.blocks import reseeded
-from extproc.core.demand import ANY, UNDECIDED, Demand
+from extproc.core.demand import ANY, NO_NUMBERS, UNDECIDED, Demand
 from extproc.core.models import ModelMatch, Splits, resolve_model
 from extproc.core.names import Names
 from extproc.core.objective import Objective, Objectives
@@ -119,7 +119,7 @@ class Intake:
         was ever reported, nobody can tell, and any server may get them."""
         numbers = request.adapter_numbers
         if not numbers or self.adapters.is_empty:
-            return frozenset()
+            return NO_NUMBERS
         return numbers if self.names.assortment.has_adapters(numbers) else None
 
     def _is_hint_of_use(self, demand: Demand) -> bool:
@@ -147,7 +147,7 @@ class Intake:
     def _taken(self, request: Request, targets: Mapping[str, float]) -> dict[str, float]:
         """Those of the targets that somebody serves by the name that stands in the request."""
         said, allowed = request.model or "", request.allowed
-        numbers = self._known_numbers(request) or frozenset()
+        numbers = self._known_numbers(request) or NO_NUMBERS
         suits = {
             model: Demand(model, request.adapter, allowed, said, numbers).suits for model in targets
         }

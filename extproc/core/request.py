@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.demand import NO_NUMBERS
 
 HOLD_MARGIN_S: Final = 5.0
 """Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
@@ -44,7 +45,7 @@ class Request:
     kind: Kind = Kind.GENERATION
     model: str | None = None
     adapter: str | None = None
-    adapter_numbers: frozenset[int] = frozenset()
+    adapter_numbers: frozenset[int] = NO_NUMBERS
     objective: str | None = None
     fairness_id: str = ""
     session_id: str | None = None

@@ -220,8 +220,12 @@ def _status(name: str, place: HostPort) -> Cluster:
 
 
 def _grpc_cluster(name: str, place: HostPort, keepalive: KeepaliveSettings) -> Cluster:
+    # One connection for however many requests wait: each new one would begin with gRPC's first
+    # guess of what a call takes, which costs every call on it 2.7 KB of the picker's memory.
     protocol = HttpProtocolOptionsExplicitHttpConfig(
-        http2_protocol_options=Http2ProtocolOptions(connection_keepalive=keepalive)
+        http2_protocol_options=Http2ProtocolOptions(
+            connection_keepalive=keepalive, max_concurrent_streams=UNBOUNDED
+        )
     )
     return _one_place(name, place, protocol)
 

@@ -129,11 +129,6 @@ class Exchange:
             raise ProtocolError("a message of a kind that is unknown here")
 
     @property
-    def must_settle_first(self) -> bool:
-        """Whether the next message has to wait with the request: it could not be answered now."""
-        return self.ticket is not None and not self._reception.question.can_hold_more
-
-    @property
     def is_undecided(self) -> bool:
         """Whether the next message may decide about the request."""
         return self.stage is Stage.NEW or self.stage is Stage.READING

@@ -15,7 +15,7 @@ is here goes out with the headers, and what went on in pieces may have no traile
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from extproc.stream import codec
 from extproc.stream.relay import Relay
@@ -23,9 +23,6 @@ from extproc.stream.relay import Relay
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.pb import external_processor_pb2 as pb
-
-MAX_HELD_BYTES: Final = 256 * 1024
-"""What is kept of the body of one request in line; Envoy and its client keep the rest."""
 
 
 class Question:
@@ -62,11 +59,6 @@ class Question:
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
             self._upload = Relay("request_body")
-
-    @property
-    def can_hold_more(self) -> bool:
-        """Whether more of the body may come before its way is decided, without an answer."""
-        return self._upload is not None and self._upload.held_bytes <= MAX_HELD_BYTES
 
     @property
     def can_bring_body(self) -> bool:
@@ -122,12 +114,9 @@ class Question:
         return self._comes_in_pieces and self._kind == "request_body"
 
     def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
-        """The trailers came after the body was read: they go out once the decision has."""
+        """The trailers came after the decision."""
         if self._upload is not None:
             self._upload.end_by_trailers()
-            if not self._upload.is_open:
-                self._owes_trailers = True
-                return []
         return [codec.unchanged("request_trailers")]
 
     def answer(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.blocks import CHARS_PER_TOKEN, chain
+from extproc.core.demand import NO_NUMBERS
 from extproc.core.request import Kind, Request
 from extproc.stream.body import RequestBody, read_body
 from extproc.stream.tail import TAIL_BYTES
@@ -74,7 +75,7 @@ def request_of(
     and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
     are one. `is_verbatim` tells that its body
     has to go out as it is."""
-    numbers = body.adapter_numbers or frozenset()
+    numbers = body.adapter_numbers or NO_NUMBERS
     return Request(
         id=head.id,
         timeout_s=timeout_s,

@@ -1,47 +1,60 @@
-"""One stream while it runs: an exchange and the wire to its Envoy, as the registry keeps it."""
+"""One stream while it runs: an exchange and the way to its Envoy, as the registry keeps it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import grpc
+
 from extproc.core.outcome import Reason
-from extproc.stream.wire import StreamOverError
 
 if TYPE_CHECKING:
     from extproc.core.outcome import Settlement
     from extproc.core.registry import ExchangeSight
+    from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
-    from extproc.stream.wire import Wire
 
-log = logging.getLogger("coxswain.stream")
+    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
+
+
+class StreamOverError(Exception):
+    """Nobody is at the other end any more, so nothing can be written."""
 
 
 class RunningStream:
-    """Its own coroutine reads and answers. Others may look at the exchange, settle its wait, and
-    end it; what they have to say is written beside that coroutine, which goes on reading and so
-    notices when the client leaves."""
+    """Its own coroutine reads and answers, and sleeps while the request waits. Others may look at
+    the exchange, settle its wait, and end it."""
 
-    __slots__ = ("_answering", "_settled", "_wire", "exchange", "id")
+    __slots__ = ("_context", "_settled", "_writing", "exchange", "id")
 
-    def __init__(self, exchange: Exchange, wire: Wire) -> None:
+    def __init__(self, exchange: Exchange, context: Context) -> None:
         self.exchange = exchange
         self.id = exchange.id
-        self._wire = wire
-        self._answering: asyncio.Task[None] | None = None
+        self._context = context
+        self._writing = asyncio.Lock()
         self._settled: asyncio.Future[None] | None = None
 
     async def answer(self) -> None:
         """Send what the exchange has to say now; waits for the network."""
         while (reply := self.exchange.take_reply()) is not None:
-            await self._wire.write(reply)
+            await self.write(reply)
+
+    async def write(self, response: pb.ProcessingResponse) -> None:
+        """Send, one after the other as they came; waits for the network. Raises `StreamOverError`
+        once the stream has ended, in whatever way: its client left, we answered to its end, or we
+        broke it off."""
+        async with self._writing:
+            try:
+                await self._context.write(response)
+            except grpc.aio.BaseError as error:
+                raise StreamOverError from error
 
     def settle(self, settlement: Settlement) -> None:
-        """The wait is over: the exchange owns the result at once, and Envoy hears of it next."""
+        """The wait is over: the exchange owns the result at once, and Envoy hears of it when its
+        coroutine is next. A client that leaves before that is sent nowhere."""
         self.exchange.settle(settlement)
-        self._answering = asyncio.create_task(self._answer_late())
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
 
@@ -50,18 +63,6 @@ class RunningStream:
         if self.exchange.ticket is not None:
             self._settled = asyncio.get_running_loop().create_future()
             await self._settled
-
-    async def _answer_late(self) -> None:
-        await asyncio.sleep(0)  # a client that leaves in this turn of the loop is sent nowhere
-        try:
-            await self.answer()
-        except StreamOverError:
-            log.debug("exchange %s: the stream ended before the answer was written", self.id)
-
-    def close(self) -> None:
-        """Nobody listens any more."""
-        if self._answering is not None:
-            self._answering.cancel()
 
     # What others see and do
 

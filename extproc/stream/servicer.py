@@ -7,13 +7,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
-from extproc.stream.running import RunningStream
-from extproc.stream.wire import StreamOverError, Wire
+from extproc.stream.running import RunningStream, StreamOverError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+NO_MESSAGE: Final = "bytes that are no message"
 
 log = logging.getLogger("coxswain.stream")
 
@@ -87,18 +88,28 @@ class ExternalProcessor:
         exchange = Exchange(
             self._dispatcher, self.options, self._clock(), self._trace_parent(context)
         )
-        wire = Wire(context)
-        stream = RunningStream(exchange, wire)
+        stream = RunningStream(exchange, context)
         self._enter(stream)
         try:
-            await self._converse(stream, exchange, wire)
-        except ProtocolError as error:
-            log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            # A client that leaves resets its stream, which cancels us wherever we wait. So a
+            # request in line reads nothing: of ten thousand, each would hold a read for it.
+            while isinstance(message := await context.read(), pb.ProcessingRequest):
+                self._feed(exchange, message)
+                del message  # a request that waits needs its headers no more
+                if exchange.ticket is not None:
+                    self._waiting_room.enter(stream, exchange.ticket)
+                    await stream.write(
+                        codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S)
+                    )
+                    await stream.settled()
+                await stream.answer()
+        except (ProtocolError, DecodeError) as error:
+            problem = str(error) if isinstance(error, ProtocolError) else NO_MESSAGE
+            log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, problem)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         except StreamOverError:
             log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
         finally:
-            stream.close()
             self._leave(stream)
 
     def _trace_parent(self, context: Context) -> str:
@@ -121,21 +132,9 @@ class ExternalProcessor:
         self._registry.leave(stream)
         self._tell(stream.exchange.end(self._clock()))
 
-    async def _converse(self, stream: RunningStream, exchange: Exchange, wire: Wire) -> None:
-        """Answer each message. While the request waits in line this goes on reading: the end of
-        the stream, a half-close or our cancellation, is how its client's leaving shows."""
-        while (message := await wire.read()) is not None:
-            waited = exchange.ticket is not None
-            if exchange.must_settle_first:
-                await stream.settled()  # Envoy keeps the rest of its body
-            is_undecided = exchange.is_undecided
-            began_at = self._clock()
-            exchange.feed(message, began_at)
-            if is_undecided:
-                exchange.decided(self._clock() - began_at)
-            del message  # a request that waits needs its headers no more
-            if exchange.ticket is not None and not waited:
-                self._waiting_room.enter(stream, exchange.ticket)
-                await wire.write(codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S))
-            else:
-                await stream.answer()
+    def _feed(self, exchange: Exchange, message: pb.ProcessingRequest) -> None:
+        is_undecided = exchange.is_undecided
+        began_at = self._clock()
+        exchange.feed(message, began_at)
+        if is_undecided:
+            exchange.decided(self._clock() - began_at)

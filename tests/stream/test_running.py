@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any, cast
 
 import grpc
@@ -12,11 +11,10 @@ import pytest
 from extproc.core.registry import ExchangeState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
-from extproc.stream.running import RunningStream
+from extproc.stream.running import RunningStream, StreamOverError
 from extproc.stream.waiting_room import WaitingRoom
-from extproc.stream.wire import Wire
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream, eventually
+from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
 
 OVER = [
@@ -32,7 +30,7 @@ def running(fleet: SmallFleet) -> tuple[RunningStream, HandStream]:
     exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
     exchange.feed(envoy.request_headers(), fleet.now)
     exchange.take_reply()
-    return RunningStream(exchange, Wire(cast("Any", hand))), hand
+    return RunningStream(exchange, cast("Any", hand)), hand
 
 
 async def test_a_stream_that_is_cancelled() -> None:
@@ -52,7 +50,7 @@ async def test_a_cancel_that_crosses_the_end(error: Exception) -> None:
     fleet = SmallFleet(1)
     exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
     exchange.feed(envoy.request_headers(), fleet.now)
-    await RunningStream(exchange, Wire(cast("Any", Dead(error)))).cancel(fleet.now)
+    await RunningStream(exchange, cast("Any", Dead(error))).cancel(fleet.now)
 
 
 async def test_a_report_reaches_the_exchange() -> None:
@@ -80,23 +78,15 @@ class Waiting:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
         assert exchange.ticket is not None
-        self.stream = RunningStream(exchange, Wire(cast("Any", self.hand)))
+        self.stream = RunningStream(exchange, cast("Any", self.hand))
         room.enter(self.stream, exchange.ticket)
 
     def serve(self) -> None:
         self.fleet.finish(self._lease)
 
 
-async def test_the_end_of_a_wait_is_told_beside_its_coroutine() -> None:
-    """Which goes on reading meanwhile."""
-    waiting = Waiting()
-    waiting.serve()
-    await eventually(lambda: bool(waiting.hand.sent))
-    assert [envoy.destination(one) for one in waiting.hand.sent] == [["10.0.0.1:8000"]]
-
-
 async def test_who_waits_for_the_end_of_a_wait() -> None:
-    """Returns with it, and at once afterwards."""
+    """Returns with it, and at once afterwards; then there is something to tell."""
     waiting = Waiting()
     until_settled = asyncio.create_task(waiting.stream.settled())
     await asyncio.sleep(0)
@@ -104,29 +94,23 @@ async def test_who_waits_for_the_end_of_a_wait() -> None:
     waiting.serve()
     await until_settled
     await waiting.stream.settled()
+    await waiting.stream.answer()
+    assert [envoy.destination(one) for one in waiting.hand.sent] == [["10.0.0.1:8000"]]
 
 
 async def test_a_wait_whose_reader_was_cancelled() -> None:
-    """Its settlement comes all the same, so that the end of the exchange can give the slot back."""
+    """Its settlement comes all the same, so that the end of the exchange can give the slot back:
+    at once, since the destination was never sent."""
     waiting = Waiting()
     until_settled = asyncio.create_task(waiting.stream.settled())
     await asyncio.sleep(0)
     until_settled.cancel()
     waiting.serve()
-    waiting.stream.close()
-    waiting.stream.exchange.end(waiting.fleet.now)
+    assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"
     assert waiting.fleet.account(waiting.fleet.addresses[0]).leases == {}
 
 
-async def test_a_stream_that_is_closed_answers_no_more() -> None:
-    """The destination was never sent: its slot is free at once."""
-    waiting = Waiting()
-    waiting.serve()
-    waiting.stream.close()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert waiting.hand.sent == []
-    assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"
+# Writing
 
 
 class Dead(HandStream):
@@ -141,12 +125,29 @@ class Dead(HandStream):
 
 
 @pytest.mark.parametrize("error", OVER)
-async def test_an_answer_into_a_dead_stream(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The client left: that is no fault of ours."""
+async def test_an_answer_into_a_dead_stream(error: Exception) -> None:
+    """However gRPC calls it, it is one error of ours."""
     waiting = Waiting(Dead(error))
-    with caplog.at_level(logging.DEBUG, logger="coxswain"):
-        waiting.serve()
-        await eventually(lambda: bool(caplog.records))
-    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    waiting.serve()
+    with pytest.raises(StreamOverError):
+        await waiting.stream.answer()
+
+
+async def test_one_writer_at_a_time() -> None:
+    """gRPC takes one message at a time: a second writer waits for the first."""
+
+    class Slow(HandStream):
+        def __init__(self) -> None:
+            super().__init__()
+            self.writers = 0
+
+        async def write(self, response: pb.ProcessingResponse) -> None:
+            self.writers += 1
+            assert self.writers == 1
+            await asyncio.sleep(0)
+            self.writers -= 1
+            await super().write(response)
+
+    waiting = Waiting(Slow())
+    await asyncio.gather(*(waiting.stream.write(pb.ProcessingResponse()) for _ in range(5)))
+    assert len(waiting.hand.sent) == 5

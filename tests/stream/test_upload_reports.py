@@ -11,7 +11,6 @@ from extproc.pb import access_log_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running import RunningStream
 from extproc.stream.upload_reports import UploadReports
-from extproc.stream.wire import Wire
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
@@ -30,7 +29,7 @@ class Desk:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
         exchange.take_reply()
-        self.registry.enter(RunningStream(exchange, Wire(cast("Any", hand))))
+        self.registry.enter(RunningStream(exchange, cast("Any", hand)))
         return exchange, hand
 
     async def tell(self, exchange: Exchange, body_bytes: int, *, is_whole: bool = False) -> None:
@@ -83,7 +82,7 @@ async def test_a_report_of_nobody_known_is_passed_over() -> None:
     """Nor is one without our metadata an error."""
     desk = Desk()
     exchange, hand = desk.ask()
-    desk.registry.leave(RunningStream(exchange, Wire(cast("Any", hand))))
+    desk.registry.leave(RunningStream(exchange, cast("Any", hand)))
     for _ in range(2):
         await desk.tell(exchange, 10)
         desk.reports.take_in(pb.HTTPAccessLogEntry())

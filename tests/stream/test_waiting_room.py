@@ -11,7 +11,6 @@ from extproc.core.queue import Ticket
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom
-from extproc.stream.wire import Wire
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
@@ -30,7 +29,7 @@ class Line:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
         assert exchange.ticket is not None
-        return RunningStream(exchange, Wire(cast("Any", HandStream()))), exchange.ticket
+        return RunningStream(exchange, cast("Any", HandStream())), exchange.ticket
 
 
 async def test_a_settlement_has_an_owner_at_once() -> None:

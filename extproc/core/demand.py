@@ -6,6 +6,7 @@ waiting for one model never blocks another.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from extproc.core.address import Address
@@ -51,6 +52,17 @@ class Demand(NamedTuple):
     def anchors(self) -> Iterable[Anchor]:
         """Where its lane is found: at each allowed address, else at its model, else everywhere."""
         return (self.model,) if self.allowed is None else self.allowed
+
+
+@lru_cache(maxsize=1024)
+def demand_for(
+    model: str | None,
+    adapter: str | None,
+    said: str | None,
+    adapter_numbers: frozenset[int],
+) -> Demand:
+    """The demand of these parts, of any endpoint: one for all requests that want the same."""
+    return Demand(model, adapter, None, said, adapter_numbers)
 
 
 ANY = Demand()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.blocks import reseeded
-from extproc.core.demand import ANY, NO_NUMBERS, UNDECIDED, Demand
+from extproc.core.demand import ANY, NO_NUMBERS, UNDECIDED, Demand, demand_for
 from extproc.core.models import ModelMatch, Splits, resolve_model
 from extproc.core.names import Names
 from extproc.core.objective import Objective, Objectives
@@ -109,7 +109,9 @@ class Intake:
                     self.names.taken_as(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        demand = Demand(wanted, adapter, request.allowed, said, numbers)
+        demand = demand_for(wanted, adapter, said, numbers)
+        if request.allowed is not None:
+            demand = demand._replace(allowed=request.allowed)
         if not self._is_hint_of_use(demand):
             return Reason.NO_ENDPOINT
         return Order(demand, objective, model)

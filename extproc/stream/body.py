@@ -18,6 +18,7 @@ import jiter
 
 from extproc.core.request import Kind
 from extproc.stream.prompt import prompt_text
+from extproc.stream.sharing import shared
 from extproc.stream.tail import read_tail
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def read_body(
         tree |= read_tail(end)
     model = tree.get("model")
     return RequestBody(
-        model=model if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS else None,
+        model=shared(model)
+        if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS
+        else None,
         text=prompt_text(tree) if kind is Kind.GENERATION else "",
         answers=_whole(tree.get("n"), MAX_COUNT) or 1,
         inputs=_count_inputs(tree, _INPUTS[kind]),

@@ -58,11 +58,13 @@ class RunningStream:
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
 
-    async def settled(self) -> None:
-        """Return when the wait is over."""
-        if self.exchange.ticket is not None:
+    def settled(self) -> asyncio.Future[None]:
+        """What is done when the wait is over. No coroutine: each that waits would have one."""
+        if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
-            await self._settled
+            if self.exchange.ticket is None:
+                self._settled.set_result(None)
+        return self._settled
 
     # What others see and do
 

@@ -88,8 +88,7 @@ class Waiting:
 async def test_who_waits_for_the_end_of_a_wait() -> None:
     """Returns with it, and at once afterwards; then there is something to tell."""
     waiting = Waiting()
-    until_settled = asyncio.create_task(waiting.stream.settled())
-    await asyncio.sleep(0)
+    until_settled = waiting.stream.settled()
     assert not until_settled.done()
     waiting.serve()
     await until_settled
@@ -102,8 +101,7 @@ async def test_a_wait_whose_reader_was_cancelled() -> None:
     """Its settlement comes all the same, so that the end of the exchange can give the slot back:
     at once, since the destination was never sent."""
     waiting = Waiting()
-    until_settled = asyncio.create_task(waiting.stream.settled())
-    await asyncio.sleep(0)
+    until_settled = waiting.stream.settled()
     until_settled.cancel()
     waiting.serve()
     assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"

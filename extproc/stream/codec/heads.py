@@ -25,6 +25,7 @@ from extproc.stream.codec.names import (
     TRACE_PARENT,
     TTFT,
 )
+from extproc.stream.sharing import shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,8 +101,8 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     length = get("content-length", "")
     has_body = not message.end_of_stream
     head = RequestHead(
-        method=get(":method", ""),
-        path=get(":path", "").partition("?")[0][:MAX_PATH_CHARS],
+        method=shared(get(":method", "")),
+        path=shared(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
         id=get("x-request-id", "")[:MAX_ID_CHARS],
         fairness_id=_tenant(found),
         session_id=_name(get(SESSION)),

@@ -102,7 +102,7 @@ class Exchange:
         self._is_broken = False
         self._is_cancelled = False
         self._uploaded_bytes = -1
-        self._replies: list[pb.ProcessingResponse] = []
+        self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
@@ -122,9 +122,9 @@ class Exchange:
             self._take_trailers(now)
         elif kind == "response_body" and self._download is not None:
             part = request.response_body
-            self._replies += self._download.take(part.body, is_last=part.end_of_stream)
+            self._say(*self._download.take(part.body, is_last=part.end_of_stream))
         elif kind in _UNCHANGED:
-            self._replies.append(codec.unchanged(kind))
+            self._say(codec.unchanged(kind))
         else:
             raise ProtocolError("a message of a kind that is unknown here")
 
@@ -141,7 +141,8 @@ class Exchange:
         """The next reply that was not taken yet; from now on it counts as sent."""
         if not self._replies:
             return None
-        reply = self._replies.pop(0)
+        reply = self._replies[0]
+        self._replies = self._replies[1:]
         if reply is self._destination:
             self._destination = None
         return reply
@@ -181,7 +182,7 @@ class Exchange:
             return False
         self._is_cancelled = True
         self._reason = reason
-        self._replies = [codec.refusal(reason, 0.0, text)]
+        self._replies = (codec.refusal(reason, 0.0, text),)
         return True
 
     def sight(self, now: float) -> ExchangeSight:
@@ -261,7 +262,7 @@ class Exchange:
         understood = self._reception.begin(request)
         if understood is None:
             self.stage = Stage.READING
-            self._replies += self._reception.bring_body()
+            self._say(*self._reception.bring_body())
         else:
             self._act_on(understood, now)
 
@@ -271,7 +272,7 @@ class Exchange:
             if understood is not None:
                 self._act_on(understood, now)
         elif self.stage not in SPOKEN:
-            self._replies += self._reception.question.pass_on(part)
+            self._say(*self._reception.question.pass_on(part))
 
     def _take_trailers(self, now: float) -> None:
         understood = self._reception.take_trailers() if self.stage is Stage.READING else None
@@ -281,7 +282,7 @@ class Exchange:
         elif question.must_refuse_trailers and self._response is None:
             self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
         else:
-            self._replies += question.pass_on_trailers()
+            self._say(*question.pass_on_trailers())
 
     def _act_on(self, understood: Understood, now: float) -> None:
         match understood:
@@ -297,7 +298,7 @@ class Exchange:
                 self._send_to(addresses)
             case Told(body):
                 self.stage = Stage.ANSWERED
-                self._replies.append(codec.ready_answer(body))
+                self._say(codec.ready_answer(body))
             case Denied(reason, text, retry_after_s):
                 self._refuse(reason, retry_after_s, text)
             case _:
@@ -310,13 +311,13 @@ class Exchange:
         self._addresses = addresses
         replies = self._reception.question.answer(addresses, self.id, head.controls, new_body)
         self._destination = replies[0]
-        self._replies += replies
+        self._say(*replies)
 
     def _refuse(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
         self.ticket = None
         self._reason = reason
         self.stage = Stage.REFUSED
-        self._replies.append(codec.refusal(reason, retry_after_s, text))
+        self._say(codec.refusal(reason, retry_after_s, text))
 
     # The answer
 
@@ -328,11 +329,14 @@ class Exchange:
             self._answered_at = now
         answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
         is_told = self._options.adds_response_headers and self.stage in TOLD
-        self._replies.append(
+        self._say(
             codec.told_way(response.served, round(self._waited_s * 1000), response.attempts)
             if is_told
             else codec.unchanged("response_headers")
         )
+
+    def _say(self, *replies: pb.ProcessingResponse) -> None:
+        self._replies += replies
 
     # What it is now
 

@@ -27,29 +27,32 @@ class RunningStream:
     """Its own coroutine reads and answers, and sleeps while the request waits. Others may look at
     the exchange, settle its wait, and end it."""
 
-    __slots__ = ("_context", "_settled", "_writing", "exchange", "id")
+    __slots__ = ("_context", "_is_sending", "_settled", "exchange", "id")
 
     def __init__(self, exchange: Exchange, context: Context) -> None:
         self.exchange = exchange
         self.id = exchange.id
         self._context = context
-        self._writing = asyncio.Lock()
+        self._is_sending = False
         self._settled: asyncio.Future[None] | None = None
 
-    async def answer(self) -> None:
-        """Send what the exchange has to say now; waits for the network."""
-        while (reply := self.exchange.take_reply()) is not None:
-            await self.write(reply)
-
-    async def write(self, response: pb.ProcessingResponse) -> None:
-        """Send, one after the other as they came; waits for the network. Raises `StreamOverError`
-        once the stream has ended, in whatever way: its client left, we answered to its end, or we
-        broke it off."""
-        async with self._writing:
-            try:
-                await self._context.write(response)
-            except grpc.aio.BaseError as error:
-                raise StreamOverError from error
+    async def answer(self, first: pb.ProcessingResponse | None = None) -> None:
+        """Send `first`, then what the exchange has to say now; waits for the network. While
+        somebody sends, others leave what they have to say to him: gRPC takes one message at a
+        time. Raises `StreamOverError` once the stream has ended, in whatever way: its client
+        left, we answered to its end, or we broke it off."""
+        if self._is_sending:
+            return
+        self._is_sending = True
+        try:
+            reply = first or self.exchange.take_reply()
+            while reply is not None:
+                await self._context.write(reply)
+                reply = self.exchange.take_reply()
+        except grpc.aio.BaseError as error:
+            raise StreamOverError from error
+        finally:
+            self._is_sending = False
 
     def settle(self, settlement: Settlement) -> None:
         """The wait is over: the exchange owns the result at once, and Envoy hears of it when its

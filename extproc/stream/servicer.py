@@ -98,7 +98,7 @@ class ExternalProcessor:
                 del message  # a request that waits needs its headers no more
                 if exchange.ticket is not None:
                     self._waiting_room.enter(stream, exchange.ticket)
-                    await stream.write(
+                    await stream.answer(
                         codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S)
                     )
                     await stream.settled()

@@ -131,21 +131,24 @@ async def test_an_answer_into_a_dead_stream(error: Exception) -> None:
         await waiting.stream.answer()
 
 
-async def test_one_writer_at_a_time() -> None:
-    """gRPC takes one message at a time: a second writer waits for the first."""
+async def test_one_sender_at_a_time() -> None:
+    """gRPC takes one message at a time: what an operator has to say is said by who is sending."""
 
     class Slow(HandStream):
         def __init__(self) -> None:
             super().__init__()
-            self.writers = 0
+            self.senders = 0
 
         async def write(self, response: pb.ProcessingResponse) -> None:
-            self.writers += 1
-            assert self.writers == 1
+            self.senders += 1
+            assert self.senders == 1
             await asyncio.sleep(0)
-            self.writers -= 1
+            self.senders -= 1
             await super().write(response)
 
     waiting = Waiting(Slow())
-    await asyncio.gather(*(waiting.stream.write(pb.ProcessingResponse()) for _ in range(5)))
-    assert len(waiting.hand.sent) == 5
+    waiting.serve()
+    await asyncio.gather(
+        waiting.stream.answer(pb.ProcessingResponse()), waiting.stream.cancel(waiting.fleet.now)
+    )
+    assert [envoy.refusal(one) for one in waiting.hand.sent[1:]] == [(503, "cancelled")]

@@ -55,12 +55,15 @@ async def measure(say: Callable[[str], None]) -> Section:
         title="Held requests",
         method=f"{REQUESTS} connections through Envoy, {ARRIVALS_PER_S} a second, while the only "
         f"endpoint is down, after {EARLIER} others were answered; memory is "
-        "the picker's resident size, before and with all of them in line; gRPC's part is what a "
+        "the picker's resident size, before and with all of them in line; beside it what a "
         f"picker takes that holds them and knows nothing; {LEAVERS} clients leave one by one, and "
         "its status is asked until it shows that",
         rows=(
             at_most("memory of a held request", held_bytes / 1024, 20, " KB"),
-            Row(what="of it gRPC's open stream", value=f"{floor_bytes / 1024:.2f} KB"),
+            Row(
+                what="of a picker that only holds, and reads on",
+                value=f"{floor_bytes / 1024:.2f} KB",
+            ),
             Row(what="a client that left is out of the line", value=_ms(median(delays_s))),
             at_most("the same, the slowest", 1000 * max(delays_s), 100, " ms"),
             Row(

@@ -78,7 +78,7 @@ docs: venv ## Write docs/settings.md, docs/commands.md and Envoy's files in envo
 	@$(RUN) coxswain config envoy > envoy/envoy.yaml
 	@$(RUN) coxswain config envoy --snippet > envoy/ext_proc_filter.yaml
 	@$(RUN) coxswain config envoy --mode gateway > envoy/gateway.yaml
-	@$(RUN) coxswain config envoy --mode original-dst > envoy/original_dst.yaml
+	@$(RUN) coxswain config envoy --set envoy.discovery=false > envoy/original_dst.yaml
 	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
 
 lock: ## Resolve requirements.lock anew (needs uv)

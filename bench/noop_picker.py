@@ -27,28 +27,25 @@ class NoOp(pb_grpc.ExternalProcessorServicer):
         self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
     ) -> AsyncIterator[pb.ProcessingResponse]:
         async for request in request_iterator:
-            if request.HasField("request_headers"):
-                yield pb.ProcessingResponse(request_headers=pb.HeadersResponse())
-            else:
-                yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+            reply = self._reply(request)
+            del request  # who waits for the next message needs it no more
+            yield reply
+
+    def _reply(self, request: pb.ProcessingRequest) -> pb.ProcessingResponse:
+        if request.HasField("request_headers"):
+            return pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+        return pb.ProcessingResponse(response_headers=pb.HeadersResponse())
 
 
 class Holding(NoOp):
     """Asks Envoy to wait with what has a body: what is left is what an open stream costs."""
 
-    async def Process(  # noqa: N802  # gRPC names it
-        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: object
-    ) -> AsyncIterator[pb.ProcessingResponse]:
-        first = await anext(request_iterator)
-        if first.request_headers.end_of_stream:
-            yield pb.ProcessingResponse(request_headers=pb.HeadersResponse())
-        else:
-            hold = pb.ProcessingResponse()
-            hold.override_message_timeout.FromSeconds(600)
-            yield hold
-        del first
-        async for _ in request_iterator:
-            yield pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+    def _reply(self, request: pb.ProcessingRequest) -> pb.ProcessingResponse:
+        if not request.HasField("request_headers") or request.request_headers.end_of_stream:
+            return super()._reply(request)
+        hold = pb.ProcessingResponse()
+        hold.override_message_timeout.FromSeconds(600)
+        return hold
 
 
 async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
@@ -56,6 +53,7 @@ async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
     endpoints = EndpointDiscovery(lambda: membership, lambda *_: None)
+    endpoints.open()
     clusters = ClusterDiscovery(endpoints.gate)
     for part in (endpoints, clusters):
         part.add_to(server)

@@ -93,14 +93,14 @@ class LlamaClient:
         target: EndpointTarget,
         timeouts: Timeouts,
         clock: Callable[[], float],
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` verifies an https server; None takes the target's authorities, or the system's."""
+        """An https server is verified by the target's authorities, or the system's; raises
+        `OSError` where its file of them cannot be read."""
         self._target = target
         self._timeouts = timeouts
         self._clock = clock
         self._transport = _Transport(
-            (tls or _verified(target.ca_file, target.ca_digest)) if target.is_tls else _no_tls()
+            _verified(target.ca_file, target.ca_digest) if target.is_tls else _no_tls()
         )
         self._headers = {
             "User-Agent": "coxswain",

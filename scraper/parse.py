@@ -14,16 +14,16 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from extproc.core.observation import MAX_SLOTS, AdapterReading, SlotReading
+from extproc.core.observation import (
+    MAX_ENTRIES,
+    MAX_SLOTS,
+    MAX_TEXT_CHARS,
+    AdapterReading,
+    SlotReading,
+)
 
-MAX_MODELS = 1_024
-"""More models than this in one list are not read: the first ones are kept."""
-MAX_READINGS = 1_024
-"""Busy slots beyond it are counted, and their requests not read."""
-MAX_ADAPTERS = 1_024
 MAX_COUNT = 2**40
 """More tokens than any context holds."""
-MAX_NAME_LENGTH = 512
 MAX_ALIASES = 64
 MAX_NAMES = 4_096
 """Of all models of one list together, names and aliases; aliases beyond it are not read."""
@@ -113,7 +113,7 @@ def parse_slots(body: bytes) -> SlotsReading:
         task = entry.get("id_task")
         if type(task) is int and task >= 0 and (newest is None or task > newest):
             newest = task
-        if is_processing and type(task) is int and len(readings) < MAX_READINGS:
+        if is_processing and type(task) is int and len(readings) < MAX_ENTRIES:
             readings.append(_slot_reading(entry, task))
     return SlotsReading(
         slots=len(entries),
@@ -133,7 +133,7 @@ def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
     if not isinstance(entries, list):
         raise ParseError("/lora-adapters is not a list")
     found: dict[str, AdapterReading] = {}
-    for entry in entries[:MAX_ADAPTERS]:
+    for entry in entries[:MAX_ENTRIES]:
         path = _name(entry.get("path")) if isinstance(entry, dict) else None
         number = _count(entry, "id") if path is not None else None
         if path is None or number is None:
@@ -147,9 +147,6 @@ def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
 def _slot_reading(entry: dict[str, Any], task: int) -> SlotReading:
     tokens = entry.get("next_token")
     progress = tokens[0] if isinstance(tokens, list) and tokens else {}
-    params = entry.get("params")
-    lora = params.get("lora") if isinstance(params, dict) else None
-    numbers = (_count(one, "id") for one in lora) if isinstance(lora, list) else ()
     return SlotReading(
         task_id=task,
         prompt_tokens=_count(entry, "n_prompt_tokens"),
@@ -157,7 +154,6 @@ def _slot_reading(entry: dict[str, Any], task: int) -> SlotReading:
         processed_tokens=_count(entry, "n_prompt_tokens_processed"),
         decoded_tokens=_count(progress, "n_decoded"),
         remaining_tokens=_count(progress, "n_remain"),
-        adapter_ids=tuple(number for number in numbers if number is not None),
     )
 
 
@@ -207,8 +203,8 @@ def parse_models(body: bytes) -> tuple[ModelEntry, ...]:
     if not isinstance(entries, list):
         raise ParseError("/v1/models has no list named data")
     models: dict[str, ModelEntry] = {}
-    room = MAX_NAMES - min(len(entries), MAX_MODELS)
-    for entry in entries[:MAX_MODELS]:
+    room = MAX_NAMES - min(len(entries), MAX_ENTRIES)
+    for entry in entries[:MAX_ENTRIES]:
         name = _name(entry.get("id")) if isinstance(entry, dict) else None
         if name is not None and name not in models:
             found = models[name] = _model_entry(name, entry, min(room, MAX_ALIASES))
@@ -243,7 +239,7 @@ def _model_status(status: object) -> ModelStatus:
 
 def _name(value: object) -> str | None:
     """`value` if it is a text that can be put into a URL, a header and a log line."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_LENGTH:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT_CHARS:
         return None
     return value if value.isprintable() else None
 

@@ -6,10 +6,10 @@ the first such GET is sent, after the last answer that was counted is complete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from extproc.core.observation import MAX_SLOTS, SlotReading
+from extproc.core.observation import MAX_ENTRIES, MAX_SLOTS, SlotReading
 from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.parse import ParseError, parse_slots
 
@@ -24,7 +24,8 @@ class SlotsTold:
     """How many slots were busy at some moment of [began_at, answered_at].
 
     `by_model` maps a router's models to (slots, busy slots), without those that turned out
-    not to be loaded; it is None for a plain server.
+    not to be loaded; it is None for a plain server. Of a router `busy` names the models, and
+    `context_tokens` is the largest.
     """
 
     began_at: float
@@ -81,6 +82,8 @@ async def ask_slots_of_models(
     answer is then 400).
     """
     by_model: dict[str, tuple[int, int]] = {}
+    busy: list[SlotReading] = []
+    context_tokens: int | None = None
     began_at: float | None = None
     answered_at = 0.0
     is_first = False
@@ -97,6 +100,9 @@ async def ask_slots_of_models(
         except ParseError as error:
             return garbled(answer, error)
         by_model[model] = (reading.slots, reading.busy_slots)
+        busy += [replace(one, model=model) for one in reading.busy[: MAX_ENTRIES - len(busy)]]
+        if reading.context_tokens is not None:
+            context_tokens = max(context_tokens or 0, reading.context_tokens)
         began_at = answer.began_at if began_at is None else began_at
         answered_at = answer.answered_at
         is_first = is_first or answer.is_first_on_connection
@@ -119,4 +125,6 @@ async def ask_slots_of_models(
         newest_task=None,
         is_first_on_connection=is_first,
         by_model=by_model,
+        busy=tuple(busy),
+        context_tokens=context_tokens,
     )

@@ -21,6 +21,7 @@ class Noting(Pilot):
         super()._settle(job, settlement, now)
         lease = self._leases.get(job.id)
         run_ = self.dispatcher.state.running.get(lease) if lease is not None else None
-        if run_ is not None:
-            job.notes["first_s"] = run_.expected_first_s
+        if lease is not None and run_ is not None:
+            speed = self.dispatcher.state.timing.speed(lease.address, now)
+            job.notes["first_s"] = speed.first_token_s(run_.fresh_tokens)
             job.notes["cached"] = run_.cached_tokens

@@ -5,11 +5,10 @@ from __future__ import annotations
 from extproc.admin.health import Health
 from extproc.admin.reflection import add_reflection
 from extproc.admin.service import AdminService
-from extproc.admin.surroundings import ConnectedEnvoy, Reloaded, Surroundings
+from extproc.admin.surroundings import Reloaded, Surroundings
 
 __all__ = [
     "AdminService",
-    "ConnectedEnvoy",
     "Health",
     "Reloaded",
     "Surroundings",

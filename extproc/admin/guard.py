@@ -46,11 +46,6 @@ class Guard(grpc.aio.ServerInterceptor):
                 return _refusing(MISSING if not shown else WRONG.format(service=service))
         return await continuation(handler_call_details)
 
-    @property
-    def guards_operators(self) -> bool:
-        """Whether the admin services need a token."""
-        return self._admin is not None
-
     def _tokens_for(self, service: str) -> list[Token]:
         """Whoever has one of these may call; nobody needs one where there is none."""
         if service == HEALTH:

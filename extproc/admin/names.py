@@ -23,12 +23,14 @@ RESOLVE_TIMEOUT_S: Final = 5.0
 
 
 def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
-    """The endpoint with this address, or the only one with this name; raises `Refused`."""
+    """The endpoint with this address, or the only one with this name or host name, with its port
+    or without; a scheme before it does not count. Raises `Refused`."""
     checked(text, "address", MAX_NAME_CHARS)
+    plain = text.strip().removeprefix("https://").removeprefix("http://")
     try:
-        endpoint = fleet.get(Address.parse(text))
+        endpoint = fleet.get(Address.parse(plain))
     except AddressError:
-        named = [endpoint for endpoint in fleet if text == endpoint.spec.name]
+        named = _named(fleet, plain)
         if len(named) > 1:
             addresses = ", ".join(str(endpoint.address) for endpoint in named[:5])
             raise not_now(
@@ -41,6 +43,21 @@ def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
             f"no endpoint {quoted(text)} is in the fleet; `coxswain endpoints` lists those that are"
         )
     return endpoint
+
+
+def _named(fleet: Fleet, text: str) -> list[Endpoint]:
+    """Those with this name; else those with this host name, which are rather in the fleet than
+    about to leave it."""
+    if named := [endpoint for endpoint in fleet if text == endpoint.spec.name]:
+        return named
+    host = text.lower()
+    hosted = [
+        endpoint
+        for endpoint in fleet
+        if (name := endpoint.spec.hostname.lower())
+        and host in (name, f"{name}:{endpoint.address.port}")
+    ]
+    return [endpoint for endpoint in hosted if not endpoint.is_removed] or hosted
 
 
 async def read_new_address(text: str) -> tuple[Address, str]:

@@ -56,12 +56,13 @@ class OverviewCalls(AdminServicer):
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
             healths[endpoint.health.value] += 1
-            part = slots_message(dispatcher.ledger.account(endpoint.address))
+            part = slots_message(endpoint, dispatcher.ledger.account(endpoint.address))
             slots.total += part.total
             slots.leased += part.leased
             slots.foreign += part.foreign
             slots.idle += part.idle
             slots.draining += part.draining
+            slots.unusable += part.unusable
         now = around.clock()
         line = look_at_line(dispatcher, now)
         reason = around.not_ready_reason()
@@ -73,6 +74,7 @@ class OverviewCalls(AdminServicer):
             slots=slots,
             endpoints_by_health=healths,
             running=len(dispatcher.state.running),
+            exchanges=len(around.registry),
             waiting=line.waiting,
             max_waiting=line.max_waiting,
             waiting_by_class=line.by_class,

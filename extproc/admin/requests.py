@@ -1,4 +1,4 @@
-"""The calls about requests: list them, follow one through the line, end one, explain one."""
+"""The calls about requests: list them, follow one through the line, end one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SIGN_OF_LIFE_S: Final = 1.0
 MAX_WATCHERS: Final = 500
 MAX_SHARE: Final = 0.1
 """Of the event loop's time that all watches of the line may take."""
-ALIVE: Final = (ExchangeState.WAITING, ExchangeState.RUNNING, ExchangeState.ANSWERING)
 SLOTTED: Final = (ExchangeState.RUNNING, ExchangeState.ANSWERING)
+ALIVE: Final = (ExchangeState.READING, ExchangeState.WAITING, *SLOTTED)
 
 log = logging.getLogger("coxswain.admin")
 
@@ -76,6 +76,8 @@ class RequestCalls(AdminServicer):
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
         exchange = self._find(request.id, is_waiting_first=True)
+        if exchange.sight(self._around.clock()).state is ExchangeState.READING:
+            raise not_now(f"request {quoted(request.id)} has no place yet: its body still comes")
         if self._watchers >= MAX_WATCHERS:
             raise Refused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -11,15 +11,8 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.explanation import Explanation, Inquiry
+    from extproc.core.fleet import ConnectedEnvoy
     from extproc.core.registry import Registry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectedEnvoy:
-    """One Envoy that takes the fleet from us; its version is -1 before the first."""
-
-    node_id: str
-    acknowledged_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

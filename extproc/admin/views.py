@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.core.endpoint import Health, Intent
 from extproc.core.registry import ExchangeState
+from extproc.core.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ INTENT: Final = {
     Intent.DISABLED: pb.INTENT_DISABLED,
 }
 STATE: Final = {
+    ExchangeState.READING: pb.REQUEST_STATE_READING,
     ExchangeState.WAITING: pb.REQUEST_STATE_WAITING,
     ExchangeState.RUNNING: pb.REQUEST_STATE_RUNNING,
     ExchangeState.ANSWERING: pb.REQUEST_STATE_ANSWERING,
@@ -44,7 +46,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         hostname=endpoint.spec.hostname,
         health=HEALTH[endpoint.health],
         intent=INTENT[endpoint.intent],
-        slots=slots_message(account),
+        slots=slots_message(endpoint, account),
         models=[
             pb.Model(name=model.name, aliases=model.aliases, is_loaded=model.is_loaded)
             for model in endpoint.models
@@ -65,17 +67,19 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
     return message
 
 
-def slots_message(account: Account) -> pb.Slots:
+def slots_message(endpoint: Endpoint, account: Account) -> pb.Slots:
     """The books of one endpoint."""
     draining = sum(
         lease.weight_slots for lease in account.leases.values() if lease.left_at is not None
     )
+    counts = count_slots(endpoint, account)
     return pb.Slots(
-        total=account.slots,
-        leased=account.leased_slots,
-        foreign=account.foreign_slots,
-        idle=account.free_slots,
+        total=counts.total,
+        leased=counts.leased,
+        foreign=counts.foreign,
+        idle=counts.idle,
         draining=draining,
+        unusable=counts.unusable,
     )
 
 

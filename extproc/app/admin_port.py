@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
+from extproc.admin import AdminService, Health, Surroundings, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
@@ -63,12 +63,7 @@ class AdminPort:
                 settings=settings,
                 added=added,
                 explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
-                envoys=lambda: [
-                    ConnectedEnvoy(
-                        node_id=envoy.node_id, acknowledged_version=envoy.acknowledged_version
-                    )
-                    for envoy in discovery.envoys()
-                ],
+                envoys=discovery.envoys,
                 not_ready_reason=not_ready_reason,
                 outcomes=outcomes,
                 version=own_version(),
@@ -77,7 +72,8 @@ class AdminPort:
         )
 
     async def start(self, settings: Settings, guard: Guard) -> int:
-        """Serve where the settings say; returns the port. Raises `ListenError` if it cannot."""
+        """Serve where the settings say; returns the port. Raises `ListenError` if it cannot, and
+        `SettingsError` for certificates that cannot be used."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
         self._service.add_to(self._server)
         self._agents.add_to(self._server)
@@ -87,7 +83,7 @@ class AdminPort:
             self._server,
             settings.listen.admin,
             "listen.admin",
-            safety.credentials(settings.admin_tls),
+            safety.admin_credentials(settings),
         )
         await self._server.start()
         return port

@@ -49,6 +49,7 @@ class AgentPlan:
     advertise: str
     name: str = ""
     slots: int | None = None
+    may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     api_key_file: Path | None = None
     inject_key: bool = False
@@ -84,6 +85,7 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
             ca_file=str(plan.ca_file) if plan.ca_file is not None else None,
             host_name=_said_name(plan, url) or (None if ip == url.hostname else url.hostname),
             slots=plan.slots,
+            may_sleep=plan.may_sleep,
         )
         advertise = Advertise.parse(plan.advertise, port, target.is_tls)
     except OSError as error:
@@ -125,7 +127,8 @@ def read_files(
             ca_digest=sha256(authorities.encode()).hexdigest() if authorities else "",
         )
     except TargetError as error:
-        raise AgentError(f"--api-key-file: {error}") from None
+        option = "--api-key-env" if plan.api_key_file is None else "--api-key-file"
+        raise AgentError(f"{option}: {error}") from None
     return target, replace(
         options,
         metadata=(("authorization", f"Bearer {token}"),) if token else (),

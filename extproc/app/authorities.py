@@ -33,8 +33,9 @@ def trust_of(access: Access, authorities: bytes) -> Trust | None:
 
 
 def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:
-    """What each of their files holds, each read once; raises `SettingsError`."""
+    """What each of their files holds, each read once; raises `SettingsError` with each mistake."""
     found: dict[str, bytes] = {}
+    problems = []
     for access in accesses:
         if access.ca_file is None or path_of(access.ca_file) in found:
             continue
@@ -45,8 +46,11 @@ def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:
                 raise OSError(errno.EINVAL, "it holds no certificates")
         except OSError as error:
             reason = error.strerror or "it cannot be read"
-            problem = Problem(where=access.address, key="ca_file", message=f"{file}: {reason}")
-            raise SettingsError([problem]) from None
+            message = f"{file}: {reason.lower()}"
+            problems.append(Problem(where=access.address, key="ca_file", message=message))
+            found[file] = b""
+    if problems:
+        raise SettingsError(problems)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from extproc.core.blocked_path import BlockedPath
 from extproc.envoy_config.clusters import llama
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
 from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
 from extproc.settings.client_keys import read_client_keys
@@ -27,9 +27,11 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
     """The configuration of the Envoy that stands before a picker with these settings.
 
     Blocks on the disk where clients' keys are in a file: raises `SettingsError` for that one.
-    Raises `OptionsError` or `BlockedPathError` for what the settings themselves let pass.
+    Raises `OptionsError` or `BlockedPathError` for what the settings themselves let pass, since a
+    picker alone can run with it.
     """
     envoy = settings.envoy
+    picker = _picker_place(settings)
     servers: tuple[Access, ...] = (
         *settings.endpoints,
         *settings.discovery.dns,
@@ -39,8 +41,8 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
         listener=HostPort.parse(envoy.listen),
         admin=HostPort.parse(envoy.admin),
-        picker=_reached_at(HostPort.parse(envoy.picker or settings.listen.grpc)),
-        picker_tls=_picker_tls(settings),
+        picker=picker,
+        picker_tls=_picker_tls(settings, picker.host),
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         client_keys=_client_keys(settings),
@@ -88,9 +90,23 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
     return bytes(llama(options))
 
 
+def _picker_place(settings: Settings) -> HostPort:
+    if settings.envoy.picker is not None:
+        return HostPort.parse(settings.envoy.picker)
+    return _fixed("listen.grpc", settings.listen.grpc, "envoy.picker")
+
+
+def _fixed(key: str, listens_at: str, remedy: str) -> HostPort:
+    """Where Envoy reaches what listens there; raises `OptionsError` where only a start tells."""
+    place = _reached_at(HostPort.parse(listens_at))
+    if place.port == 0:
+        raise OptionsError(f"{key} takes any free port, which Envoy cannot know; set {remedy}")
+    return place
+
+
 def _status_place(settings: Settings) -> HostPort:
     """The pages are where the picker is: on its host, when Envoy reaches that by another name."""
-    pages = _reached_at(HostPort.parse(settings.listen.http))
+    pages = _fixed("listen.http", settings.listen.http, "a port, or envoy.countdown: false")
     if settings.envoy.picker is None:
         return pages
     return HostPort(HostPort.parse(settings.envoy.picker).host, pages.port)
@@ -104,14 +120,21 @@ def _followed(settings: Settings) -> tuple[EndpointSettings, ...]:
     return parse_endpoints(file.read_bytes(), str(file)) if file.is_file() else ()
 
 
-def _picker_tls(settings: Settings) -> PickerTls | None:
-    """How Envoy speaks TLS to the picker, None where the picker speaks none."""
+def _picker_tls(settings: Settings, host: str) -> PickerTls | None:
+    """How Envoy speaks TLS to the picker at `host`, None where the picker speaks none."""
     envoy = settings.envoy
     if settings.grpc_tls.cert_file is None:
+        for key in ("picker_ca_file", "picker_cert_file", "picker_server_name"):
+            if getattr(envoy, key) is not None:
+                raise OptionsError(f"envoy.{key} needs grpc_tls: without it there is no TLS")
         return None
-    place = _reached_at(HostPort.parse(envoy.picker or settings.listen.grpc))
+    if settings.grpc_tls.client_ca_file is not None and envoy.picker_cert_file is None:
+        raise OptionsError(
+            "grpc_tls.client_ca_file asks Envoy for a certificate: set envoy.picker_cert_file "
+            "and envoy.picker_key_file"
+        )
     return PickerTls(
-        server_name=envoy.picker_server_name or place.host,
+        server_name=envoy.picker_server_name or host,
         ca_file=envoy.picker_ca_file or SYSTEM_CA,
         cert_file=envoy.picker_cert_file,
         key_file=envoy.picker_key_file,

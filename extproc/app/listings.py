@@ -37,6 +37,7 @@ def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
             port=endpoint.port,
             name=endpoint.name or "",
             slots=endpoint.slots,
+            may_sleep=endpoint.may_sleep,
             api_key=keys.get(endpoint.address),
         )
         for endpoint in endpoints
@@ -56,6 +57,7 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
                 port=name.port or 0,
                 name="",
                 slots=name.slots,
+                may_sleep=name.may_sleep,
                 api_key=keys.get(name.address),
             ),
             is_service=name.type == "srv",
@@ -92,6 +94,7 @@ def _listing(
     port: int,
     name: str,
     slots: int | None,
+    may_sleep: bool | None,
     api_key: str | None,
 ) -> Listing:
     ca_file = None if access.ca_file is None else path_of(access.ca_file)
@@ -102,6 +105,7 @@ def _listing(
             port=port,
             name=name,
             slots=slots,
+            may_sleep=may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,
             is_tls=access.is_tls,

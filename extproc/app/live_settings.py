@@ -43,7 +43,8 @@ class LiveSettings:
     """Holds the settings in force. `load` reads them anew and may block.
 
     `apply` takes over and tells of which settings anything is new: the files that they name
-    may have changed although they did not. Secrets are not in it: settings only name the
+    may have changed although they did not. `rehearse` tells the same and changes nothing,
+    `reread` takes over nothing but those files. Secrets are not in it: settings only name the
     files and variables that hold them.
     """
 
@@ -51,12 +52,16 @@ class LiveSettings:
         self,
         settings: Settings,
         apply: Callable[[Settings], Awaitable[Sequence[str]]],
+        rehearse: Callable[[Settings], Awaitable[Sequence[str]]],
+        reread: Callable[[], Awaitable[Sequence[str]]],
         load: Callable[[], Settings] | None = None,
         file: str = "",
     ) -> None:
         self.present = settings
         self.file = file
         self._apply = apply
+        self._rehearse = rehearse
+        self._reread = reread
         self._load = load
         self._turn = asyncio.Lock()
 
@@ -66,7 +71,7 @@ class LiveSettings:
     async def reload(self, is_dry_run: bool) -> Reloaded:
         """Read again and apply what is in `HOT`; raises `ReloadError` and changes nothing.
 
-        Keys and certificates are read again in any case; a dry run does not tell of them.
+        Keys and certificates are read again in any case, also for a dry run.
         """
         if self._load is None:
             raise ReloadError("this picker was started without settings that could be read again")
@@ -76,28 +81,21 @@ class LiveSettings:
                 changed = _changed(self.present, fresh)
                 applied = tuple(key for key in changed if key in HOT)
                 merged = _merged(self.present, fresh, applied)
+                news = await (self._rehearse if is_dry_run else self._apply)(merged)
             except SettingsError as error:
                 raise ReloadError(str(error)) from None
             rest = tuple(key for key in changed if key not in HOT)
+            applied = tuple(sorted({*applied, *news}))
             if not is_dry_run:
-                try:
-                    news = await self._apply(merged)
-                except SettingsError as error:
-                    raise ReloadError(str(error)) from None
                 self.present = merged
-                applied = tuple(sorted({*applied, *news}))
                 if applied:
                     log.info("settings reloaded: %s", ", ".join(applied))
             return Reloaded(applied=applied, needs_restart=rest)
 
     async def refresh(self) -> None:
-        """Read the keys and certificates again that the settings name; a bad one is logged."""
+        """Read the keys and certificates again that the settings name."""
         async with self._turn:
-            try:
-                news = await self._apply(self.present)
-            except SettingsError as error:
-                log.error("keys and certificates stay as they were: %s", error)
-                return
+            news = await self._reread()
         if news:
             log.info("keys or certificates were read again: %s", ", ".join(news))
 

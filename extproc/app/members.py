@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from extproc.app.listings import listings_of, names_of, read_endpoints, secret_files
 from extproc.core.address import Address
+from extproc.settings import Access, SettingsError
 from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
-from scraper.discovery.file import SOURCE as FILE
 from scraper.discovery.file import EndpointsFile
 from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.memory import Pace
 from scraper.discovery.nomination import Nomination
 from scraper.discovery.resolver import Resolver
-from scraper.target import EndpointTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from extproc.core.endpoint import EndpointSpec
     from extproc.core.trust import Trust
     from extproc.settings import DiscoverySettings, Settings
+    from scraper.target import EndpointTarget
 
 SETTINGS: Final = "settings"
+FILE: Final = "file"
 AGENTS: Final = "agents"
+
+AccessT = TypeVar("AccessT", bound=Access)
+FoundT = TypeVar("FoundT")
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -61,6 +66,7 @@ class Members:
         if not self._silent:
             self._silent = {AGENTS}
         self._listed = ListedEndpoints(SETTINGS, self.publish)
+        self._filed = ListedEndpoints(FILE, self.publish)
         self._file: EndpointsFile | None = None
         self._secrets_of_file: set[Path] = set()
         self._dns: DnsEndpoints | None = None
@@ -79,8 +85,7 @@ class Members:
         """Ask nobody any more; the fleet stays as it is."""
         if self._grace is not None:
             self._grace.cancel()
-        await self._listed.aclose()
-        for source in (self._file, self._dns):
+        for source in (self._file, self._listed, self._filed, self._dns):
             if source is not None:
                 await source.aclose()
 
@@ -96,7 +101,17 @@ class Members:
         source keeps its endpoints until it speaks anew. Returns the settings of which anything
         is new, be it only a key.
         """
-        plan = await asyncio.to_thread(_Plan, settings)
+        return await self._follow(await asyncio.to_thread(_Plan, settings))
+
+    async def refresh(self) -> tuple[str, ...]:
+        """Follow the same settings with what the files hold now that they name.
+
+        Whoever's key or authorities cannot be read stays as it was, and that is logged. Returns
+        what `renew` does.
+        """
+        return await self._follow(await asyncio.to_thread(self._plan.refreshed))
+
+    async def _follow(self, plan: _Plan) -> tuple[str, ...]:
         before, self._plan = self._plan, plan
         self._listed.set(self._plan.listings)
         old, new = before.discovery, self._plan.discovery
@@ -107,23 +122,20 @@ class Members:
             self._start_file()
             if self._file is None:
                 self._secrets_of_file = set()
-                self.publish(FILE, (), True)
+                self._filed.set(())
         elif self._file is not None:
             self._file.doubt()
-        if _resolving(old) != _resolving(new) and self._dns is not None:
-            await self._dns.aclose()
-            self._dns = None
-            if not self._plan.names:
-                self.publish(DNS, (), True)
         if self._dns is not None:
+            if _resolving(old) != _resolving(new):
+                self._dns.ask(*_lookups(new))
             self._dns.set(self._plan.names)
         else:
             self._start_dns()
-        news = {
-            "endpoints": before.listings != plan.listings,
-            "discovery.dns": before.names != plan.names,
-        }
-        return tuple(key for key, is_new in news.items() if is_new)
+        return before.news(plan)
+
+    async def rehearse(self, settings: Settings) -> tuple[str, ...]:
+        """What `renew` would return, or raise; changes nothing."""
+        return self._plan.news(await asyncio.to_thread(_Plan, settings))
 
     def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
         """All that `source` names now; of two nominations for one address the first counts, and
@@ -159,23 +171,21 @@ class Members:
         self._doubles[source] = present
 
     def target(self, spec: EndpointSpec) -> EndpointTarget | None:
-        """How the scraper looks at a member; None where an agent does it, or is all that can."""
+        """How the scraper looks at a member; None where an agent does it, or is all that can, and
+        where no source names it."""
         if self._is_reported(spec.address):
             return None
         nominations = [
             named[spec.address] for named in self._named.values() if spec.address in named
         ]
         targets = [one.target for one in nominations if one.target is not None]
-        if targets:
-            # Who says TLS is believed, and a key is not shown in the clear to such a server.
-            safe = [one for one in targets if one.is_tls] or targets
-            with_key = next((one for one in safe if one.api_key is not None), safe[0])
-            return replace(with_key, slots=spec.slots)
-        if nominations:
+        if not targets:
             return None
-        return EndpointTarget(
-            address=spec.address, host_name=spec.hostname or None, slots=spec.slots
-        )
+        # Who says TLS is believed, and a key is not shown in the clear to such a server.
+        safe = [one for one in targets if one.is_tls] or targets
+        with_key = next((one for one in safe if one.api_key is not None), safe[0])
+        may_sleep = next((one.may_sleep for one in targets if one.may_sleep is not None), None)
+        return replace(with_key, slots=spec.slots, may_sleep=may_sleep)
 
     def trusts(self) -> dict[str, Trust]:
         """Whom Envoy must trust for the servers behind TLS, by the names of their profiles."""
@@ -205,7 +215,7 @@ class Members:
             self._file = EndpointsFile(
                 file,
                 lambda content: read_endpoints(content, str(file), self._note_secrets),
-                self.publish,
+                self._filed.set,
             )
             self._file.start()
 
@@ -214,25 +224,64 @@ class Members:
 
     def _start_dns(self) -> None:
         if self._plan.names:
-            discovery = self._plan.discovery
-            servers = [Address.parse(server) for server in discovery.nameservers]
-            pace = Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)
-            self._dns = DnsEndpoints(self.publish, Resolver(servers), pace)
+            self._dns = DnsEndpoints(self.publish, *_lookups(self._plan.discovery))
             self._dns.set(self._plan.names)
+
+
+def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
+    servers = [Address.parse(server) for server in discovery.nameservers]
+    return Resolver(servers), Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)
 
 
 def _resolving(discovery: DiscoverySettings) -> object:
     return discovery.nameservers, discovery.dns_min_s, discovery.dns_max_s
 
 
+def _again(
+    read: Callable[[Sequence[AccessT]], list[FoundT]],
+    accesses: Sequence[AccessT],
+    before: list[FoundT],
+) -> list[FoundT]:
+    """What is read of these now; of each that cannot be read what was read `before`."""
+    try:
+        return read(accesses)
+    except SettingsError:
+        found = []
+    for access, known in zip(accesses, before, strict=True):
+        try:
+            found += read([access])
+        except SettingsError as error:
+            reason = "; ".join(problem.message for problem in error.problems)
+            log.error("%s: its key and authorities stay as they were: %s", access.address, reason)
+            found.append(known)
+    return found
+
+
 class _Plan:
     """What the settings ask of the sources, with the keys read; raises `SettingsError`."""
 
     def __init__(self, settings: Settings) -> None:
+        self._endpoints = settings.endpoints
         self.discovery: DiscoverySettings = settings.discovery
         self.listings = listings_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
+
+    def news(self, later: _Plan) -> tuple[str, ...]:
+        """The settings of which anything is new in `later`, be it only a key."""
+        news = {
+            "endpoints": self.listings != later.listings,
+            "discovery.dns": self.names != later.names,
+        }
+        return tuple(key for key, is_new in news.items() if is_new)
+
+    def refreshed(self) -> _Plan:
+        """The same with the keys and authorities as they are now; one that cannot be read leaves
+        its endpoint as it was. Blocks on the disk."""
+        plan = copy(self)
+        plan.listings = _again(listings_of, self._endpoints, self.listings)
+        plan.names = _again(names_of, self.discovery.dns, self.names)
+        return plan
 
     @property
     def sources(self) -> set[str]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from extproc.admin.surroundings import ADDED, NewcomerError
 from extproc.app.listings import listings_of, secret_files
+from extproc.core.address import AddressError
 from extproc.settings import EndpointSettings, SettingsError
 from extproc.settings.problems import describe
 from scraper.discovery.nomination import Nomination, nominate
@@ -125,4 +126,7 @@ async def _read(section: EndpointSettings, address: Address) -> Nomination:
         (listing,) = await asyncio.to_thread(listings_of, [section])
     except SettingsError as error:
         raise NewcomerError("; ".join(p.message for p in error.problems)) from None
-    return nominate(listing, address.host)
+    try:
+        return nominate(listing, address.host)
+    except AddressError as error:
+        raise NewcomerError(str(error)) from None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from extproc.app.version import own_version
 from extproc.status import (
-    ConnectedEnvoy,
     Countdown,
     StatusServer,
     StatusSources,
@@ -16,7 +15,7 @@ from extproc.status import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
@@ -65,19 +64,12 @@ class Pages:
             "not_ready": list(self.obstacles()),
             **picture(
                 self._dispatcher,
-                known_exchanges=len(self._registry),
-                envoys=self._envoys(),
+                exchanges=len(self._registry),
+                envoys=self._discovery.envoys(),
                 outcomes=self._telemetry.outcomes(),
                 now=now,
             ),
         }
-
-    def _envoys(self) -> Iterator[ConnectedEnvoy]:
-        for envoy in self._discovery.envoys():
-            version = envoy.acknowledged_version
-            yield ConnectedEnvoy(
-                node_id=envoy.node_id, acknowledged_version=version if version >= 0 else None
-            )
 
     def obstacles(self) -> tuple[str, ...]:
         """Why no requests are taken, in words; empty when they are."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from extproc.admin.surroundings import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.service import Service
+from extproc.app.startup_check import startup_problems
+from extproc.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +28,11 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
 
     `load` reads the settings again when an operator or a SIGHUP asks for it; `file` is where
-    they are, for people to see.
+    they are, for people to see. Raises `SettingsError` with all that forbids a start, and
+    `ListenError` for a port that cannot be had.
     """
+    if problems := startup_problems(settings):
+        raise SettingsError(problems)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

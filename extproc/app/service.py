@@ -30,13 +30,14 @@ from extproc.app.watched import Watched
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
 from extproc.core.registry import Registry
+from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.upload_reports import UploadReports
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.telemetry import Telemetry, TelemetrySources
-from extproc.xds import ClusterDiscovery, EndpointDiscovery, EndpointDiscoveryOptions
+from extproc.xds import ClusterDiscovery, EndpointDiscovery
 from scraper.discovery.nomination import Nomination
 from scraper.loop import Scraper
 from scraper.schedule import Attention
@@ -79,7 +80,9 @@ class Service:
     def __init__(
         self, settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
     ) -> None:
-        self.settings = LiveSettings(settings, self._apply, load, file)
+        self.settings = LiveSettings(
+            settings, self._apply, self._rehearse, self._reread, load, file
+        )
         self._switchboard = Switchboard()
         self.dispatcher = Dispatcher(
             self._switchboard, Random(), options.dispatcher_options(settings)
@@ -98,7 +101,6 @@ class Service:
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,
-            EndpointDiscoveryOptions(opens_by_itself=False),
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
@@ -166,10 +168,10 @@ class Service:
         self.http_port = 0
 
     async def start(self) -> None:
-        """Begin to serve; raises `ListenError` when the port cannot be had."""
+        """Begin to serve; raises `ListenError` when a port cannot be had, and `SettingsError`."""
         settings = self.settings.present
         guard = safety.guard(settings)
-        safety.check_exposure(settings, guard)
+        safety.check_exposure(settings)
         switchboard = self._switchboard
         switchboard.on_settled.append(self._waiting_room.settled)
         switchboard.on_wake_at.append(self._alarm.wake_at)
@@ -184,12 +186,12 @@ class Service:
         self._health.add_to(self._server)
         listen = settings.listen
         self.grpc_port = bind(
-            self._server, listen.grpc, "listen.grpc", safety.credentials(settings.grpc_tls)
+            self._server, listen.grpc, "listen.grpc", safety.grpc_credentials(settings)
         )
         try:
             self.admin_port = await self._admin_port.start(settings, guard)
             self.http_port = await _listen(self._pages, listen.http)
-        except ListenError:
+        except (ListenError, SettingsError):
             await self._admin_port.stop()  # it may serve already
             raise
         self._telemetry.start()
@@ -231,6 +233,15 @@ class Service:
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
         return news
+
+    async def _rehearse(self, settings: Settings) -> Sequence[str]:
+        """What `_apply` would read anew; raises `SettingsError` where that would."""
+        return await self._members.rehearse(settings)
+
+    async def _reread(self) -> Sequence[str]:
+        """Take over what the files with keys and authorities hold now."""
+        await self._added.refresh()
+        return await self._members.refresh()
 
     # The world's news, brought to the core
 

@@ -44,7 +44,10 @@ class Watched:
             self._due = asyncio.get_running_loop().call_soon(self.follow)
 
     def follow(self) -> None:
-        """Look at whoever is in the fleet now, by what its sources say, and at nobody else."""
+        """Look at whoever is in the fleet now, by what its sources say, and at nobody else.
+
+        One that no source names any more is looked at as before, until its last request ends.
+        """
         self._due = None
         if self._is_stopped:
             return
@@ -55,6 +58,8 @@ class Watched:
                 scraper.forget(watched.address)
         blind = set()
         for endpoint in fleet:
+            if endpoint.is_removed:
+                continue
             target = self._members.target(endpoint.spec)
             if target is None:
                 scraper.forget(endpoint.address)

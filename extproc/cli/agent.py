@@ -43,6 +43,14 @@ async def agent(
         int | None,
         typer.Option("--slots", min=1, max=65_536, help="For a server that does not tell."),
     ] = None,
+    may_sleep: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-sleep/--stays-awake",
+            help="Whether it was started with --sleep-idle-seconds. Unless this is said it is "
+            "found out, and a server that would sleep after more than 15 minutes stays awake.",
+        ),
+    ] = None,
     api_key_env: Annotated[
         str, typer.Option("--api-key-env", metavar="NAME", help="The variable with its API key.")
     ] = "",
@@ -116,6 +124,7 @@ async def agent(
         advertise=advertise,
         name=name,
         slots=slots,
+        may_sleep=may_sleep,
         api_key=key or None,
         api_key_file=api_key_file,
         inject_key=inject_key,

@@ -9,10 +9,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-KINDS: Final = ("leased", "foreign", "idle")
-SIGNS: Final = {"leased": "█", "foreign": "▒", "idle": "·"}
-ASCII_SIGNS: Final = {"leased": "#", "foreign": "+", "idle": "."}
-STYLES: Final = {"leased": "blue", "foreign": "yellow", "idle": "dim"}
+KINDS: Final = ("leased", "foreign", "idle", "unusable")
+SIGNS: Final = {"leased": "█", "foreign": "▒", "idle": "·", "unusable": "x"}
+ASCII_SIGNS: Final = {"leased": "#", "foreign": "+", "idle": ".", "unusable": "x"}
+STYLES: Final = {"leased": "blue", "foreign": "yellow", "idle": "dim", "unusable": "dim red"}
 
 
 def slot_bar(slots: pb.Slots, width: int, *, is_ascii: bool = False) -> Text:

@@ -46,7 +46,7 @@ def idle_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def requests(context: typer.Context, incomplete: str) -> list[Offer]:
-    """All that run or wait."""
+    """All that run or wait, or are still read."""
     return _requests(context, incomplete, is_waiting=False)
 
 
@@ -80,13 +80,17 @@ def _endpoints(
 
 def _requests(context: typer.Context, incomplete: str, *, is_waiting: bool) -> list[Offer]:
     async def ask(picker: Picker) -> Iterator[Offer]:
+        from extproc.cli.output import word
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
         states = [pb.REQUEST_STATE_WAITING] if is_waiting else []
         request = pb.ListRequestsRequest(limit=MAX_OFFERS, states=states)
         answer = await picker.ask(picker.admin.ListRequests, request)
         return (
-            (each.request_id or each.exchange_id, each.endpoint or "waiting")
+            (
+                each.request_id or each.exchange_id,
+                each.endpoint or word("RequestState", pb.RequestState.Name(each.state)),
+            )
             for each in answer.requests
         )
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from extproc.cli.exits import Exit
-from extproc.cli.options import ConfigOption, EndpointOption, SetOption, settings_from
+from extproc.cli.options import (
+    ConfigOption,
+    EndpointOption,
+    InsecureOption,
+    SetOption,
+    settings_from,
+)
 from extproc.cli.output import (
     DocumentFormat,
     DocumentOption,
@@ -19,7 +25,9 @@ from extproc.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from extproc.settings import Settings
+    from collections.abc import Iterable
+
+    from extproc.settings import Problem, Settings
 
 ABOUT = """Check, show and describe the settings.
 
@@ -43,40 +51,66 @@ def check(
     config: ConfigOption = None,
     endpoint: EndpointOption = None,
     assignment: SetOption = None,
+    insecure: InsecureOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Check the settings; name every mistake.
 
-    Each mistake is told with its file and line, or its variable. Ends with 2 when there is one.
+    Also what only shows at a start: keys, tokens and certificates that cannot be read, a port
+    that is open to others. Each mistake is told with its file and line, its variable or its
+    setting. Ends with 2 when there is one. What keeps `coxswain config envoy` from printing is
+    told too, but a picker before another Envoy needs none of it.
 
     \b
     Examples:
       coxswain config check --config coxswain.yaml
       coxswain config check --endpoint 10.0.0.5:8080 --set queue.timeout_s=30
     """
-    from extproc.settings import SettingsError, read_api_keys
+    from extproc.app.startup_check import envoy_problems, followed_problems, startup_problems
+    from extproc.settings import SettingsError
 
+    if insecure:
+        assignment = [*(assignment or ()), "listen.insecure=true"]
     try:
         settings = settings_from(config, endpoint, assignment)
-        read_api_keys(settings)
+        if problems := (*startup_problems(settings), *followed_problems(settings)):
+            raise SettingsError(problems)
     except SettingsError as error:
         if output is Format.JSON:
-            print_json({"problems": [asdict(problem) for problem in error.problems]})
+            _print_problems(error.problems)
             raise typer.Exit(Exit.USAGE) from None
         raise
+    at_envoy = envoy_problems(settings)
     if output is Format.JSON:
-        print_json({"problems": []})
+        _print_problems((), at_envoy)
         return
     count = len(settings.endpoints)
     named = f"{count} endpoint{'' if count == 1 else 's'}"
     further = "".join(f", and those of {source}" for source in _followed(settings))
     typer.echo(f"the settings are good: {named}{further}")
+    if at_envoy:
+        typer.echo("`coxswain config envoy` would refuse them:")
+        for problem in at_envoy:
+            typer.echo(f"  {problem}")
+
+
+def _print_problems(problems: Iterable[Problem], at_envoy: Iterable[Problem] = ()) -> None:
+    print_json(
+        {
+            "problems": [asdict(problem) for problem in problems],
+            "envoy_problems": [asdict(problem) for problem in at_envoy],
+        }
+    )
 
 
 def _followed(settings: Settings) -> list[str]:
-    """Where more endpoints come from, without asking there."""
-    file = settings.discovery.file
-    return [*([] if file is None else [file]), *(name.name for name in settings.discovery.dns)]
+    """Where more endpoints come from, without asking there; an absent file is waited for."""
+    from extproc.app.startup_check import awaits_file
+
+    sources = [name.name for name in settings.discovery.dns]
+    if (file := settings.discovery.file) is None:
+        return sources
+    return [f"{file} (no such file yet)" if awaits_file(settings) else file, *sources]
 
 
 @group.command()

@@ -13,7 +13,7 @@ from extproc.cli.talking import talks
 
 group = typer.Typer(rich_markup_mode=None)
 
-_METAVAR, _HELP = "ENDPOINT", "Its address (host:port) or its name."
+_METAVAR, _HELP = "ENDPOINT", "Its address (host:port), its name or its host name."
 ActiveArgument = Annotated[
     str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.active_endpoints)
 ]
@@ -39,8 +39,9 @@ async def endpoints(
 ) -> None:
     """Show all endpoints: state, slots, models, and what should be mended.
 
-    IDLE slots are free, LEASED ones serve requests that came through this picker, FOREIGN
-    ones somebody else's. AGE is how long ago the server was last looked at.
+    IDLE slots can be had now, so a server that gets no requests has none. LEASED ones serve
+    requests that came through this picker, FOREIGN ones somebody else's. AGE is how long ago
+    the server was last looked at.
 
     \b
     Examples:

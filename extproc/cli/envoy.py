@@ -26,7 +26,8 @@ ModeOption = Annotated[
         "--mode",
         help="discovery: the picker serves the addresses, and Envoy fails open; "
         "gateway: the same, asking as the Gateway API inference extension does; "
-        "original-dst: each answer names one, and Envoy fails closed. "
+        "original-dst: each answer names one, and Envoy fails closed; it takes envoy.discovery: "
+        "false, for the picker too. "
         "By default what envoy.discovery says.",
     ),
 ]
@@ -68,7 +69,7 @@ def envoy(
       coxswain config envoy > envoy.yaml && envoy -c envoy.yaml
       coxswain config envoy --snippet --config coxswain.yaml
       coxswain config envoy --snippet --served-cluster
-      coxswain config envoy --mode original-dst
+      coxswain config envoy --set envoy.discovery=false
     """
     from dataclasses import replace
 
@@ -86,6 +87,12 @@ def envoy(
             param_hint="--served-cluster",
         )
     settings = settings_from(config, assignments=assignment)
+    if mode is ModeChoice.ORIGINAL_DST and settings.envoy.discovery:
+        raise typer.BadParameter(
+            "set envoy.discovery: false, for the picker too; else its answers name several "
+            "servers, and Envoy gives each 503",
+            param_hint="--mode original-dst",
+        )
     try:
         options = envoy_options(settings)
         if mode is not None:

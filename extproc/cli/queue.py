@@ -31,7 +31,7 @@ async def queue(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show the line of waiting requests, the next one first.
+    """Show the line of waiting requests, the oldest first. `queue watch` tells a request's turn.
 
     \b
     Examples:

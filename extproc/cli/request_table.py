@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from extproc.cli.picker import Picker
 
 REFRESH_S: Final = 1.0
-STYLES: Final = {"waiting": "yellow", "running": "green", "answering": "green"}
+STYLES: Final = {"reading": "blue", "waiting": "yellow", "running": "green", "answering": "green"}
 RIGHT: Final = frozenset({"PLACE", "AGE", "WAITED", "EXPECTED"})
 
 

@@ -38,7 +38,7 @@ async def requests(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show running requests, the oldest first, then those that wait.
+    """Show running requests and those whose body still comes, the oldest first; then the line.
 
     \b
     Examples:
@@ -68,8 +68,9 @@ async def cancel(
 ) -> None:
     """End a request.
 
-    One that waits, or whose server is still silent, is answered 503 with the reason
-    `cancelled`. One whose answer has begun is cut off. Its server stops working on it.
+    One that waits, whose body still comes, or whose server is still silent, is answered 503
+    with the reason `cancelled`. One whose answer has begun is cut off. Its server stops working
+    on it.
 
     \b
     Example:
@@ -82,5 +83,7 @@ async def cancel(
         print_json(plain(answer))
     elif answer.request.endpoint:
         typer.echo(f"{id_} was cut off on {answer.request.endpoint}")
-    else:
+    elif answer.request.state == pb.REQUEST_STATE_WAITING:
         typer.echo(f"{id_} was taken out of the line")
+    else:
+        typer.echo(f"{id_} was refused before all of its body had come")

@@ -36,7 +36,8 @@ def serve(
     """Run the picker that Envoy asks, until Ctrl-C or SIGTERM.
 
     Envoy is started apart from it; `coxswain config envoy` prints its configuration, and
-    `coxswain up` runs everything in one command. Ends with 1 when a port is in use.
+    `coxswain up` runs everything in one command. Ends with 1 when a port is in use, and with 2
+    when the settings cannot be used, with a line for each mistake.
 
     \b
     Examples:

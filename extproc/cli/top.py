@@ -40,8 +40,8 @@ async def top(
     """Watch the fleet, the line and the requests, the busiest endpoints first.
 
     `q` or Ctrl-C leaves. While the picker restarts the last picture stays, and says so. In a
-    bar of slots, █ is leased, ▒ is foreign, · is idle. Where the output is no terminal, and
-    with -o json, it is printed once.
+    bar of slots, █ is leased, ▒ is foreign, · is idle, x is free at a server that gets no
+    requests. Where the output is no terminal, and with -o json, it is printed once.
 
     \b
     Examples:

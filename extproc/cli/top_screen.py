@@ -92,7 +92,8 @@ def _title(sight: Sight, frame: Frame, clock: str, notice: str) -> Table:
 
 def _sums(sight: Sight, frame: Frame) -> list[Table | Text]:
     status, slots = sight.status, sight.status.slots
-    counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle of {slots.total}"
+    counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle"
+    counts += f", {slots.unusable} unusable" * bool(slots.unusable) + f" of {slots.total}"
     width = max(8, min(60, frame.width - len(counts) - 11))
     bar = slot_bar(slots, width, is_ascii=frame.is_ascii)
     bar.append(counts)

@@ -24,7 +24,7 @@ OwnEndpointOption = Annotated[
         "-e",
         metavar="HOST:PORT,...",
         help="Your own llama-server; give it again or a comma between for more. "
-        "Without any, a fleet is started here.",
+        "Without any, and none in the settings, a fleet is started here.",
     ),
 ]
 PortOption = Annotated[
@@ -120,12 +120,12 @@ def _serve_arguments(
 def _wish(
     settings: Settings, slots: str, count: int, simulator: bool, service_time_s: float | None
 ) -> FleetWish | None:
-    """The fleet to start here; None when there are endpoints already."""
+    """The fleet to start here; None when the settings name servers, or where to learn of some."""
     from extproc.demo.embedded import FleetWish
 
-    if settings.endpoints:
+    if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
         if simulator or service_time_s is not None:
-            raise typer.BadParameter("your own endpoints cannot be simulated; leave one of them")
+            raise typer.BadParameter("your own servers cannot be simulated; leave one of them")
         return None
     given = slots.split(",")
     if not all(SLOTS.fullmatch(number.strip()) and int(number) <= 1024 for number in given):

@@ -55,9 +55,13 @@ def is_choosy(order: Order, request: Request) -> bool:
         or bool(request.prompt_blocks)
         or request.session_id is not None
         or request.adapters is not None
-        or request.ttft_s is not None
-        or order.objective.ttft_s is not None
+        or promised_s(order, request) is not None
     )
+
+
+def promised_s(order: Order, request: Request) -> float | None:
+    """Within how many seconds its first token is to come: its own promise, or its objective's."""
+    return request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
 
 
 class Chooser:
@@ -79,7 +83,7 @@ class Chooser:
             return Choice(best)
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
-        ttft_s = request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
+        ttft_s = promised_s(order, request)
         is_loaded = self._seat(best, order).is_loaded
         scored: list[tuple[bool, float, Choice]] = []
         for address in candidates:
@@ -94,6 +98,11 @@ class Chooser:
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             scored.append((is_late, cost.total_s, Choice(address, cost)))
         return _least_loaded_of_the_cheapest(scored) or Choice(best)
+
+    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+        """What a choice counts for an endpoint, whether or not it has a slot free."""
+        picker = self._state.views.at(order.demand)
+        return self._cost(address, self._room(address, order), request, picker, now)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
@@ -148,7 +157,8 @@ class Chooser:
         if cost.saved_s and state.spread.is_overused(
             address, room.slots, self._fair(picker, now), now
         ):
-            return cost._replace(first_token_s=cost.first_token_s + cost.saved_s, saved_s=0.0)
+            uncached_s = cost.first_token_s + cost.saved_s
+            return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)
         return cost
 
     def _room(self, address: Address, order: Order) -> Account:

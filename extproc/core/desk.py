@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from extproc.core.order import Order
     from extproc.core.queue import Ticket
     from extproc.core.request import Request
+    from extproc.core.scorer import Cost
     from extproc.core.state import State
 
 
@@ -53,6 +54,10 @@ class Desk:
         if choice is not None:
             return choice.address
         return place_to_pass(self._state, self._aging, order, request, now)
+
+    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+        """What a choice counts for an endpoint."""
+        return self._chooser.cost_at(order, request, address, now)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
@@ -96,7 +101,9 @@ class Desk:
             self.wake(state.loads.next_expiry())
         charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
         run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
-        expect(state, run, address, now)
+        expect(state, run, address)
+        if endpoint.health is Health.ASLEEP or (room is not None and not is_loaded):
+            run.is_lesson = False  # a model is loaded first, and nothing is in its cache
         state.spread.gave(address, lease.weight_slots, now)
         fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
         adapter = request.adapter

@@ -19,12 +19,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from extproc.core.admission import Admission, Preview
-from extproc.core.demand import ANY
+from extproc.core.demand import ANY, Demand
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.intake import IntakeOptions
 from extproc.core.judging import judge_end, judge_headers
-from extproc.core.learning import learn_answer, learn_end, learn_look
+from extproc.core.learning import expect, learn_answer, learn_end, learn_look
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
 from extproc.core.objective import Objective
@@ -43,12 +43,13 @@ if TYPE_CHECKING:
     from extproc.core.observation import Observation
     from extproc.core.order import Order
     from extproc.core.request import Request
+    from extproc.core.scorer import Cost
 
 
 CONNECT_FAILED = Issue(
     code="connect-failed",
-    message="Envoy could not connect to it",
-    remedy="check that the server runs and that Envoy can reach this address",
+    message="Envoy could not connect to it, or was answered 503",
+    remedy="check that the server runs, has loaded its model, and that Envoy can reach it",
 )
 
 
@@ -148,10 +149,8 @@ class Dispatcher:
         first_token_at = window = None
         if run is not None:
             first_token_at, window = judge_end(self.state, lease, run, end, now)
-        if end is LeaseEnd.SERVED:
-            self.state.timing.watch(address).ended(now - lease.opened_at)
-            if run is not None:
-                learn_end(self.state, lease, run, now, window)
+        if end is LeaseEnd.SERVED and run is not None:
+            learn_end(self.state, lease, run, now, window)
         if end is LeaseEnd.ABANDONED:
             self._listener.unsure_of(address)
             self._wake()
@@ -170,7 +169,9 @@ class Dispatcher:
         assert endpoint is not None
         room = seat(endpoint, self.ledger.account(address), lease.model).model
         self.ledger.move(lease, address, now, room)
-        self.state.running.moved(lease, picked)
+        run = self.state.running.moved(lease, picked)
+        if run is not None:
+            expect(self.state, run, address)
         self._desk.offer(address, now)
         self._desk.offer(picked, now)
 
@@ -189,9 +190,12 @@ class Dispatcher:
         if not is_error:
             learn_answer(self.state, lease, run, now)
 
-    def passing(self) -> list[Address]:
-        """Where a request that takes no slot may go, best first; empty when nobody serves."""
-        return self.state.views.any.best(1 + self.options.fallbacks)
+    def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
+        """Where a request that takes no slot may go, best first: to pickable endpoints that have
+        slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
+        None for any."""
+        demand = ANY if allowed is None else Demand(allowed=allowed)
+        return self.state.views.at(demand).best(1 + self.options.fallbacks)
 
     # The world
 
@@ -236,7 +240,8 @@ class Dispatcher:
             self._desk.look_at_loads(endpoint, observation.began_at, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
-        """Envoy could not connect there: it is down until a look that begins now succeeds."""
+        """Envoy could not connect there, or was told 503: it is down until a look that begins now
+        succeeds."""
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             endpoint.lose((CONNECT_FAILED,))
@@ -300,6 +305,10 @@ class Dispatcher:
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
         return self._admission.preview(order, request, self.options.max_queued, now)
+
+    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+        """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""
+        return self._desk.cost_at(order, request, address, now)
 
     def place_of(self, ticket: Ticket, now: float) -> Place:
         """Where a waiting request stands, and in how many seconds its turn comes."""

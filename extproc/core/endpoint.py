@@ -123,7 +123,7 @@ class Endpoint:
 
     @property
     def is_serving(self) -> bool:
-        """It can answer: passing requests may go there."""
+        """It answers requests, if only once its model is loaded again."""
         return self.health in SERVING
 
     @property

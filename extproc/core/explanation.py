@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.chooser import is_choosy
+from extproc.core.chooser import is_choosy, promised_s
 from extproc.core.demand import UNDECIDED
 from extproc.core.endpoint import SERVING, Intent
 from extproc.core.order import PLAIN
@@ -151,6 +151,7 @@ def _ranked(
     cost about as little."""
     rated = []
     is_weighed = request is not None and is_choosy(order, request)
+    ttft_s = None if request is None else promised_s(order, request)
     for endpoint in dispatcher.fleet:
         account = dispatcher.ledger.account(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
@@ -160,20 +161,20 @@ def _ranked(
             if is_chosen
             else tuple(_objections(dispatcher, endpoint, account, order, weight_slots))
         )
-        share = account.free_slots / account.slots if account.slots else 0.0
+        room, _, is_loaded = seat(endpoint, account, order.demand.model)
+        share = room.free_slots / room.slots if room.slots else 0.0
         cost = None
         if is_weighed and request is not None:
-            busy = account.slots - account.free_slots
-            cost = dispatcher.state.scorer.cost(request, endpoint.address, busy, now)
+            cost = dispatcher.cost_at(order, request, endpoint.address, now)
         cost_s = 0.0 if cost is None else cost.total_s
-        is_loaded = seat(endpoint, account, order.demand.model).is_loaded
+        is_late = cost is not None and ttft_s is not None and cost.first_token_s > ttft_s
         is_preferred = endpoint.is_first_choice or is_weighed
-        key = (not why, is_chosen, is_loaded, is_preferred, -cost_s, share)
-        rated.append((key, endpoint, why, share, cost))
+        key = (not why, is_chosen, is_loaded, is_preferred, not is_late, -cost_s, share)
+        rated.append((key, endpoint, why, tuple(_scores(endpoint, share, cost, ttft_s))))
     rated.sort(key=lambda entry: (entry[0], entry[1].address), reverse=True)
     candidates: list[Candidate] = []
     rank, last = 0, None
-    for key, endpoint, why, share, cost in rated:
+    for key, endpoint, why, scores in rated:
         if key != last and key[0]:
             rank, last = len(candidates) + 1, key
         candidates.append(
@@ -181,25 +182,32 @@ def _ranked(
                 address=endpoint.address,
                 name=endpoint.spec.name,
                 filtered=why,
-                scores=tuple(_scores(endpoint, share, cost)),
+                scores=scores,
                 rank=0 if why else rank,
             )
         )
     return tuple(candidates)
 
 
-def _scores(endpoint: Endpoint, share: float, cost: Cost | None) -> Iterator[Score]:
+def _scores(
+    endpoint: Endpoint, share: float, cost: Cost | None, ttft_s: float | None
+) -> Iterator[Score]:
     yield Score(name="free_share", value=share)
     is_first = endpoint.is_first_choice
     detail = "" if is_first else "a backup: it sleeps, or its last look is old"
     yield Score(name="first_choice", value=float(is_first), detail=detail)
     if cost is not None:
+        is_late = ttft_s is not None and cost.first_token_s > ttft_s
+        late = f"later than the {ttft_s:g} s that were promised" if is_late else ""
         cached = f"about {cost.cached_tokens:.0f} tokens in its cache"
+        if cost.forgone_s:
+            cached += f" do not count, {cost.forgone_s:.2g} s: it is used beyond its share"
         yield Score(name="cost_s", value=cost.total_s)
-        yield Score(name="first_token_s", value=cost.first_token_s)
+        yield Score(name="first_token_s", value=cost.first_token_s, detail=late)
         yield Score(name="answer_s", value=cost.answer_s)
         yield Score(name="adapter_s", value=cost.adapter_s)
-        yield Score(name="saved_s", value=cost.saved_s, detail=cached if cost.saved_s else "")
+        is_cached = bool(cost.saved_s or cost.forgone_s)
+        yield Score(name="saved_s", value=cost.saved_s, detail=cached if is_cached else "")
 
 
 def _objections(

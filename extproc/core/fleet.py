@@ -33,6 +33,15 @@ class Membership:
     members: tuple[Member, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectedEnvoy:
+    """One Envoy that takes the fleet from us. `acknowledged_version` is of the last membership
+    that it took over, -1 before the first."""
+
+    node_id: str
+    acknowledged_version: int
+
+
 class Fleet:
     """The endpoints by address. Synchronous; a change of membership is O(its size)."""
 

@@ -18,7 +18,7 @@ from extproc.core.demand import ANY
 from extproc.core.pace import Pace
 from extproc.core.queue import Ticket
 from extproc.core.timing import refresh_s
-from extproc.core.views import MAX_VIEWS
+from extproc.core.views import MAX_VIEWS, seat
 
 if TYPE_CHECKING:
     from extproc.core.demand import Demand
@@ -158,11 +158,13 @@ class Forecast:
         ends: list[tuple[float, Lease]] = []
         has_learned = state.timing.has_learned
         for address, slots in picker.members():
-            account = state.ledger.account(address)
+            endpoint = state.fleet.get(address)
+            assert endpoint is not None, "only members are ranked"
+            room = seat(endpoint, state.ledger.account(address), demand.model).room
             if has_learned:
                 slot_s = max(1e-3, state.timing.speed(address, now).slot_s)
-                rate += max(0, slots - account.foreign_slots) / slot_s
-            for lease in account.leases.values():
+                rate += max(0, slots - room.foreign_slots) / slot_s
+            for lease in room.leases.values():
                 run = state.running.get(lease)
                 if run is not None and run.ends_by < inf:
                     ends.append((run.ends_by, lease))

@@ -20,7 +20,7 @@ class Homing:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._until: list[tuple[float, int, Ticket]] = []
+        self._until: list[tuple[float, int, Address]] = []
         self._pinned: dict[Address, dict[int, Ticket]] = {}
 
     def waiting_at(self, home: Address) -> int:
@@ -32,7 +32,7 @@ class Homing:
         ticket.home = home
         self._line.change_demand(ticket, ticket.demand._replace(allowed=frozenset((home,))))
         self._pinned.setdefault(home, {})[ticket.id] = ticket
-        heapq.heappush(self._until, (until, ticket.id, ticket))
+        heapq.heappush(self._until, (until, ticket.id, home))
 
     def left(self, ticket: Ticket) -> None:
         """It left the line, or is pinned no more; one that was not pinned is no error."""
@@ -55,16 +55,17 @@ class Homing:
         """Unpin those whose patience is over; returns them."""
         late = []
         while (until := self.next_expiry()) is not None and until <= now:
-            ticket = heapq.heappop(self._until)[2]
+            _, id_, home = heapq.heappop(self._until)
+            ticket = self._pinned[home][id_]
             self.unpin(ticket)
             late.append(ticket)
         return late
 
     def next_expiry(self) -> float | None:
         """When `expired` has something to do next, or None."""
-        while self._until and not self._is_pinned(self._until[0][2]):
+        while self._until:
+            until, id_, home = self._until[0]
+            if id_ in self._pinned.get(home, ()):
+                return until
             heapq.heappop(self._until)
-        return self._until[0][0] if self._until else None
-
-    def _is_pinned(self, ticket: Ticket) -> bool:
-        return ticket.home is not None and ticket.id in self._pinned.get(ticket.home, ())
+        return None

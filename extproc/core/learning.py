@@ -10,7 +10,8 @@ When a first token came, in the order in which it is believed:
               The headers of an answer that is no stream are its end
     reading   a look that still sees no token after twice the expected time: later than that
 
-Answers with an error teach nothing.
+Answers with an error teach nothing, and neither do requests that got no answer. First tokens that
+waited for a model to be loaded teach nothing of speeds and caches.
 
 The tokens that a lesson counts are those that were expected to be read, not those that really
 were: an expectation that is regularly wrong (it cannot know that a server also holds its own last
@@ -36,25 +37,37 @@ if TYPE_CHECKING:
     from extproc.core.observation import Observation, SlotReading
     from extproc.core.running import Run
     from extproc.core.state import State
-    from extproc.core.timing import Speed, Stopwatch
+    from extproc.core.timing import Speed, Stopwatch, Task
 
 DEFAULT_CONTEXT_TOKENS = 4096
 LATE = 2.0
 """A prompt that is still being read after so many times the expected seconds is a lesson."""
+ROUGH = 2.0
+"""A text may have so many times fewer tokens than were estimated. What is beyond the server's
+context even so and was answered held no text but, say, an image that nobody read so far."""
 
 
-def expect(state: State, run: Run, address: Address, now: float) -> None:
-    """Note what is expected of a request that was just picked, if anything of it was read."""
+def expect(state: State, run: Run, address: Address) -> None:
+    """Note what is expected of a request where it runs, if anything of it was read."""
     request = run.request
     if request.prompt_tokens is None and not request.prompt_blocks:
         return
-    run.expected_first_s, run.cached_tokens = state.scorer.first_token(
-        request, address, now, is_hopeful=False
-    )
+    run.is_lesson = _is_credible(state, address, request.prompt_tokens)
+    run.cached_tokens = state.scorer.cached_tokens(request, address)
+    run.remembered = ()
     memory = state.prefixes.memory(address) if request.prompt_blocks else None
     if memory is not None:
         depth = memory.depth(request.prompt_blocks)
         run.remembered = memory.segments(request.prompt_blocks, depth)
+
+
+def _is_credible(state: State, address: Address, prompt_tokens: int | None) -> bool:
+    """Whether a prompt may be as long as it was estimated to be."""
+    if prompt_tokens is None:
+        return False
+    endpoint = state.fleet.get(address)
+    context = None if endpoint is None else endpoint.context_tokens
+    return context is None or prompt_tokens <= ROUGH * context
 
 
 def learn_answer(state: State, lease: Lease, run: Run, now: float) -> None:
@@ -79,13 +92,12 @@ def learn_end(
     state: State, lease: Lease, run: Run, now: float, window: Window | None = None
 ) -> None:
     """A request was served to its end. `window` is what `judge_end` worked out of it."""
-    request, answered_at = run.request, run.answered_at
-    if request.prompt_tokens is None or answered_at is None:
-        return
-    if run.is_error or lease.weight_slots > 1:
+    answered_at = run.answered_at
+    if answered_at is None or run.is_error:
         return
     watch = state.timing.watch(lease.address)
-    if not watch.wants_end(now):
+    watch.ended(now - lease.opened_at)
+    if not run.is_lesson or lease.weight_slots > 1 or not watch.wants_end(now):
         return
     speed = state.timing.speed(lease.address, now)
     if window is None:
@@ -131,20 +143,24 @@ def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> No
 
 def _runs_of(
     state: State, endpoint: Endpoint, observation: Observation
-) -> dict[tuple[str, int], tuple[Lease, Run]]:
-    """Whose task is which, where all of them are ours."""
+) -> dict[Task, tuple[Lease, Run]]:
+    """Whose task is which, in each room where all of them are ours."""
     account = state.ledger.account(endpoint.address)
-    readings = observation.slot_readings
-    if account.foreign_slots or len(readings) != len(account.leases):
-        return {}
-    # All of it is ours: tasks are numbered in the order in which the server began them.
-    leases = sorted(account.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
-    found = {}
-    for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
-        if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
-            run = state.running.get(lease)
-            if run is not None:
-                found[task_of(reading)] = (lease, run)
+    by_model: dict[str, list[SlotReading]] = {}
+    for reading in observation.slot_readings:
+        by_model.setdefault(reading.model, []).append(reading)
+    found: dict[Task, tuple[Lease, Run]] = {}
+    for model, readings in by_model.items():
+        room = account.room(model)
+        if room.foreign_slots or len(readings) != len(room.leases):
+            continue
+        # All of it is ours: tasks are numbered in the order in which the process began them.
+        leases = sorted(room.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
+        for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
+            if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
+                run = state.running.get(lease)
+                if run is not None:
+                    found[task_of(reading)] = (lease, run)
     return found
 
 
@@ -157,7 +173,7 @@ def _learn_course(watch: Stopwatch, lease: Lease, run: Run, course: Course, spee
             run.was_judged = True
             watch.judged(is_first_token=False)  # its headers came, and still no token
         so_far_s = course.reading_until - lease.opened_at
-        if so_far_s > LATE * speed.first_token_s(run.fresh_tokens):
+        if run.is_lesson and so_far_s > LATE * speed.first_token_s(run.fresh_tokens):
             watch.answered(run.fresh_tokens, so_far_s)
         return
     first = course.first_token(speed.token_s(1))
@@ -170,12 +186,11 @@ def _learn_first_token(
 ) -> None:
     """Looks saw the answer's tokens: so its first one is known, and how much was read."""
     first = course.first_token(speed.token_s(1))
-    request = run.request
-    if first is None or course.has_taught or request.prompt_tokens is None:
+    if first is None or course.has_taught or not run.is_lesson:
         return
     course.has_taught = True
     if course.whole_prompt_tokens:
-        watch.sized(course.whole_prompt_tokens, request.prompt_tokens)
+        watch.sized(course.whole_prompt_tokens, run.request.likely_tokens)
     first_s = so_far(lease, run, speed).likely_at - lease.opened_at
     _judge_headers(watch, lease, run, speed, first_s, first.slack_s)
     _teach(watch, run, first_s)
@@ -209,22 +224,21 @@ def _judge_headers(
 
 def _teach(watch: Stopwatch, run: Run, first_s: float) -> None:
     """Once for each request."""
-    if run.request.prompt_tokens is not None and not run.has_taught:
+    if run.is_lesson and not run.has_taught:
         run.has_taught = True
         watch.answered(run.fresh_tokens, first_s)
 
 
 def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading) -> None:
-    prompt_tokens = run.request.prompt_tokens
     real_tokens = reading.whole_prompt_tokens
-    if not run.remembered or not real_tokens or prompt_tokens is None:
+    if not run.remembered or not real_tokens or not run.is_lesson:
         return
     if reading.cached_tokens is None:
         return
     memory = state.prefixes.memory(address)
     if memory is not None:
         found_share = reading.cached_tokens / real_tokens  # its tokens are not ours
-        found_blocks = found_share * prompt_tokens / BLOCK_TOKENS
+        found_blocks = found_share * run.request.likely_tokens / BLOCK_TOKENS
         is_learned = run.answered_at is not None
         chain = run.request.prompt_blocks
         memory.correct(chain, run.remembered, found_blocks, is_learned=is_learned)

@@ -56,10 +56,6 @@ class Ledger:
         """The numbers of one endpoint; raises `KeyError` for a stranger."""
         return self._accounts[address]
 
-    def fits(self, account: Account, weight_slots: int) -> bool:
-        """Whether a request of that weight can be leased there now."""
-        return fits(weight_slots, account.free_slots, account.slots)
-
     def open(
         self,
         address: Address,
@@ -72,7 +68,7 @@ class Ledger:
         bug of the caller. `model` is what was asked for."""
         account = self._accounts[address]
         place = account.room(room)
-        if not self.fits(place, weight_slots):
+        if not fits(weight_slots, place.free_slots, place.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(
             next(self._ids),

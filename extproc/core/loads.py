@@ -61,13 +61,11 @@ class Loads:
         """Whether nobody is loading it."""
         return model not in self._pending
 
-    def end(self, model: str, address: Address) -> bool:
-        """That server has it, or never will; returns whether a load was pending there."""
+    def end(self, model: str, address: Address) -> None:
+        """That server has it, or never will; one that is not pending there is no error."""
         load = self._pending.get(model)
-        if load is None or load.address != address:
-            return False
-        del self._pending[model]
-        return True
+        if load is not None and load.address == address:
+            del self._pending[model]
 
     def released(self, lease: Lease, now: float) -> None:
         """A request of ours ended: if it started a load, nobody of ours waits for that now."""

@@ -70,10 +70,6 @@ class ModelIndex:
         """Whether no endpoint has ever reported a model: then nothing can be said of any."""
         return not self._ever
 
-    def names(self) -> list[str]:
-        """All names that are reported now, sorted."""
-        return sorted(self._count)
-
     def _remember(self, name: str) -> None:
         self._ever.pop(name, None)
         self._ever[name] = None

@@ -9,6 +9,10 @@ from extproc.core.address import Address
 
 MAX_SLOTS = 65_536
 """More slots than any llama-server runs; a server that claims more is misread, not huge."""
+MAX_ENTRIES = 1_024
+"""Of each kind that one look tells of, models, adapters, busy slots; the first ones are kept."""
+MAX_TEXT_CHARS = 512
+"""Of one name that it tells."""
 
 
 class ObservationError(ValueError):
@@ -56,8 +60,8 @@ class SlotReading:
     `cached_tokens` of the prompt were found in the server's cache, `processed_tokens` were read
     so far, counted by whole batches; `decoded_tokens` were generated so far, at most
     `remaining_tokens` more will be (None: no limit). `prompt_tokens` is all that the slot holds
-    now: the prompt as far as its batches began, and the answer. `adapter_ids` are the adapters
-    that the request runs with.
+    now: the prompt as far as its batches began, and the answer. `model` is the router's model
+    whose slot it is, by its own name; empty where a server has one.
     """
 
     task_id: int
@@ -66,7 +70,6 @@ class SlotReading:
     processed_tokens: int | None = None
     decoded_tokens: int | None = None
     remaining_tokens: int | None = None
-    adapter_ids: tuple[int, ...] = ()
     model: str = ""
 
     @property
@@ -86,7 +89,6 @@ class AdapterReading:
 
     id: int
     name: str
-    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +101,8 @@ class Observation:
     known stays). `busy_slots` is how many of them were processing, None when the server
     does not show its slots. `instance` changes when another process took over the address.
     `slot_readings` are the busy slots as far as they were shown, `context_tokens` what one slot
-    holds at most; `adapters` is None when they were not told, and `awaits_adapters` then tells
-    that the next looks will ask for them again.
+    holds at most (the largest of a router's); `adapters` is None when they were not told, and
+    `awaits_adapters` then tells that the next looks will ask for them again.
 
     Raises `ObservationError` when built from impossible numbers.
     """

@@ -23,9 +23,11 @@ class ExchangeRecord(NamedTuple):
     """One exchange, told once at its end. Times are seconds; `status` is 0 when none was sent.
 
     `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked;
-    `path` is without its query. `began_at` is monotonic; `pick_s` is how long the decision took
-    when the request came. `trace_parent` is the caller's `traceparent` as it was written,
-    unchecked. `criticality` is the request's class.
+    `path` is without its query. `began_at` and `decided_at` are monotonic; `decided_at` is when
+    enough of the request had come to decide about it, and its wait began, if it had to wait; None
+    when it ended before that. `pick_s` is how long the decision took. `trace_parent` is the
+    caller's `traceparent` as it was written, unchecked. `criticality` is the request's class,
+    empty where it takes no slot.
     """
 
     exchange_id: str
@@ -39,6 +41,7 @@ class ExchangeRecord(NamedTuple):
     first_token_s: float | None
     duration_s: float
     began_at: float = 0.0
+    decided_at: float | None = None
     pick_s: float = 0.0
     path: str = ""
     model: str = ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class ExchangeState(Enum):
     """How far an exchange has come."""
 
+    READING = "reading"  # the body that decides about it still comes
     WAITING = "waiting"  # in line for a slot
     RUNNING = "running"  # holds a slot; its server has not answered yet
     ANSWERING = "answering"  # holds a slot; the answer has begun

@@ -7,10 +7,13 @@ from enum import Enum
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.blocks import BLOCK_TOKENS
 from extproc.core.demand import NO_NUMBERS
 
 HOLD_MARGIN_S: Final = 5.0
 """Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
+UNKNOWN_PROMPT_TOKENS: Final = 500
+"""For how long a prompt is taken of which nothing else is known."""
 
 
 Adapters = str | frozenset[int] | None
@@ -32,11 +35,12 @@ class Request:
     slots gives it all it has). `timeout_s` is how long it may wait in line; 0 means
     that it is served at once or not at all. `prompt_blocks` are the chained hashes of the
     prompt's beginning (see `extproc.core.blocks`), `prompt_tokens` an estimate of its whole
-    length. `allowed` names the only endpoints that may serve it, None for any. `ttft_s` is a
-    promise of its own, in place of its objective's: it steers where the request goes, never
-    its turn in line, or a client could ask its way past the others. `is_verbatim` tells that
-    its body cannot be changed: the server will read the model's name that the client wrote.
-    `adapter_numbers` are adapters that it names by the server's own numbers.
+    length, None where nothing tells it: such a request teaches no speeds. `allowed` names the
+    only endpoints that may serve it, None for any. `ttft_s` is a promise of its own, in place of
+    its objective's: it steers where the request goes, never its turn in line, or a client could
+    ask its way past the others. `is_verbatim` tells that its body cannot be changed: the server
+    will read the model's name that the client wrote. `adapter_numbers` are adapters that it names
+    by the server's own numbers.
     """
 
     id: str
@@ -59,6 +63,13 @@ class Request:
     def __post_init__(self) -> None:
         if self.weight_slots < 1:
             raise ValueError(f"request {self.id!r} cannot weigh {self.weight_slots} slots")
+
+    @property
+    def likely_tokens(self) -> int:
+        """The length of its prompt, or what to take for it: at least what was read of it."""
+        if self.prompt_tokens is not None:
+            return self.prompt_tokens
+        return max(UNKNOWN_PROMPT_TOKENS, len(self.prompt_blocks) * BLOCK_TOKENS)
 
     @property
     def adapters(self) -> Adapters:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from extproc.core.timing import UNKNOWN_PROMPT_TOKENS
-
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.attainment import Promises
@@ -31,12 +29,12 @@ class Run:
         "charged_s",
         "course",
         "ends_by",
-        "expected_first_s",
         "first_token_at",
         "flow",
         "has_taught",
         "is_error",
         "is_judged",
+        "is_lesson",
         "is_stream",
         "objective",
         "remembered",
@@ -55,7 +53,6 @@ class Run:
         self.charged_s = charged_s
         self.answered_at: float | None = None
         self.cached_tokens = 0.0
-        self.expected_first_s = 0.0
         self.first_token_at: float | None = None
         """When its first token came, once that is known."""
         self.remembered: tuple[Segment, ...] = ()
@@ -64,6 +61,9 @@ class Run:
         """What looks showed of it, as far as they could be told to be of it."""
         self.ends_by = inf
         """When its slot is free at the latest, by the tokens that may still come."""
+        self.is_lesson = False
+        """Whether its prompt's length is known well enough to learn a server's speed from it, and
+        no model had to be loaded first."""
         self.has_taught = False
         """Its first token was learned from."""
         self.was_judged = False
@@ -74,8 +74,7 @@ class Run:
     @property
     def fresh_tokens(self) -> float:
         """The tokens of its prompt that were expected to be read, and not found in a cache."""
-        tokens = self.request.prompt_tokens
-        return max(0.0, (UNKNOWN_PROMPT_TOKENS if tokens is None else tokens) - self.cached_tokens)
+        return max(0.0, self.request.likely_tokens - self.cached_tokens)
 
 
 class Running:
@@ -130,12 +129,15 @@ class Running:
         self._fairness.settle(run.flow, run.charged_s, used_s)
         return run
 
-    def moved(self, lease: Lease, picked: Address) -> None:
-        """Another endpoint than the picked one serves it."""
+    def moved(self, lease: Lease, picked: Address) -> Run | None:
+        """Another endpoint than the picked one serves it; returns the run, of which no look at
+        the picked one tells anything."""
         run = self._runs.get(lease.id)
         if run is not None:
             self._count_adapters(picked, run.request.adapters, -1)
             self._count_adapters(lease.address, run.request.adapters, +1)
+            run.course, run.ends_by = None, inf
+        return run
 
     def has_other_adapters(self, address: Address, adapters: Adapters) -> bool:
         """Whether requests with other adapters than these run there."""

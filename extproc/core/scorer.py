@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
-from extproc.core.timing import UNKNOWN_PROMPT_TOKENS
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -26,13 +25,15 @@ ADAPTER_SHARE = 0.5
 
 
 class Cost(NamedTuple):
-    """Seconds on one endpoint, by part. `saved_s` is what its cache spares, already taken off."""
+    """Seconds on one endpoint, by part. `saved_s` is what its cache spares, already taken off;
+    `forgone_s` what it would spare if it counted."""
 
     first_token_s: float
     answer_s: float
     adapter_s: float
     saved_s: float
     cached_tokens: float
+    forgone_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -66,22 +67,15 @@ class Scorer:
             expected = float(blocks * BLOCK_TOKENS)
         else:
             expected = self._sessions.tokens_at(request.session_id, address)
-        if request.prompt_tokens is not None:
-            expected = min(expected, max(0.0, request.prompt_tokens - 1.0))
-        return expected
+        return min(expected, max(0.0, request.likely_tokens - 1.0))
 
-    def first_token(
-        self, request: Request, address: Address, now: float, *, is_hopeful: bool = True
-    ) -> tuple[float, float]:
+    def first_token(self, request: Request, address: Address, now: float) -> tuple[float, float]:
         """Seconds to the first token there, if a slot were free now, and how many tokens of the
-        prompt are expected in its cache."""
+        prompt are hoped for in its cache."""
         cached = 0.0
         if request.prompt_blocks or request.session_id is not None:
-            cached = self.cached_tokens(request, address, is_hopeful=is_hopeful)
-        tokens = request.prompt_tokens
-        if tokens is None:
-            tokens = UNKNOWN_PROMPT_TOKENS
-        fresh = max(0.0, tokens - cached)
+            cached = self.cached_tokens(request, address, is_hopeful=True)
+        fresh = max(0.0, request.likely_tokens - cached)
         return self._timing.speed(address, now).first_token_s(fresh), cached
 
     def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.observation import SlotReading
 
-UNKNOWN_PROMPT_TOKENS = 500
 MAX_ENDS_A_SECOND = 50
 MAX_TASKS = 1024
 """Slots whose progress is remembered from one look to the next, for each endpoint."""
@@ -195,11 +194,6 @@ class Timing:
         self._speeds: dict[Address, Speed] = {}
         self._typical = COLD
         self._fresh_until = float("-inf")
-
-    @property
-    def typical(self) -> Speed:
-        """The fleet's median endpoint."""
-        return self._typical
 
     @property
     def has_learned(self) -> bool:

@@ -78,11 +78,6 @@ class Views:
         self._any = _View(ANY, random)
         self._views: OrderedDict[Demand, _View] = OrderedDict()
 
-    @property
-    def any(self) -> Picker:
-        """The ranking of all endpoints, up to date."""
-        return self._up_to_date(self._any)
-
     def at(self, demand: Demand) -> Picker:
         """The ranking of the endpoints that suit, up to date."""
         if demand == ANY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,12 +86,14 @@ def server_environment() -> dict[str, str]:
     }
 
 
-def health_probe(client: httpx.AsyncClient, url: str) -> Probe:
-    """Ask for the URL and say yes when it is answered by 200."""
+def health_probe(
+    client: httpx.AsyncClient, url: str, headers: Mapping[str, str] | None = None
+) -> Probe:
+    """Ask for the URL, with these headers, and say yes when it is answered by 200."""
 
     async def probe() -> bool:
         try:
-            answer = await client.get(url, timeout=PROBE_TIMEOUT_S)
+            answer = await client.get(url, headers=headers, timeout=PROBE_TIMEOUT_S)
         except httpx.TransportError:
             return False
         return answer.status_code == httpx.codes.OK

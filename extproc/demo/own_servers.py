@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from scraper.discovery.listed import Lookup, look_up
 
 if TYPE_CHECKING:
-    from extproc.settings import EndpointSettings
+    from extproc.settings import DiscoverySettings, EndpointSettings
 
 PATIENCE_S: Final = 2.0
 """The picker looks a name up for as long as it takes; here it then counts as one server."""
@@ -43,6 +43,15 @@ async def own_servers(
         for place in places:
             first.setdefault(place, endpoint.address)
     return OwnServers(count=len(first), different=tuple(different), again=tuple(again))
+
+
+def own_sentence(count: int, discovery: DiscoverySettings) -> str:
+    """How many servers somebody named, and where more may come from."""
+    sources = [name.name for name in discovery.dns]
+    if discovery.file is not None:
+        sources.insert(0, discovery.file)
+    named = [f"your own, {count} of them"] if count or not sources else []
+    return f"Servers: {', and '.join([*named, *(f'those of {one}' for one in sources)])}."
 
 
 async def _places(endpoint: EndpointSettings, lookup: Lookup) -> set[_Place]:

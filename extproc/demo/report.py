@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import IO
@@ -12,7 +13,7 @@ NAME_WIDTH = 34
 
 
 class Report:
-    """Counts the time from its making."""
+    """Counts the time from its making. Once nobody reads any more, the rest goes nowhere."""
 
     def __init__(self, out: IO[str] | None = None, errors: IO[str] | None = None) -> None:
         self._out = out or sys.stdout
@@ -20,7 +21,11 @@ class Report:
         self._began = time.monotonic()
 
     def say(self, text: str = "") -> None:
-        print(text, file=self._out, flush=True)
+        try:
+            print(text, file=self._out, flush=True)
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._out.fileno())  # also for what is in its buffer
 
     def ready(self, name: str, detail: str) -> None:
         """One part is up."""

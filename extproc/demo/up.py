@@ -18,25 +18,30 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from extproc.core.authorization import authorization_of
 from extproc.core.blocked_path import BlockedPathError
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
 from extproc.demo.llama_server import LlamaServerError
-from extproc.demo.own_servers import OwnServers, own_servers
+from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
 from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
 from extproc.envoy_config.options import OptionsError
+from extproc.settings import read_api_key
+from extproc.settings.client_keys import read_client_keys
+from scraper.issues import unauthorized
 
 if TYPE_CHECKING:
     from extproc.demo.fleet import EmbeddedServer
-    from extproc.settings import Settings
+    from extproc.settings import EndpointSettings, Settings
 
 ENVOY_CONFIG = "envoy.yaml"
 READY_TIMEOUT_S = 60.0
 OWN_ENDPOINT_PATIENCE_S = 3.0
+REFUSALS = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 TRIM_EVERY_S = 60.0
 MAX_LOG_BYTES = 64 * 1024 * 1024
 HURRY = 2
@@ -47,8 +52,8 @@ HURRY = 2
 class UpOptions:
     """What to run. Ports in the settings are settled: free, and none of them 0.
 
-    `serve_arguments` make `coxswain serve` read the same settings. Without `wish` the settings'
-    own endpoints are served.
+    `serve_arguments` make `coxswain serve` read the same settings. Without `wish` the servers
+    are those that the settings name.
     """
 
     settings: Settings
@@ -72,7 +77,7 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
         if told <= HURRY:  # a further one would only stop the stopping
             running.cancel()
         if told == 1:
-            with contextlib.suppress(OSError):  # nobody may read any more what is said
+            with contextlib.suppress(OSError):  # as the terminal that was closed with SIGHUP
                 report.say("\nStopping.")
 
     loop = asyncio.get_running_loop()
@@ -109,7 +114,7 @@ async def _run(options: UpOptions, report: Report) -> int:
             own = None
             if fleet is None:
                 own = await own_servers(options.settings.endpoints)
-                report.say(f"Servers: your own, {own.count} of them.")
+                report.say(own_sentence(own.count, options.settings.discovery))
             else:
                 report.say(fleet.sentence)
             await run.start(envoy, fleet)
@@ -147,17 +152,23 @@ class _Run:
 
     async def look_at(self, own: OwnServers) -> None:
         """Tell of each of the user's own servers whether it answers, and which was named before."""
-        await asyncio.gather(*(self._look_at(address) for address in own.different))
+        named = {endpoint.address: endpoint for endpoint in self.options.settings.endpoints}
+        await asyncio.gather(*(self._look_at(named[address]) for address in own.different))
         for address, other in own.again:
             self.report.waiting(address, f"is {other} once more")
 
     def invite(self) -> None:
         """Say how to use it and how to end it."""
         url = url_of(self.options.settings.envoy.listen)
+        keys_file = self.options.settings.clients.keys_file
         self.report.say()
-        self.report.say("Ask it something:")
+        if keys_file is None:
+            self.report.say("Ask it something:")
+        else:
+            self.report.say(f"Ask it something, with KEY being a key of {keys_file}:")
+        key = "" if keys_file is None else ' -H "authorization: Bearer $KEY"'
         self.report.say(
-            f"  curl {url}/v1/chat/completions -H 'content-type: application/json' -d "
+            f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
             '\'{"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32}\''
         )
         self.report.say(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
@@ -223,18 +234,35 @@ class _Run:
         return child
 
     async def _try_out(self, envoy: Child) -> None:
-        """Ask one of the servers through Envoy, without taking a slot."""
-        probe = health_probe(self.client, f"{url_of(self.options.settings.envoy.listen)}/v1/models")
+        """Ask one of the servers through Envoy, without taking a slot, as a client that may."""
+        settings = self.options.settings
+        url = f"{url_of(settings.envoy.listen)}/v1/models"
+        probe = health_probe(self.client, url, _clients_headers(settings))
         await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
         self.report.ready("an answer through all of them", "")
 
-    async def _look_at(self, address: str) -> None:
-        """Tell whether one of the user's own servers answers; if not, that is no reason to end."""
+    async def _look_at(self, endpoint: EndpointSettings) -> None:
+        """Tell whether one of the user's own servers answers, and takes the key that it is to be
+        shown; if not, that is no reason to end."""
+        address = endpoint.address
         url = address if "://" in address else f"http://{address}"
-        probe = health_probe(self.client, f"{url}/health")
-        with contextlib.suppress(TimeoutError):
+        key = read_api_key(endpoint)
+        headers = {} if key is None else {"authorization": authorization_of(key)}
+        with contextlib.suppress(TimeoutError, httpx.TransportError):
             async with asyncio.timeout(OWN_ENDPOINT_PATIENCE_S):
-                await until(probe, every_s=0.2)
-                self.report.ready(address, "")
+                await until(health_probe(self.client, f"{url}/health"), every_s=0.2)
+                answer = await self.client.get(f"{url}/props", headers=headers)  # /health is open
+                if answer.status_code in REFUSALS:
+                    self.report.waiting(address, unauthorized(key is not None).message)
+                else:
+                    self.report.ready(address, "")
                 return
         self.report.waiting(address, "does not answer /health yet; Coxswain keeps looking")
+
+
+def _clients_headers(settings: Settings) -> dict[str, str]:
+    """What a client shows that may ask."""
+    if settings.clients.keys_file is None:
+        return {}
+    keys = read_client_keys(Path(settings.clients.keys_file).expanduser())
+    return {"authorization": authorization_of(next(iter(keys)))}

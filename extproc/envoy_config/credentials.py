@@ -7,14 +7,19 @@ it has none. What the client sent is remembered before, since tries share their 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation
 from envoy_data_plane.envoy.config.core.v3 import (
     HeaderValue,
     HeaderValueOption,
     HeaderValueOptionHeaderAppendAction,
 )
+from envoy_data_plane.envoy.config.route.v3 import FilterConfig, Route
 from envoy_data_plane.envoy.extensions.filters.http.api_key_auth.v3 import (
     ApiKeyAuth,
+    ApiKeyAuthPerRoute,
     Credential,
     Forwarding,
     KeySource,
@@ -31,22 +36,35 @@ from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.trust import ClientKey
 
+CHECK = "envoy.filters.http.api_key_auth"
 AUTHORIZATION = "authorization"
 REMEMBERED = "client_authorization"
+_FORWARDING: Final = Forwarding(header=names.CLIENT, hide_credentials=True)
+"""A route that switches the check on inherits the keys that are known, but not this."""
 
 
-def check_of_clients(keys: tuple[ClientKey, ...]) -> HttpFilter:
-    """Refuse with 401 who shows none of these keys. The servers do not get to see them."""
+def check_of_clients(keys: tuple[ClientKey, ...], *, on_named_routes: bool = False) -> HttpFilter:
+    """Refuse with 401 who shows none of these keys. The servers do not get to see them.
+
+    `on_named_routes`: only on those that `with_check_of_clients` made.
+    """
     return HttpFilter(
-        name="envoy.filters.http.api_key_auth",
+        name=CHECK,
+        disabled=on_named_routes,
         typed_config=typed(
             ApiKeyAuth(
                 credentials=[Credential(key=key.key, client=key.client) for key in keys],
                 key_sources=[KeySource(header=AUTHORIZATION), KeySource(header="x-api-key")],
-                forwarding=Forwarding(header=names.CLIENT, hide_credentials=True),
+                forwarding=_FORWARDING,
             )
         ),
     )
+
+
+def with_check_of_clients(route: Route) -> Route:
+    """The same route, on which clients are checked."""
+    is_on = typed(FilterConfig(config=typed(ApiKeyAuthPerRoute(forwarding=_FORWARDING))))
+    return replace(route, typed_per_filter_config={**route.typed_per_filter_config, CHECK: is_on})
 
 
 def memory_of_authorization() -> HttpFilter:

@@ -24,11 +24,13 @@ setting envoy.tracing names by its host:port; without it there are none.
 
 _ORIGINAL_DST = """
 Envoy before llama-servers that only the picker knows: `envoy -c original_dst.yaml`.
-Printed by `coxswain config envoy --mode original-dst`; change your settings, not this file.
+Printed by `coxswain config envoy --set envoy.discovery=false`; change your settings, not this
+file.
 
-No discovery: each answer of the picker names exactly one server, in dynamic metadata, which
-no client can write. There are no fallbacks and no health checks here, and without the picker
-every request gets 503: it fails closed.
+The picker needs that setting, too: `envoy.discovery: false`, or COXSWAIN_ENVOY__DISCOVERY=false.
+Then each of its answers names exactly one server, in dynamic metadata, which no client can write;
+an answer that names several is 503 here. There are no fallbacks and no health checks, and without
+the picker every request gets 503: it fails closed.
 """
 
 

@@ -45,6 +45,7 @@ REQUEST_HEADERS = (
     "content-type",
     "traceparent",
     "x-api-key",
+    names.CLIENT,
     "x-coxswain-queue-timeout-ms",
     "x-gateway-inference-fairness-id",
     "x-gateway-inference-objective",
@@ -165,11 +166,14 @@ def router() -> HttpFilter:
     )
 
 
-def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
-    """What happens to a request before the picker is asked: who is it, and may it come in?"""
+def first_filters(options: EnvoyOptions, *, on_named_routes: bool = False) -> list[HttpFilter]:
+    """What happens to a request before the picker is asked: who is it, and may it come in?
+
+    `on_named_routes`: the second is asked only where a route says so, as the picker is.
+    """
     found = []
     if options.client_keys:
-        found.append(check_of_clients(options.client_keys))
+        found.append(check_of_clients(options.client_keys, on_named_routes=on_named_routes))
     if options.keeps_authorization:
         found.append(memory_of_authorization())
     return found

@@ -19,7 +19,6 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     HttpConnectionManagerCodecType,
     HttpConnectionManagerPathWithEscapedSlashesAction,
     HttpConnectionManagerServerHeaderTransformation,
-    LocalReplyConfig,
 )
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     HeaderMutation as EarlyHeaderMutation,
@@ -34,10 +33,10 @@ from extproc.envoy_config.access_log import (
     upload_reports,
 )
 from extproc.envoy_config.filters import ext_proc, first_filters, router
-from extproc.envoy_config.local_replies import local_replies, malformed_reply
+from extproc.envoy_config.local_replies import local_replies, local_replies_on
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
 from extproc.envoy_config.options import MIB, EnvoyOptions
-from extproc.envoy_config.routes import route_configuration
+from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 
 CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET, names.CLIENT)
@@ -73,7 +72,7 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
         request_id_extension=untouched_request_ids(),
         access_log=[*end_reports(options), *upload_reports(options)],
         access_log_options=report_interval(options),
-        local_reply_config=LocalReplyConfig(mappers=[malformed_reply()]),
+        local_reply_config=local_replies_on([route.name for route in routes(options)], options),
     )
 
 

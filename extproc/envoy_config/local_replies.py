@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from envoy_data_plane.envoy.config.accesslog.v3 import (
     AccessLogFilter,
+    AndFilter,
     ComparisonFilter,
     ComparisonFilterOp,
     ExtensionFilter,
@@ -83,26 +85,46 @@ def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
     Nor have the two that Envoy answers with 500 and without a word: only its details tell
     them apart. The picker itself never answers 500.
     """
+    return LocalReplyConfig(mappers=[*_before_routes(), *_on_routes(options)])
+
+
+def local_replies_on(route_names: Sequence[str], options: EnvoyOptions) -> LocalReplyConfig:
+    """The same for these routes alone, but for what is refused before it has a route."""
+    names_them = _matches(f"xds.route_name in {list(route_names)}")
+    mappers = [
+        replace(
+            mapper,
+            filter=AccessLogFilter(and_filter=AndFilter(filters=[names_them, mapper.filter])),
+        )
+        for mapper in _on_routes(options)
+        if mapper.filter is not None
+    ]
+    return LocalReplyConfig(mappers=[*_before_routes(), *mappers])
+
+
+def _before_routes() -> list[ResponseMapper]:
+    crowded = {names.REASON: names.TOO_MANY_HEADERS}
+    malformed = {names.REASON: names.MALFORMED_HTTP}
+    return [
+        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
+        # Marked for the filter that must let it by.
+        _told(_matches(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=malformed),
+    ]
+
+
+def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     crowded = {names.REASON: names.TOO_MANY_HEADERS}
     unsupported = {names.REASON: names.UNSUPPORTED_HTTP}
     lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
     mappers = [
-        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
-        malformed_reply(),
-        _told(_has_detail(NO_PATH), UNSUPPORTED, headers=unsupported),
+        _told(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
         _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
-        _told(_has_detail(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
-        _told(_has_detail(LOST), PICKER_LOST, status=503, headers=lost),
+        _told(_matches(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
+        _told(_matches(LOST), PICKER_LOST, status=503, headers=lost),
     ]
     if options.client_keys:
         mappers.insert(0, _told(_has_status(401), UNAUTHORIZED))
-    return LocalReplyConfig(mappers=mappers)
-
-
-def malformed_reply() -> ResponseMapper:
-    """Says that a request is no HTTP/1, and marks it for the filter that must let it by."""
-    mark = {names.REASON: names.MALFORMED_HTTP}
-    return _told(_has_detail(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=mark)
+    return mappers
 
 
 def _told(
@@ -124,7 +146,7 @@ def _told(
     )
 
 
-def _has_detail(expression: str) -> AccessLogFilter:
+def _matches(expression: str) -> AccessLogFilter:
     matcher = ExtensionFilter(
         name="envoy.access_loggers.extension_filters.cel",
         typed_config=typed(ExpressionFilter(expression=expression)),

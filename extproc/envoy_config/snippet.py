@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from envoy_data_plane.envoy.config.route.v3 import Route
+
 from extproc.envoy_config.bootstrap import served_cluster
 from extproc.envoy_config.clusters import clusters, own_clusters
+from extproc.envoy_config.credentials import with_check_of_clients
 from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
@@ -23,18 +26,30 @@ _MANAGER = """
 1. http_connection_manager: the fields to set in the HttpConnectionManager of your listener.
    They keep Envoy from ending requests that wait in the line, make paths plain before the
    routes look at them, take away the headers by which only the picker may steer, tell the
-   picker which answers broke off (add that access log to those you have), and answer what
-   is no HTTP/1 (put that mapper before those you have).
+   picker which answers broke off (add those access logs to those you have), and put into words
+   what Envoy refuses (put those mappers before yours: all but the first two are about the
+   routes below alone, by their names).
+"""
+
+_PERIODIC = """
+   access_log_flush_interval holds for all access logs: each writes about every request that still
+   runs, so often. Give yours `filter: {log_type_filter: {types: [DownstreamPeriodic], exclude:
+   true}}`, in an and_filter with the one that it may have.
 """
 
 _FILTERS = """
-2. http_filters: put this before your router, and after whatever decides who may come in.
+2. http_filters: put this before your router, and after whatever decides who may come in. What is
+   `disabled` here the routes below switch on, by their typed_per_filter_config: your other routes
+   stay as they are.
 """
 
 _ROUTES = """
 3. routes: into your virtual host, in this order. The blocked ones must stay above any route
    that leads to the servers; the last one is that route, and your own matches may narrow it.
-   Its timeouts of 0 are meant: an answer may take hours, and so may the line before it.
+   Its timeouts of 0 are meant: an answer may take hours, and so may the line before it. A route
+   of your own in its place needs all that it has: the name, both timeouts, retry_policy,
+   request_body_buffer_limit and typed_per_filter_config. Without the last the picker is never
+   asked, and no client is checked.
 """
 
 _CLUSTERS_DISCOVERY = """
@@ -78,14 +93,20 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
         last = _CLUSTERS_SERVED
     if options.tracing is not None:
         last += _TRACING.lstrip("\n")
+    manager = _MANAGER
+    if options.request_body_idle_timeout_s:
+        manager += _PERIODIC.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [
-        (_MANAGER, "http_connection_manager", tree(steered_manager(options))),
+        (manager, "http_connection_manager", tree(steered_manager(options))),
         (
             _FILTERS,
             "http_filters",
-            [tree(each) for each in (*first_filters(options), ext_proc(options))],
+            [
+                tree(each)
+                for each in (*first_filters(options, on_named_routes=True), ext_proc(options))
+            ],
         ),
-        (_ROUTES, "routes", [tree(route) for route in routes(options)]),
+        (_ROUTES, "routes", [tree(route) for route in _routes(options)]),
         (
             last,
             "clusters",
@@ -96,3 +117,9 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
         parts.append((_SERVED, "dynamic_resources", tree(served_cluster(options))))
     blocks = [f"{comment(text)}{render({key: content})}" for text, key, content in parts]
     return "\n".join([comment(_OPENING), *blocks])
+
+
+def _routes(options: EnvoyOptions) -> list[Route]:
+    """Those of a whole configuration, and who may take them."""
+    found = routes(options)
+    return [with_check_of_clients(route) for route in found] if options.client_keys else found

@@ -13,8 +13,9 @@ from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
     File,
-    PositiveCount,
     Seconds,
+    ServerName,
+    SlotCount,
     SomeSeconds,
     Target,
     Whole,
@@ -41,8 +42,11 @@ class DnsSettings(Section):
         default="a",
         description="`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records.",
     )
-    slots: PositiveCount | None = Field(
+    slots: SlotCount | None = Field(
         default=None, description="How many slots each has, for servers that do not tell."
+    )
+    may_sleep: bool | None = Field(
+        default=None, description="Whether they were started with --sleep-idle-seconds."
     )
     api_key_env: str | None = Field(
         default=None,
@@ -62,10 +66,8 @@ class DnsSettings(Section):
         description="With tls: the authorities to trust, PEM, here and where Envoy runs; by "
         "default the system's.",
     )
-    server_name: str | None = Field(
+    server_name: ServerName | None = Field(
         default=None,
-        min_length=1,
-        max_length=253,
         description="With tls: the name in the servers' certificates; by default the host's.",
     )
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.settings.access import check_access
 from extproc.settings.section import Section
-from extproc.settings.values import File, PositiveCount, Server, split_host_port
+from extproc.settings.values import File, Server, ServerName, SlotCount, split_host_port
 
 HTTPS: Final = "https://"
 
@@ -28,10 +28,15 @@ class EndpointSettings(Section):
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
         description="What to call it in logs and metrics, instead of its address.",
     )
-    slots: PositiveCount | None = Field(
+    slots: SlotCount | None = Field(
         default=None,
         description="How many slots it has, for a server that does not tell "
         "(started with --no-slots and without /props).",
+    )
+    may_sleep: bool | None = Field(
+        default=None,
+        description="Whether it was started with --sleep-idle-seconds. Unless this is said it is "
+        "found out, and a server that would sleep after more than 15 minutes stays awake.",
     )
     api_key_env: str | None = Field(
         default=None,
@@ -53,10 +58,8 @@ class EndpointSettings(Section):
         description="For https: the authorities to trust, PEM; by default the system's. "
         "The file is read again when it changes.",
     )
-    server_name: str | None = Field(
+    server_name: ServerName | None = Field(
         default=None,
-        min_length=1,
-        max_length=253,
         description="For https: the name in the server's certificate; by default the host.",
     )
 

@@ -9,9 +9,20 @@ from pydantic_core import PydanticCustomError
 
 from extproc.core.blocked_path import DEFAULT_BLOCKED, BlockedPath, BlockedPathError
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Bind, Count, Percent, Seconds, SomeSeconds, Target, Whole
+from extproc.settings.values import (
+    LIST,
+    Count,
+    EnvoySeconds,
+    IpBind,
+    Percent,
+    SomeSeconds,
+    Target,
+    Whole,
+)
 
 MIB: Final = 1024 * 1024
+MAX_HEAP_BYTES: Final = 10**15
+"""A petabyte: more is a number in the wrong unit."""
 
 
 def _blocked_path(rule: str) -> str:
@@ -33,10 +44,13 @@ class EnvoySettings(Section):
     discovery: bool = Field(
         default=True,
         description="Whether Envoy learns the endpoints from Coxswain and then fails open. "
-        "false: every answer names an address (ORIGINAL_DST), and Envoy fails closed.",
+        "false: every answer names an address (ORIGINAL_DST), and Envoy fails closed. "
+        "The picker and the printed configuration must agree on it.",
     )
-    listen: Bind = Field(default="0.0.0.0:10000", description="Where clients call.")
-    admin: Bind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
+    listen: IpBind = Field(
+        default="0.0.0.0:10000", description="Where clients call; an IP address and a port."
+    )
+    admin: IpBind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
     picker: Target | None = Field(
         default=None,
         description="Where Envoy reaches Coxswain's data plane, host:port; by default "
@@ -51,7 +65,8 @@ class EnvoySettings(Section):
     picker_cert_file: str | None = Field(
         default=None,
         min_length=1,
-        description="Envoy's certificate for Coxswain (grpc_tls.client_ca_file), PEM.",
+        description="Envoy's certificate for Coxswain (grpc_tls.client_ca_file), PEM. Envoy reads "
+        "these files when it starts.",
     )
     picker_key_file: str | None = Field(
         default=None, min_length=1, description="That certificate's private key, PEM."
@@ -96,7 +111,7 @@ class EnvoySettings(Section):
     connect_timeout_s: SomeSeconds = Field(
         default=1.0, description="How long Envoy waits for a connection to a server."
     )
-    per_try_idle_timeout_s: Seconds = Field(
+    per_try_idle_timeout_s: EnvoySeconds = Field(
         default=300.0,
         description="A server's longest silence before its try is given up; 0 waits for ever.",
     )
@@ -130,7 +145,7 @@ class EnvoySettings(Section):
     request_body_timeout_s: SomeSeconds = Field(
         default=300.0, description="How long a client may take to send its body."
     )
-    request_body_idle_timeout_s: Seconds = Field(
+    request_body_idle_timeout_s: EnvoySeconds = Field(
         default=30.0,
         description="A request for which a slot is held, and of whose body nothing comes for "
         "this long, is refused within twice this time; 0 waits for ever.",
@@ -144,6 +159,7 @@ class EnvoySettings(Section):
     max_heap_bytes: Whole = Field(
         default=4096 * MIB,
         ge=0,
+        le=MAX_HEAP_BYTES,
         description="Near this much memory Envoy refuses new requests; 0 sets no bound.",
     )
     access_log: bool = Field(default=True, description="Whether Envoy logs each request.")
@@ -160,6 +176,10 @@ class EnvoySettings(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        if (self.picker_cert_file is None) != (self.picker_key_file is None):
+            raise PydanticCustomError(
+                "together", "give picker_cert_file and picker_key_file together"
+            )
         problem: Any = None
         if self.message_timeout_s > self.max_message_timeout_s:
             problem = "message_timeout_s must not exceed max_message_timeout_s"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -65,7 +65,7 @@ class Settings(BaseSettings):
         default={},
         description="Other names for models: `chat: tiny`, or split by weight: "
         "`chat: {tiny: 90, small: 10}`. It decides where a request goes; where the whole body "
-        "was read, its server is told the name that was drawn. In the environment: JSON.",
+        "is at hand, its server is told the name that was drawn. In the environment: JSON.",
     )
     objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(
         default={},
@@ -81,6 +81,20 @@ class Settings(BaseSettings):
         default=30.0,
         description="On SIGTERM: how long running requests may still take, in seconds.",
     )
+
+    @field_validator("objectives")
+    @classmethod
+    def _check_objectives(cls, value: dict[str, ObjectiveSettings]) -> dict[str, ObjectiveSettings]:
+        taken: dict[str, str] = {}
+        for name, objective in value.items():
+            for model in objective.models:
+                if (other := taken.setdefault(model, name)) != name:
+                    raise PydanticCustomError(
+                        "together",
+                        "{other} and {name} both take the model {model}; leave it to one of them",
+                        {"other": other, "name": name, "model": model},
+                    )
+        return value
 
     @model_validator(mode="after")
     def _check_waits(self) -> Self:

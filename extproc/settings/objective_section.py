@@ -22,18 +22,15 @@ class SloSettings(Section):
 
 
 class ObjectiveSettings(Section):
-    """A service: chosen by the header x-gateway-inference-objective, or by its models."""
+    """A service: chosen by the header x-gateway-inference-objective, or by its models. Of two
+    of one class the one whose promise (`slo`) was kept less often in the last five minutes is
+    served first."""
 
     criticality: Literal["critical", "standard", "sheddable"] = Field(
         default="standard",
         description="Critical goes before standard. Sheddable never waits, it is refused with 429.",
     )
-    slo: SloSettings = Field(
-        default=SloSettings(),
-        description="Its promise: `ttft_ms`, the first token within so many milliseconds, and "
-        "`queue_ms`, a slot within so many. Of two objectives of one class the one whose promise "
-        "was kept less often in the last five minutes is served first.",
-    )
+    slo: SloSettings = SloSettings()
     weight: float = Field(
         default=1.0,
         gt=0,

@@ -17,7 +17,8 @@ from extproc.settings.model import Settings
 INTRODUCTION: Final = (
     "Flags win over environment variables, these over the file (`--config coxswain.yaml` or "
     "`COXSWAIN_CONFIG`), and the file over the defaults. `coxswain config check` names every "
-    "mistake by its line, `coxswain config show` prints what is in force."
+    "mistake by its line or its setting, also what only shows at a start, and `coxswain config "
+    "show` prints what is in force."
 )
 
 
@@ -69,10 +70,16 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
     yield "|---|---|---|---|" if path is not None else "|---|---|---|"
     for name, field in model.model_fields.items():
         section, is_list = model_of(field)
-        if section is not None and not is_list:
-            continue
-        variable = f" `{variable_of((*path, name))}` |" if path is not None else ""
-        yield f"| `{name}` | {_default(field)} |{variable} {field.description} |"
+        if section is None or is_list:
+            variable = f" `{variable_of((*path, name))}` |" if path is not None else ""
+            yield _row(name, field, variable)
+        elif path is None:  # sections that a variable can set have headings of their own
+            for below, inner in section.model_fields.items():
+                yield _row(f"{name}.{below}", inner)
+
+
+def _row(key: str, field: FieldInfo, variable: str = "") -> str:
+    return f"| `{key}` | {_default(field)} |{variable} {field.description} |"
 
 
 def _default(field: FieldInfo) -> str:

@@ -108,6 +108,7 @@ class ClientsSettings(Section):
         default=None,
         description="The file with the API keys that clients may use: a line `name key` for each. "
         "`coxswain config envoy` writes Envoy's check of them (api_key_auth, which Envoy still "
-        "calls work in progress), and the keys with it: keep what it prints to yourself. "
+        "calls work in progress), and the keys with it: keep what it prints to yourself, "
+        "and print it again and restart Envoy to revoke a key. "
         "The servers do not get to see them; where they want a key, set inject_key.",
     )

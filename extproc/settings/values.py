@@ -12,10 +12,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from extproc.core.address import is_ip
+from extproc.core.observation import MAX_SLOTS
 
 MAX_PORT: Final = 65_535
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 """A week. A longer wait is a number in the wrong unit."""
+LEAST_SECONDS: Final = 0.001
+_LEAST: Final = {"least": LEAST_SECONDS}
 
 HOST_NAME: Final = re.compile(
     r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.IGNORECASE
@@ -95,8 +98,31 @@ def _bind(text: str) -> str:
     return _joined(*split_host_port(text))
 
 
+def _ip_bind(text: str) -> str:
+    host, port = split_host_port(text)
+    if not is_ip(host):
+        raise PydanticCustomError(
+            "address", "Envoy listens at an IP address, not at a name: write 127.0.0.1:port"
+        )
+    return _joined(host, port)
+
+
 def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _none_or_some(seconds: float) -> float:
+    if 0 < seconds < LEAST_SECONDS:
+        raise PydanticCustomError("seconds", "expected 0, or at least {least}", _LEAST)
+    return seconds
+
+
+def _server_name(text: str) -> str:
+    if is_ip(text) and "%" not in text:
+        return text
+    if HOST_NAME.fullmatch(text) is None or _looks_like_ipv4(text):
+        raise PydanticCustomError("server_name", "this is no host name and no IP address")
+    return text
 
 
 def _file(text: str) -> str:
@@ -165,6 +191,12 @@ Server = Annotated[str, AfterValidator(_server)]
 Bind = Annotated[str, AfterValidator(_bind)]
 """Where to listen: `host:port`; port 0 takes a free one."""
 
+IpBind = Annotated[str, AfterValidator(_ip_bind)]
+"""Where Envoy listens: the same, but the host is an IP address."""
+
+ServerName = Annotated[str, AfterValidator(_server_name)]
+"""What stands in a server's certificate: a host name or an IP address."""
+
 File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 """A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""
 
@@ -172,10 +204,13 @@ Seconds = Annotated[
     float, BeforeValidator(_no_bool), Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)
 ]
 SomeSeconds = Annotated[
-    float, BeforeValidator(_no_bool), Field(ge=0.001, le=MAX_SECONDS, allow_inf_nan=False)
+    float, BeforeValidator(_no_bool), Field(ge=LEAST_SECONDS, le=MAX_SECONDS, allow_inf_nan=False)
 ]
+EnvoySeconds = Annotated[Seconds, AfterValidator(_none_or_some)]
+"""0 for none; Envoy counts milliseconds, and would take less than one for 0 or refuse it."""
 Share = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=0.9, allow_inf_nan=False)]
 Percent = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=100, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 PositiveCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10_000_000)]
+SlotCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_SLOTS)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from extproc.status.countdown import Countdown, QueuePlace
-from extproc.status.picture import ConnectedEnvoy, picture
+from extproc.status.picture import picture
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources
 
 __all__ = [
-    "ConnectedEnvoy",
     "Countdown",
     "QueuePlace",
     "StatusServer",

@@ -13,6 +13,8 @@ const MAX_PAST = 300; // answers that the small curves show at most
 const MIN_PAST = 30; // and as many fill the whole width
 const MIN_SHOWN = 8; // fewer are no curve yet
 
+const KINDS = ["leased", "foreign", "idle", "unusable"];
+
 const MEANINGS = {
   served: "answered to the end",
   passed: "took no slot",
@@ -62,7 +64,8 @@ function counted(number, one, many) {
 }
 
 function slotsInWords(slots) {
-  return `${slots.leased} leased, ${slots.foreign} foreign, ${slots.idle} idle of ${slots.total} slots`;
+  const unusable = slots.unusable ? `, ${slots.unusable} unusable` : "";
+  return `${slots.leased} leased, ${slots.foreign} foreign, ${slots.idle} idle${unusable} of ${slots.total} slots`;
 }
 
 // Elements: only what differs is touched, so that a reader's place and selection stay
@@ -95,7 +98,7 @@ function showSlots(slots) {
   const busy = slots.leased + slots.foreign;
   write(byId("slots-busy"), whole.format(busy));
   write(byId("slots-of"), `of ${whole.format(slots.total)} busy`);
-  for (const kind of ["leased", "foreign", "idle"]) {
+  for (const kind of KINDS) {
     write(byId(`slots-${kind}`), whole.format(slots[kind]));
     const part = byId("slots-bar").querySelector(`.${kind}`);
     part.style.flexGrow = slots[kind];
@@ -119,7 +122,8 @@ function showGlance(status, endpoints) {
   write(byId("healths"), words.join(", ") || (endpoints.length ? "nothing to mend" : "none is known"));
   write(byId("running"), whole.format(status.running));
   const envoys = status.envoys.length;
-  write(byId("envoys"), envoys ? `${counted(envoys, "Envoy", "Envoys")} connected` : "");
+  const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
+  write(byId("envoys"), envoys ? `${open}, ${counted(envoys, "Envoy", "Envoys")}` : open);
   const queue = status.queue;
   write(byId("waiting"), whole.format(queue.waiting));
   write(byId("waiting-of"), queue.waiting === 1 ? "request" : "requests");
@@ -202,7 +206,7 @@ function alsoSaid(endpoint) {
 }
 
 function slotCells(slots, isShare) {
-  return ["leased", "foreign", "idle"].flatMap((kind) => {
+  return KINDS.flatMap((kind) => {
     if (!isShare) return Array.from({ length: slots[kind] }, () => element("i", kind));
     const share = element("i", kind);
     share.style.flexGrow = slots[kind];
@@ -217,7 +221,7 @@ function showEndpoint(rows, endpoint) {
   describe(rows.health, "data-health", endpoint.health);
   write(rows.also, alsoSaid(endpoint));
   const slots = endpoint.slots;
-  const isShare = slots.leased + slots.foreign + slots.idle > MAX_CELLS;
+  const isShare = slots.leased + slots.foreign + slots.idle + slots.unusable > MAX_CELLS;
   rows.cells.classList.toggle("is-share", isShare);
   rows.cells.hidden = !slots.total;
   describe(rows.cells, "aria-label", slotsInWords(slots));

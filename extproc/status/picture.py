@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from extproc.core.line_sight import look_at_line
+from extproc.core.slot_counts import count_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -13,27 +14,20 @@ if TYPE_CHECKING:
     from extproc.core.account import Account
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.endpoint import Endpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectedEnvoy:
-    """One Envoy that subscribed to the fleet; the version is None before its first one."""
-
-    node_id: str
-    acknowledged_version: int | None
+    from extproc.core.fleet import ConnectedEnvoy
 
 
 def picture(
     dispatcher: Dispatcher,
     *,
-    known_exchanges: int,
+    exchanges: int,
     envoys: Iterable[ConnectedEnvoy],
     outcomes: Mapping[str, int],
     now: float,
 ) -> dict[str, Any]:
     """What `/status` shows. O(endpoints).
 
-    `known_exchanges` are those that run or wait, `outcomes` how many ended in which way.
+    `exchanges` are all that Envoy has open, `outcomes` how many ended in which way.
     """
     line = look_at_line(dispatcher, now)
     endpoints = {
@@ -43,7 +37,7 @@ def picture(
     return {
         "slots": {
             kind: sum(endpoint["slots"][kind] for endpoint in endpoints.values())
-            for kind in ("total", "leased", "foreign", "idle")
+            for kind in ("total", "leased", "foreign", "idle", "unusable")
         },
         "endpoints": endpoints,
         "queue": {
@@ -53,14 +47,17 @@ def picture(
             "longest_wait_s": _rounded(line.longest_wait_s),
             "expected_s": _rounded(line.expected_s),
         },
-        "running": max(0, known_exchanges - line.waiting),
+        "running": len(dispatcher.state.running),
+        "exchanges": exchanges,
         "outcomes": dict(outcomes),
         "fleet_version": dispatcher.fleet.membership().version,
-        "envoys": [
-            {"node_id": envoy.node_id, "acknowledged_version": envoy.acknowledged_version}
-            for envoy in envoys
-        ],
+        "envoys": [_envoy(envoy) for envoy in envoys],
     }
+
+
+def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
+    version = envoy.acknowledged_version
+    return {"node_id": envoy.node_id, "acknowledged_version": version if version >= 0 else None}
 
 
 def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any]:
@@ -72,12 +69,7 @@ def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any
         "is_removed": endpoint.is_removed,
         "is_routable": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
-        "slots": {
-            "total": account.slots,
-            "leased": account.leased_slots,
-            "foreign": account.foreign_slots,
-            "idle": account.free_slots,
-        },
+        "slots": asdict(count_slots(endpoint, account)),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _rounded(
             None if endpoint.observed_at is None else now - endpoint.observed_at

@@ -1,4 +1,4 @@
-"""What the answer tells: who served, whom Envoy could not reach, whether the server is done."""
+"""What the answer tells: who served, whom Envoy went past, whether the server is done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def learn(
         if lease is not None:
             _answered(dispatcher, response, lease, now)
         return
-    # A retry means that those before the one who served could not be reached.
+    # Those before the one who served could not be reached, or answered 503: attempts tell no more.
     for address in asked[: response.attempts - 1]:
         if address != served:
             dispatcher.connect_failed(address, now)

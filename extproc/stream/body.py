@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isinf
+from math import isfinite, isinf
 from typing import TYPE_CHECKING, Any, Final
 
 import jiter
 
 from extproc.core.request import Kind
-from extproc.stream.prompt import prompt_text
+from extproc.stream.prompt import Prompt, has_media, read_prompt
 from extproc.stream.sharing import shared
 from extproc.stream.tail import read_tail
 
@@ -30,7 +30,9 @@ MAX_TOKENS: Final = 2**31 - 1
 MAX_NAME_CHARS: Final = 512
 """The longest model name that is taken for one."""
 
-_TOKEN_BOUNDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+_TOKEN_BOUNDS: Final = ("n_predict", "max_completion_tokens", "max_output_tokens", "max_tokens")
+_ANSWERS: Final = ("n_cmpl", "n")
+"""Of several names for one thing llama-server takes the first that is given, in this order."""
 _INPUTS: Final = {
     Kind.GENERATION: ("prompt",),
     Kind.EMBEDDING: ("input", "content", "documents", "texts"),
@@ -48,19 +50,19 @@ class RequestBody:
     """What a body says. What is missing, odd or cut stays at its default.
 
     `text` is the beginning of the prompt in the order in which servers build it, empty for
-    embeddings. `answers` is `n`, `inputs` how many things are to be completed, embedded or
-    ranked. `adapter_numbers` are the adapters that `lora` wants, None without any list.
-    `is_complete` tells that the whole body was read and is a JSON object, `is_cut` that
-    only a part of it was; `problem` what is wrong with it, for the client, and None when nothing
-    is.
+    embeddings; `has_media` tells that images or sounds were found in what is asked. `answers` is
+    how many each input gets, `inputs` how many things are to be completed, embedded or ranked.
+    `adapter_numbers` are the adapters that `lora` wants, None without any list. `is_complete`
+    tells that the whole body was read and is a JSON object, `is_cut` that only a part of it was;
+    `problem` what is wrong with it, for the client, and None when nothing is.
     """
 
     model: str | None = None
     text: str = ""
+    has_media: bool = False
     answers: int = 1
     inputs: int = 1
     max_tokens: int | None = None
-    is_streamed: bool = False
     adapter_numbers: frozenset[int] | None = None
     is_complete: bool = False
     is_cut: bool = False
@@ -86,17 +88,16 @@ def read_body(
     if end:
         tree |= read_tail(end)
     model = tree.get("model")
+    prompt = read_prompt(tree) if kind is Kind.GENERATION else _inputs_alone(tree)
     return RequestBody(
         model=shared(model)
         if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS
         else None,
-        text=prompt_text(tree) if kind is Kind.GENERATION else "",
-        answers=_whole(tree.get("n"), MAX_COUNT) or 1,
+        text=prompt.text,
+        has_media=prompt.has_media,
+        answers=_whole(_given(tree, _ANSWERS), MAX_COUNT) or 1,
         inputs=_count_inputs(tree, _INPUTS[kind]),
-        max_tokens=next(
-            (found for key in _TOKEN_BOUNDS if (found := _whole(tree.get(key), MAX_TOKENS))), None
-        ),
-        is_streamed=tree.get("stream") is True,
+        max_tokens=_whole(_given(tree, _TOKEN_BOUNDS), MAX_TOKENS),
         adapter_numbers=_adapter_numbers(tree.get("lora")),
         is_complete=is_whole and problem is None,
         is_cut=not is_whole,
@@ -166,10 +167,22 @@ def _without_half_a_text(tree: Any, part: bytes) -> Any:
     return tree
 
 
+def _given(tree: Mapping[str, Any], names: tuple[str, ...]) -> object:
+    """What stands under the first of these names that is given, None under none."""
+    for name in names:
+        value = tree.get(name)
+        if value is not None:
+            return value
+    return None
+
+
 def _whole(value: object, most: int) -> int | None:
-    """A whole number from 1 to `most`; a larger one counts as `most`."""
-    if type(value) is int and value >= 1:
-        return min(value, most)
+    """A number from 1 to `most` without its fraction, as llama-server reads it; a larger one
+    counts as `most`."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, int | float) and value >= 1:
+        return min(int(value), most)
     return None
 
 
@@ -180,6 +193,11 @@ def _count_inputs(tree: Mapping[str, Any], keys: tuple[str, ...]) -> int:
         if isinstance(found, list) and found and not any(map(_is_token, found)):
             return min(len(found), MAX_COUNT)
     return 1
+
+
+def _inputs_alone(tree: Mapping[str, Any]) -> Prompt:
+    """What is embedded is in no cache: of it counts only what it is made of."""
+    return Prompt(has_media=any(has_media(tree.get(key)) for key in _INPUTS[Kind.EMBEDDING]))
 
 
 def _adapter_numbers(lora: object) -> frozenset[int] | None:

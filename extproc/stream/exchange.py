@@ -6,6 +6,7 @@
             --headers, asks for the models> ANSWERED  by us, for the whole fleet
     READING --enough of the body----------: the decision
             --an answer: no body will come> PASSING   Envoy chose an endpoint by itself
+            --an operator cancels---------> REFUSED
     the decision -------------------------> LEASED    holds a lease; the destination goes out
                  -------------------------> WAITING   holds a ticket --settled--> LEASED, REFUSED
                  -------------------------> REFUSED   answered by us
@@ -21,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.objective import NO_OBJECTIVE
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord
 from extproc.core.registry import ExchangeSight
@@ -35,6 +35,7 @@ from extproc.stream.stage import SPOKEN, TOLD, Stage, state_at, verdict_at
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
+    from extproc.core.objective import Objective
     from extproc.core.queue import Ticket
     from extproc.pb import external_processor_pb2 as pb
 
@@ -57,6 +58,7 @@ class Exchange:
         "_addresses",
         "_answered_at",
         "_began_at",
+        "_decided_at",
         "_destination",
         "_dispatcher",
         "_download",
@@ -98,6 +100,7 @@ class Exchange:
         self._response: codec.ResponseHead | None = None
         self._reason: Reason | None = None
         self._waited_s = 0.0
+        self._decided_at: float | None = None
         self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
@@ -178,6 +181,9 @@ class Exchange:
         if self.ticket is not None:
             self._dispatcher.cancel(self.ticket, now)
             return False
+        if self.stage is Stage.READING:
+            self._refuse(reason, 0.0, text)
+            return True
         if self.stage not in TOLD or self._is_cancelled:
             return False
         self._is_cancelled = True
@@ -189,7 +195,7 @@ class Exchange:
         """What can be told of it at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
         lease = self._lease
-        head, request = self._reception.head, self._reception.request
+        head, request, objective = self._reception.head, self._reception.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
         return ExchangeSight(
             exchange_id=self.id,
@@ -201,8 +207,8 @@ class Exchange:
             weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
             ticket=ticket,
             model=(request.model or "") if request is not None else "",
-            criticality=self._class(),
-            objective=(request.objective or "") if request is not None else "",
+            criticality=objective.criticality.label if objective is not None else "",
+            objective=objective.name if objective is not None else "",
         )
 
     def break_off(self) -> None:
@@ -232,7 +238,7 @@ class Exchange:
             may_still_run = not is_unsent and answer.may_still_run(response, is_cut=is_cut)
             lease_end = LeaseEnd.ABANDONED if may_still_run else LeaseEnd.SERVED
             first_token_at = self._dispatcher.release(lease, lease_end, now)
-        head, request = self._reception.head, self._reception.request
+        head, request, objective = self._reception.head, self._reception.request, self._objective()
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
@@ -245,10 +251,11 @@ class Exchange:
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
             duration_s=now - self._began_at,
             began_at=self._began_at,
+            decided_at=self._decided_at,
             pick_s=self._pick_s,
             path=head.path if head is not None else "",
             model=(request.model or "") if request is not None else "",
-            criticality=self._class(),
+            criticality=objective.criticality.label if objective is not None else "",
             trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
         )
 
@@ -281,10 +288,11 @@ class Exchange:
             self._act_on(understood, now)
         elif question.must_refuse_trailers and self._response is None:
             self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
-        else:
+        elif self.stage not in SPOKEN:
             self._say(*question.pass_on_trailers())
 
     def _act_on(self, understood: Understood, now: float) -> None:
+        self._decided_at = now
         match understood:
             case Wish(request):
                 outcome = self._dispatcher.submit(request, now)
@@ -340,11 +348,9 @@ class Exchange:
 
     # What it is now
 
-    def _class(self) -> str:
-        request = self._reception.request
-        if request is None:
-            return NO_OBJECTIVE.criticality.label
-        return self._dispatcher.state.intake.objective_of(request).criticality.label
+    def _objective(self) -> Objective | None:
+        request = self._reception.request or self._reception.announced
+        return self._dispatcher.state.intake.objective_of(request) if request is not None else None
 
     def _endpoint(self) -> Address | None:
         if self._lease is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 UNSAYABLE: Final = (
     "The model's name stands for another one, which can be told to the server only where the "
-    "whole body is read; this one is longer than that. Name the model itself."
+    "whole body is read and is a JSON object; this one is not. Name the model itself."
 )
 HIDDEN: Final = (
     "The model stands too far behind in this long body to be read, and several are served. Put "

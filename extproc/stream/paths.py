@@ -56,11 +56,6 @@ def asks_for_models(method: str, path: str) -> bool:
     return method == "GET" and (path in MODELS_PATHS or normalised(path) in MODELS_PATHS)
 
 
-def takes_slot(method: str, path: str) -> bool:
-    """Whether a request for `path` takes a slot."""
-    return slot_kind(method, path) is not None
-
-
 def normalised(path: str) -> str:
     """One spelling for a path: escapes decoded, dots resolved, slashes merged, no last slash."""
     return normpath("/" + unquote(path, errors="replace").lstrip("/"))

@@ -1,14 +1,15 @@
 """The text of a prompt, in the order in which servers put it together.
 
-It only has to be equal where prompts begin equally; it is hashed, never shown or sent.
+It only has to be equal where prompts begin equally; it is hashed, never shown or sent. An image
+or a sound stands in it with about as many characters as it has tokens' worth of text.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 _PARTS: Final = (
     "lora",
@@ -23,39 +24,85 @@ _PARTS: Final = (
     "input",
 )
 """The keys that hold parts of a prompt, first to last."""
+_SPOKEN: Final = frozenset({"role", "content", "text"})
+_NESTED: Final = frozenset({"content", "output"})
+"""The keys that hold parts of a message, or of what a tool answered."""
+_UNREAD: Final = "cache_control"
+"""A mark for Anthropic's own cache, which clients move on with each turn; no llama-server reads
+it, so it must not make an old message a new one."""
+_MEDIA: Final = frozenset(
+    {"image_url", "input_image", "image", "input_audio", "input_video", "multimodal_data"}
+)
+"""How an image or a sound is called, by its type or its key."""
+MEDIUM_CHARS: Final = 4096
+"""What is kept of one: models make hundreds to thousands of tokens of it, whatever its bytes."""
 
 
-def prompt_text(tree: Mapping[str, Any]) -> str:
-    """One text for the prompt of a request in any dialect. O(size of `tree`)."""
-    return "\x00".join(
-        piece for key in _PARTS if (value := tree.get(key)) for piece in _pieces(value)
-    )
+class Prompt(NamedTuple):
+    """`has_media` tells that images or sounds are in it, so its text tells little of its length."""
+
+    text: str = ""
+    has_media: bool = False
 
 
-def _pieces(value: object) -> Iterator[str]:
+def read_prompt(tree: Mapping[str, Any]) -> Prompt:
+    """The prompt of a request in any dialect. O(size of `tree`)."""
+    pieces: list[str] = []
+    has_any = False
+    for key in _PARTS:
+        value = tree.get(key)
+        if value:
+            has_any |= _add(pieces, value)
+    return Prompt("\x00".join(pieces), has_any)
+
+
+def has_media(value: object) -> bool:
+    """Whether images or sounds are in it; O(1) for texts and tokens."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and _add([], value)
+
+
+def _add(pieces: list[str], value: object) -> bool:
+    """The pieces of one part; returns whether an image or a sound is among them."""
     if isinstance(value, str):
-        yield value
+        pieces.append(value)
+    elif isinstance(value, dict):
+        return _add_message(pieces, value)
     elif isinstance(value, list) and isinstance(value[0], dict):
+        has_any = False
         for item in value:
-            yield from _message(item)
+            has_any |= _add_message(pieces, item)
+        return has_any
     else:
-        yield repr(value)  # tokens, nested lists: the beginning of such a text stays its own
+        pieces.append(repr(value))  # tokens, nested lists: its beginning stays its own
+    return False
 
 
-def _message(item: object) -> Iterator[str]:
+def _add_message(pieces: list[str], item: object) -> bool:
     """A message, a part of one, or a tool: who speaks, what is said, then the rest of it."""
     if not isinstance(item, dict):
-        yield repr(item)
-        return
+        pieces.append(repr(item))
+        return False
+    kind = item.get("type")
+    if (isinstance(kind, str) and kind in _MEDIA) or not _MEDIA.isdisjoint(item):
+        pieces.append(_shortened(repr({k: v for k, v in item.items() if k != _UNREAD})))
+        return True
+    has_any = False
     for key, value in item.items():
         if key in _SPOKEN and isinstance(value, str):
-            yield value
-        elif key == "content" and isinstance(value, list):
+            pieces.append(value)
+        elif key in _NESTED and isinstance(value, list):
             for part in value:
                 text = part.get("text") if isinstance(part, dict) else part
-                yield text if isinstance(text, str) else repr(part)
-        elif value is not None:
-            yield f"{key}={value!r}"
+                if isinstance(text, str):
+                    pieces.append(text)
+                else:
+                    has_any |= _add_message(pieces, part)
+        elif value is not None and key != _UNREAD:
+            pieces.append(f"{key}={value!r}")
+    return has_any
 
 
-_SPOKEN: Final = frozenset({"role", "content", "text"})
+def _shortened(medium: str) -> str:
+    """Its beginning, which a body that is cut elsewhere still shares, and a hash of all of it."""
+    return medium if len(medium) <= MEDIUM_CHARS else f"{medium[:MEDIUM_CHARS]}{hash(medium)}"

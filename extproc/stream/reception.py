@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.outcome import Reason
+from extproc.core.request import Request
 from extproc.stream import codec
-from extproc.stream.adapters import is_object, with_last_word
+from extproc.stream.adapters import with_last_word
 from extproc.stream.models import model_list
-from extproc.stream.naming import UNSAYABLE, names_of, why_not, why_not_after_all
+from extproc.stream.naming import why_not_after_all
 from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.question import Question
-from extproc.stream.request import NOT_READ, request_of
+from extproc.stream.request import NOT_READ, understand
 from extproc.stream.subset import allowed_by, read_subset
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.outcome import Picked
-    from extproc.core.request import Kind, Request
+    from extproc.core.request import Kind
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.body import RequestBody
     from extproc.stream.options import ExchangeOptions
@@ -118,6 +119,15 @@ class Reception:
         """The body ended with trailers; None when it is not here."""
         return self._read() if self.question.take_trailers() else None
 
+    @property
+    def announced(self) -> Request | None:
+        """A request that takes slots as far as its headers tell whose it is; None for others."""
+        if self.head is None or self._kind is None:
+            return None
+        return Request(
+            id=self.head.id, timeout_s=0.0, kind=self._kind, objective=self.head.objective
+        )
+
     def refusal_text(self, reason: Reason) -> str:
         """What to tell the client beyond the reason's own text, of a request that waited."""
         if reason is not Reason.BAD_REQUEST or self.request is None:
@@ -155,35 +165,23 @@ class Reception:
         allowed = self._allowed()
         if allowed is not None and not allowed:
             return NOBODY
-        intake = self._dispatcher.state.intake
         question = self.question
-        model, adapter = names_of(head, body, intake)
-        problem = why_not(model, adapter, body, question.body, intake, is_whole=question.is_whole)
-        if problem is not None:
-            return Denied(Reason.BAD_REQUEST, problem)
-        longest_s = self._options.queue_timeout_s
-        asked_s = head.queue_timeout_s
-        self.request = request_of(
+        request = understand(
             head,
             body,
+            question.body,
             kind=kind,
-            model=model,
-            adapter=adapter,
-            timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
+            is_whole=question.is_whole,
             allowed=allowed,
-            names=intake.names,
-            is_verbatim=not self._is_changeable,
+            longest_s=self._options.queue_timeout_s,
+            intake=self._dispatcher.state.intake,
         )
-        if intake.is_unsayable(self.request):
-            return Denied(Reason.BAD_REQUEST, UNSAYABLE)
-        if not self._may_be_reworded(self.request):
-            self.question.forget_body()
-        return Wish(self.request)
-
-    @property
-    def _is_changeable(self) -> bool:
-        """Whether something can be said behind the body's last value: all of it is here."""
-        return self.question.is_whole and is_object(self.question.body)
+        if isinstance(request, str):
+            return Denied(Reason.BAD_REQUEST, request)
+        self.request = request
+        if not self._may_be_reworded(request):
+            question.forget_body()
+        return Wish(request)
 
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the server that is picked may have to be told something else."""
@@ -194,11 +192,7 @@ class Reception:
 
     def _pass_on(self) -> PassOn | Denied:
         allowed = self._allowed()
-        addresses = tuple(self._dispatcher.passing())
-        if allowed is not None:
-            fleet = self._dispatcher.fleet
-            usable = (e.address for e in fleet if e.is_pickable and e.address in allowed)
-            addresses = tuple(usable)[: max(1, len(addresses))]
+        addresses = tuple(self._dispatcher.passing(allowed))
         if not addresses and (allowed is not None or self.question.must_be_answered):
             return NOBODY
         return PassOn(addresses)

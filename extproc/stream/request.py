@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.blocks import CHARS_PER_TOKEN, chain
 from extproc.core.demand import NO_NUMBERS
 from extproc.core.request import Kind, Request
+from extproc.stream.adapters import is_object
 from extproc.stream.body import RequestBody, read_body
+from extproc.stream.naming import UNSAYABLE, names_of, why_not
 from extproc.stream.tail import TAIL_BYTES
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.intake import Intake
     from extproc.core.names import Names
     from extproc.stream.codec import RequestHead
 
@@ -59,6 +62,41 @@ NOT_READ: Final = RequestBody()
 """What is known of a body that was not asked for, or is not JSON."""
 
 
+def understand(
+    head: RequestHead,
+    body: RequestBody,
+    raw: bytes,
+    *,
+    kind: Kind,
+    is_whole: bool,
+    allowed: frozenset[Address] | None,
+    longest_s: float,
+    intake: Intake,
+) -> Request | str:
+    """The request that is meant, or why it cannot be served, for its client.
+
+    `raw` are the bytes of the body that are here, `is_whole` tells that these are all. It may
+    wait for `longest_s`, or less if it asks for that.
+    """
+    model, adapter = names_of(head, body, intake)
+    problem = why_not(model, adapter, body, raw, intake, is_whole=is_whole)
+    if problem is not None:
+        return problem
+    asked_s = head.queue_timeout_s
+    request = request_of(
+        head,
+        body,
+        kind=kind,
+        model=model,
+        adapter=adapter,
+        timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
+        allowed=allowed,
+        names=intake.names,
+        is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
+    )
+    return UNSAYABLE if intake.is_unsayable(request) else request
+
+
 def request_of(
     head: RequestHead,
     body: RequestBody,
@@ -97,7 +135,12 @@ def request_of(
 
 
 def _prompt_tokens(head: RequestHead, body: RequestBody) -> int | None:
-    """A guess at the length of the prompt: its text, where all of it was read, else the body's."""
+    """A guess at the length of the prompt: its text, where all of it was read, else the body's.
+
+    None where the bytes say nothing of it: images, sounds, what is compressed or sent as a form.
+    """
+    if not head.has_json or body.has_media:
+        return None
     if body.is_complete and body.text:
         return len(body.text) // CHARS_PER_TOKEN
     if head.body_bytes is None:

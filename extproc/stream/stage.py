@@ -26,7 +26,7 @@ SPOKEN: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
 """Answered by us: Envoy sends nothing on."""
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,
-    Stage.READING: ExchangeState.PASSING,
+    Stage.READING: ExchangeState.READING,
     Stage.PASSING: ExchangeState.PASSING,
     Stage.WAITING: ExchangeState.WAITING,
     Stage.REFUSED: ExchangeState.OVER,

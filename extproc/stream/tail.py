@@ -20,7 +20,7 @@ MAX_TRIES: Final = 16
 """Places where a key may begin that are tried, the last first."""
 KEYS: Final = frozenset(
     {
-        *("model", "n", "stream", "lora"),
+        *("model", "n", "n_cmpl", "lora"),
         *("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"),
     }
 )

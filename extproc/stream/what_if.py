@@ -10,9 +10,8 @@ from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.models import OURS, model_list
-from extproc.stream.naming import names_of, why_not
 from extproc.stream.paths import asks_for_models, slot_kind
-from extproc.stream.request import NOT_READ, request_of
+from extproc.stream.request import NOT_READ, understand
 
 if TYPE_CHECKING:
     from extproc.core.dispatcher import Dispatcher
@@ -34,28 +33,22 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         if asks_for_models(head.method, head.path) and _knows_models(dispatcher, options):
             return Explanation(candidates=(), takes_slot=False, understood={"answered_by": OURS})
         return explain_passing(dispatcher)
-    asked_s = head.queue_timeout_s
-    longest_s = options.queue_timeout_s
-    timeout_s = longest_s if asked_s is None else min(asked_s, longest_s)
-    raw = inquiry.body if head.has_json and options.reading.wants_body(head) else b""
-    body = options.reading.read(kind, raw, is_whole=True) if raw else NOT_READ
+    raw = inquiry.body if options.reading.wants_body(head) else b""
+    body = options.reading.read(kind, raw, is_whole=True) if raw and head.has_json else NOT_READ
     if options.reading.is_strict and body.problem is not None:
         return _refused(f"The body {body.problem}.")
-    intake = dispatcher.state.intake
-    model, adapter = names_of(head, body, intake)
-    problem = why_not(model, adapter, body, raw, intake, is_whole=True)
-    if problem is not None:
-        return _refused(problem)
-    request = request_of(
+    request = understand(
         head,
         body,
+        raw,
         kind=kind,
-        model=model,
-        adapter=adapter,
-        timeout_s=timeout_s,
+        is_whole=True,
         allowed=None,
-        names=intake.names,
+        longest_s=options.queue_timeout_s,
+        intake=dispatcher.state.intake,
     )
+    if isinstance(request, str):
+        return _refused(request)
     explanation = explain(dispatcher, request)
     if body.problem is None:
         return explanation

@@ -37,8 +37,8 @@ _PICKS_S: Final = (
 SLOTS: Final = Family(
     name="coxswain_slots",
     kind=Kind.GAUGE,
-    help="Slots of an endpoint by state: idle, leased (used through Coxswain) "
-    "or foreign (used past it).",
+    help="Slots of an endpoint by state: idle (can be had now), leased (used through Coxswain), "
+    "foreign (used past it) or unusable (free, but its server gets no requests).",
     labels=("endpoint", "state"),
 )
 ENDPOINTS: Final = Family(
@@ -80,7 +80,8 @@ REQUESTS: Final = Family(
 QUEUE_WAIT: Final = Family(
     name="coxswain_queue_wait_seconds",
     kind=Kind.HISTOGRAM,
-    help="How long requests that take a slot waited for it; 0 when one was free at once.",
+    help="How long requests waited for a slot, also in vain; 0 when one was free at once. Who is "
+    "refused at once does not count.",
     unit="s",
     buckets=_WAITS_S,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from extproc.core.slot_counts import count_slots
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.prometheus import prometheus_text
@@ -137,11 +138,10 @@ class Telemetry:
         return dropped
 
     def _gauges(self) -> Gauges:
-        accounts = [
-            self._dispatcher.ledger.account(endpoint.address) for endpoint in self._dispatcher.fleet
-        ]
+        ledger = self._dispatcher.ledger
+        counts = [count_slots(one, ledger.account(one.address)) for one in self._dispatcher.fleet]
         return Gauges(
-            slots_idle=sum(account.free_slots for account in accounts),
-            slots_processing=sum(a.leased_slots + a.foreign_slots for a in accounts),
+            slots_idle=sum(slots.idle for slots in counts),
+            slots_processing=sum(slots.leased + slots.foreign for slots in counts),
             requests_buffered=len(self._dispatcher.line),
         )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.core.endpoint import Health
 from extproc.core.record import Verdict
+from extproc.core.slot_counts import count_slots
 from extproc.telemetry import families
 from extproc.telemetry.labels import endpoint_labels
-from extproc.telemetry.reading import FamilyReading, Reading, Value
+from extproc.telemetry.reading import FamilyReading, Reading
 from extproc.telemetry.tallies import Counter, Histogram
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 NO_CLASS: Final = "none"
 """The class of requests that take no slot."""
+_HELD_SLOT: Final = frozenset({Verdict.SERVED, Verdict.BROKEN})
 MAX_STRANGERS: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
@@ -62,9 +64,11 @@ class Metrics:
         if record.verdict is Verdict.PASSED:
             self._requests.add(record.verdict.value, NO_CLASS)
             return
-        self._requests.add(outcome(record), record.criticality)
-        self._queue_wait.observe(record.waited_s)
-        self._pick.observe(record.pick_s)
+        self._requests.add(outcome(record), record.criticality or NO_CLASS)
+        if record.waited_s > 0 or record.verdict in _HELD_SLOT:
+            self._queue_wait.observe(record.waited_s)
+        if record.decided_at is not None:
+            self._pick.observe(record.pick_s)
         if record.first_token_s is not None:
             self._first_token.observe(record.first_token_s)
 
@@ -112,26 +116,27 @@ class Metrics:
         now = self._clock()
         labels = endpoint_labels(fleet)
         slots: dict[tuple[str, ...], float] = defaultdict(float)
-        ages: dict[tuple[str, ...], Value] = {}
+        oldest_s: dict[tuple[str, ...], float] = defaultdict(float)
         scrapes: dict[tuple[str, ...], float] = defaultdict(float)
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
         self._forget_strangers()
         for endpoint in fleet:
             label = labels[endpoint.address]
-            account = ledger.account(endpoint.address)
-            slots[label, "idle"] += account.free_slots
-            slots[label, "leased"] += account.leased_slots
-            slots[label, "foreign"] += account.foreign_slots
+            counts = count_slots(endpoint, ledger.account(endpoint.address))
+            slots[label, "idle"] += counts.idle
+            slots[label, "leased"] += counts.leased
+            slots[label, "foreign"] += counts.foreign
+            slots[label, "unusable"] += counts.unusable
             health[endpoint.health.value,] += 1
             if endpoint.observed_at is not None:
-                ages[label,] = now - endpoint.observed_at
+                oldest_s[label,] = max(oldest_s[label,], now - endpoint.observed_at)
             if endpoint.address in self._scrapes:
                 for (result,), count in self._scrapes[endpoint.address].read().items():
                     scrapes[label, result] += count
         return (
             FamilyReading(families.SLOTS, slots),
             FamilyReading(families.ENDPOINTS, health),
-            FamilyReading(families.OBSERVATION_AGE, ages),
+            FamilyReading(families.OBSERVATION_AGE, oldest_s),
             FamilyReading(families.SCRAPES, scrapes),
         )
 

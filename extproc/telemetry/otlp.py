@@ -32,7 +32,7 @@ SERVICE_NAME: Final = "coxswain"
 
 
 class OtlpExport:
-    """`record` and `read` never block; `close` does, up to a few seconds."""
+    """`record` and `send` never block; `close` does, up to a few seconds."""
 
     def __init__(self, options: OtlpOptions, version: str, random: Random) -> None:
         self._random = random

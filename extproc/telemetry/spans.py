@@ -1,7 +1,7 @@
 """The spans of one ended exchange, as OTLP messages.
 
     coxswain.exchange             from its first message to its end, below the caller's span
-      coxswain.pick               the decision when it came
+      coxswain.pick               the decision, once enough of the request had come
       coxswain.queue              its wait, if it waited
 
 They are built once the exchange is over, from its record: nothing is measured, allocated or
@@ -56,7 +56,7 @@ def exchange_spans(
     ended_at_ns: int,
     random: Random,
 ) -> list[trace_pb2.Span]:
-    """Two or three spans, the exchange first. `ended_at_ns` is Unix time."""
+    """Up to three spans, the exchange first. `ended_at_ns` is Unix time."""
     trace = bytes.fromhex(trace_id)
     began_at_ns = ended_at_ns - int(record.duration_s * _NS)
     root = trace_pb2.Span(
@@ -75,13 +75,14 @@ def exchange_spans(
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = outcome(record)
     _describe(root, record)
-    if record.verdict is Verdict.PASSED:
+    if record.verdict is Verdict.PASSED or record.decided_at is None:
         return [root]
-    decided_at_ns = began_at_ns + int(record.pick_s * _NS)
-    spans = [root, _child(root, "coxswain.pick", began_at_ns, decided_at_ns, random)]
+    decided_at_ns = began_at_ns + int((record.decided_at - record.began_at) * _NS)
+    picked_at_ns = min(ended_at_ns, decided_at_ns + int(record.pick_s * _NS))
+    spans = [root, _child(root, "coxswain.pick", decided_at_ns, picked_at_ns, random)]
     if record.waited_s > 0:
-        settled_at_ns = min(ended_at_ns, began_at_ns + int(record.waited_s * _NS))
-        queue = _child(root, "coxswain.queue", began_at_ns, settled_at_ns, random)
+        settled_at_ns = min(ended_at_ns, decided_at_ns + int(record.waited_s * _NS))
+        queue = _child(root, "coxswain.queue", decided_at_ns, settled_at_ns, random)
         _put_text(queue, "coxswain.class", record.criticality)
         spans.append(queue)
     return spans
@@ -123,7 +124,8 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
     if record.attempts:
         _put_int(span, "coxswain.attempts", record.attempts)
     if record.verdict is not Verdict.PASSED:
-        _put_text(span, "coxswain.class", record.criticality)
+        if record.criticality:
+            _put_text(span, "coxswain.class", record.criticality)
         _put_float(span, "coxswain.queue.wait_s", record.waited_s)
     if record.first_token_s is not None:
         _put_float(span, "coxswain.time_to_first_token_s", record.first_token_s)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from extproc.xds.clusters import ClusterDiscovery
-from extproc.xds.envoy_stream import ConnectedEnvoy
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.service import EndpointDiscovery
 
-__all__ = ["ClusterDiscovery", "ConnectedEnvoy", "EndpointDiscovery", "EndpointDiscoveryOptions"]
+__all__ = ["ClusterDiscovery", "EndpointDiscovery", "EndpointDiscoveryOptions"]

@@ -8,15 +8,6 @@ from dataclasses import dataclass, field
 from extproc.xds.subscription import Subscription
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectedEnvoy:
-    """One subscribed stream, for people to see. The version is -1 before the first one."""
-
-    node_id: str
-    names: tuple[str, ...]
-    acknowledged_version: int
-
-
 @dataclass(slots=True)
 class EnvoyStream:
     """`is_counted` while it wants endpoints; `due` wakes its writer."""

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDiscoveryOptions:
-    """The first three in seconds.
+    """All in seconds.
 
     `grace_s`: how long a new endpoint waits for an Envoy that does not acknowledge it.
     `hold_s`: how long an Envoy waits for a fleet that is not known yet; keep it below Envoy's
     `initial_fetch_timeout`.
     `patience_s`: for how long an endpoint may be withheld before the log complains.
-    `opens_by_itself`: the first member makes the fleet known; say no where members come from
-    several sources, one after the other, and call `open` when all have spoken.
     """
 
     grace_s: float = 1.0
     hold_s: float = 3.0
     patience_s: float = 5.0
-    opens_by_itself: bool = True

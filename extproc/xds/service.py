@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc.aio
 
 from extproc.core.address import Address
-from extproc.core.fleet import Membership
+from extproc.core.fleet import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.pb.endpoint_discovery_pb2_grpc import (
@@ -34,7 +34,7 @@ from extproc.xds.conversation import (
     question,
     some_of,
 )
-from extproc.xds.envoy_stream import ConnectedEnvoy, EnvoyStream
+from extproc.xds.envoy_stream import EnvoyStream
 from extproc.xds.gate import Gate
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.subscription import (
@@ -50,8 +50,7 @@ log = logging.getLogger("coxswain.xds")
 class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
 
-    Nobody is answered before the `gate` is open; the first member opens it where
-    `opens_by_itself` is set.
+    Nobody is answered before the `gate` is open.
 
     `membership` gives the present picture of the fleet (the same version, the same picture);
     `set_routable` is called from the event loop, never from inside `membership_changed`;
@@ -79,6 +78,8 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._assignments = Assignments()
         self._membership: Membership | None = None
         self._withheld: dict[Address, Issue] = {}
+        self._remarked: frozenset[Address] = frozenset()
+        """Those of which there is something to mend, although they get requests."""
         self._is_refresh_due = False
         self.gate = Gate(self._options.hold_s)
         """Shared with whoever else tells Envoy of the fleet."""
@@ -110,7 +111,6 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         return tuple(
             ConnectedEnvoy(
                 node_id=stream.node_id,
-                names=stream.subscription.names,
                 acknowledged_version=self._acknowledgements.acknowledged_by(stream.number),
             )
             for stream in self._streams.values()
@@ -196,8 +196,6 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             )
             self._withhold()
             self._apply(shift)
-            if membership.members and self._options.opens_by_itself and not self.gate.is_open:
-                self.open()
             self._wake_all()
         return membership
 
@@ -247,8 +245,11 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             each.address: self._abilities.obstacle(each) for each in members if needs(each)
         }
         self._withheld = {address: issue for address, issue in demanding.items() if issue}
-        remarks = {each.address: self._abilities.remark(each) for each in members}
-        for address in demanding.keys() | before.keys():
+        found = {each.address: self._abilities.remark(each) for each in members}
+        remarks = {address: issue for address, issue in found.items() if issue}
+        concerned = demanding.keys() | before.keys() | self._remarked
+        self._remarked = frozenset(remarks)
+        for address in concerned:
             issue = self._withheld.get(address)
             self._set_issue(address, issue or remarks.get(address))
             is_known = self._acknowledgements.is_routable(address)

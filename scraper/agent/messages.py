@@ -71,10 +71,9 @@ def _slot(slot: SlotReading) -> pb.Look.Slot:
         processed_tokens=slot.processed_tokens,
         decoded_tokens=slot.decoded_tokens,
         remaining_tokens=slot.remaining_tokens,
-        adapter_ids=slot.adapter_ids,
         model=slot.model,
     )
 
 
 def _adapter(adapter: AdapterReading) -> pb.Look.Adapter:
-    return pb.Look.Adapter(id=adapter.id, name=adapter.name, scale=adapter.scale)
+    return pb.Look.Adapter(id=adapter.id, name=adapter.name)

@@ -79,6 +79,11 @@ class _Follower:
         self._found: list[tuple[Service, str]] = []
         self._failures = 0
 
+    def ask(self, lookups: Lookups, pace: Pace) -> None:
+        """Others are asked from the next look on; what is known stays."""
+        self._lookups = lookups
+        self._pace = pace
+
     def rename(self, name: DnsName) -> None:
         """The same question, with another key or other slots: its endpoints stay."""
         self.name = name
@@ -166,6 +171,14 @@ class DnsEndpoints:
         self._followers: dict[_Question, _Follower] = {}
         self._tasks: dict[_Question, asyncio.Task[None]] = {}
 
+    def ask(self, lookups: Lookups, pace: Pace) -> None:
+        """Ask these from now on, at once for the first time; every name keeps its endpoints."""
+        self._lookups = lookups
+        self._pace = pace
+        for follower in self._followers.values():
+            follower.ask(lookups, pace)
+            self._start(follower)
+
     def set(self, names: Sequence[DnsName]) -> None:
         """Follow these from now on; a name that was followed already keeps its endpoints."""
         wanted: dict[_Question, DnsName] = {}
@@ -180,10 +193,18 @@ class DnsEndpoints:
                 follower.rename(name)
                 continue
             follower = self._followers[question] = _Follower(name, self._lookups, self._pace)
-            self._tasks[question] = asyncio.create_task(
-                self._follow(follower), name=f"follow {name.listing.host}"
-            )
+            self._start(follower)
         self._tell()
+
+    def _start(self, follower: _Follower) -> None:
+        """Begin to follow it, or begin anew."""
+        name = follower.name
+        task = self._tasks.get(name.question)
+        if task is not None:
+            task.cancel()
+        self._tasks[name.question] = asyncio.create_task(
+            self._follow(follower), name=f"follow {name.listing.host}"
+        )
 
     async def aclose(self) -> None:
         """Look nothing up any more; what was published stays."""

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 from scraper.discovery.file_look import Changes, look_at
-from scraper.discovery.listed import ListedEndpoints
-from scraper.discovery.nomination import Listing, ListingError, Publish
+from scraper.discovery.nomination import Listing, ListingError
 
-SOURCE = "file"
 INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024
 
 Parse: TypeAlias = Callable[[bytes], Sequence[Listing]]
 """The endpoints that a file names; raises `ListingError`. Runs in a thread and may block."""
+
+Take: TypeAlias = Callable[[Sequence[Listing]], None]
+"""All that the file names now; synchronous and soon."""
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -37,15 +38,15 @@ class EndpointsFile:
         self,
         path: Path,
         parse: Parse,
-        publish: Publish,
+        take: Take,
         interval_s: float = INTERVAL_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.path = path
         self._parse = parse
+        self._take = take
         self._interval_s = interval_s
         self._sleep = sleep
-        self._listed = ListedEndpoints(SOURCE, publish)
         self._in_force: Sequence[Listing] | None = None
         self._problem = ""
         self._is_doubted = False
@@ -64,11 +65,10 @@ class EndpointsFile:
         self._is_doubted = True
 
     async def aclose(self) -> None:
-        """Look no more; what was published stays."""
+        """Look no more; what was taken stays."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        await self._listed.aclose()
 
     async def _run(self) -> None:
         changes = Changes(await asyncio.to_thread(look_at, self.path))
@@ -83,6 +83,9 @@ class EndpointsFile:
     async def _take_over(self) -> None:
         try:
             listings = await asyncio.to_thread(self._read)
+            is_new = listings != self._in_force
+            if is_new:
+                self._take(listings)
         except ListingError as error:
             self._refuse(str(error))
             return
@@ -92,10 +95,9 @@ class EndpointsFile:
         if self._problem:
             self._problem = ""
             log.info("%s is in order again", self.path)
-        if listings != self._in_force:
+        if is_new:
             log.info("%s names %d endpoints", self.path, len(listings))
             self._in_force = listings
-            self._listed.set(listings)
 
     def _read(self) -> Sequence[Listing]:
         try:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from extproc.core.address import Address
+from extproc.core.address import Address, AddressError
 from extproc.core.authorization import authorization_of, is_sendable_key
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.trust import Trust
-from scraper.target import EndpointTarget
+from scraper.target import EndpointTarget, TargetError
 
 
 class ListingError(ValueError):
@@ -28,6 +28,7 @@ class Listing:
     port: int
     name: str = ""
     slots: int | None = None
+    may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
     """Envoy sends the key with each request to this server."""
@@ -63,11 +64,24 @@ Synchronous and soon."""
 def nominate(listing: Listing, ip: str) -> Nomination:
     """The endpoint that a listing means, its host being `ip`; its key and slots go with it.
 
-    Raises `AddressError` where `ip` is none.
+    Raises `AddressError` where `ip` is none, or where no server could be asked like this.
     """
     address = Address.of(ip, listing.port)
     hostname = "" if ip == listing.host else listing.host
     server_name = listing.server_name or hostname
+    try:
+        target = EndpointTarget(
+            address=address,
+            is_tls=listing.is_tls,
+            ca_file=listing.ca_file,
+            ca_digest=listing.ca_digest,
+            host_name=server_name or None,
+            api_key=listing.api_key,
+            slots=listing.slots,
+            may_sleep=listing.may_sleep,
+        )
+    except TargetError as error:
+        raise AddressError(str(error)) from None
     return Nomination(
         spec=EndpointSpec(
             address=address,
@@ -80,14 +94,6 @@ def nominate(listing: Listing, ip: str) -> Nomination:
             if listing.is_injected and listing.api_key
             else "",
         ),
-        target=EndpointTarget(
-            address=address,
-            is_tls=listing.is_tls,
-            ca_file=listing.ca_file,
-            ca_digest=listing.ca_digest,
-            host_name=server_name or None,
-            api_key=listing.api_key,
-            slots=listing.slots,
-        ),
+        target=target,
         trust=listing.trust,
     )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 import grpc
 import pytest
 
+from extproc.admin.names import find_endpoint
 from extproc.core.address import Address
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import Issue, ModelReading, Sight
@@ -139,6 +140,42 @@ async def test_resolves_a_name(picker: FakePicker) -> None:
     assert answer.endpoint.hostname == "localhost"
 
 
+@pytest.mark.parametrize(
+    "text", ["localhost:8080", "LOCALHOST:8080", "localhost", "https://localhost:8080", "{address}"]
+)
+async def test_what_was_added_by_its_host_name_is_removed_by_it(
+    picker: FakePicker, text: str
+) -> None:
+    """With its port or without, and as its URL; its address says it too."""
+    answer = await picker.admin.AddEndpoint(pb.AddEndpointRequest(address="localhost:8080"))
+    text = text.format(address=f"http://{answer.endpoint.address}")
+    await picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=text))
+    assert not await listed(picker)
+
+
+async def test_a_host_name_that_many_have(picker: FakePicker) -> None:
+    """The port tells them apart, or else the address, which the text names. One that left the
+    fleet is not meant where another is there; a name goes before every host name."""
+    hosted = [
+        EndpointSpec(address=Address.parse(text), hostname="gpus")
+        for text in ("10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.2:8081")
+    ]
+    picker.name(*hosted)
+    fleet = picker.dispatcher.fleet
+    assert find_endpoint(fleet, "gpus:8081").address == hosted[2].address
+    for text in ("gpus", "gpus:8080"):
+        code, told = await refusal(picker.admin.Disable(pb.DisableRequest(address=text)))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "10.0.0.1:8080, 10.0.0.2:8080" in told
+    picker.observe("10.0.0.1:8080")
+    call = await picker.ask("r1")
+    picker.name(hosted[1])
+    assert find_endpoint(fleet, "gpus").address == hosted[1].address
+    picker.name(hosted[1], spec(C, "gpus"))
+    assert find_endpoint(fleet, "gpus").address == Address.parse(C)
+    call.cancel()
+
+
 async def test_what_others_name_is_not_removed_here(picker: FakePicker) -> None:
     """The text says who names it, and what can be done instead."""
     picker.add_ready(A)
@@ -172,7 +209,10 @@ async def test_of_two_at_once_the_first_is_added(picker: FakePicker) -> None:
 async def test_disables_and_activates(picker: FakePicker) -> None:
     """A disabled endpoint gets nothing; activated it serves who waited meanwhile."""
     picker.add_ready(A)
-    await picker.admin.Disable(pb.DisableRequest(address=A))
+    disabled = await picker.admin.Disable(pb.DisableRequest(address=A))
+    slots = disabled.endpoint.slots
+    assert slots.idle == 0 and slots.unusable == slots.total
+    assert (await picker.admin.GetStatus(pb.GetStatusRequest())).slots == slots
     call = await picker.ask("r1")
     assert len(picker.dispatcher.line) == 1
     answer = await picker.admin.Activate(pb.ActivateRequest(address=A))

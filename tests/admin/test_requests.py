@@ -70,17 +70,21 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
 async def test_a_request_is_listed_with_what_it_asks_for() -> None:
     """Its model, its class and objective, and how many slots it takes; also while it waits."""
     gold = Objective(name="gold", criticality=Criticality.CRITICAL)
-    intake = IntakeOptions(objectives=Objectives(by_name={"gold": gold}))
+    objectives = Objectives(by_name={"gold": gold}, by_model={"small": "gold"})
+    intake = IntakeOptions(objectives=objectives)
     async with running_picker(intake=intake) as picker:
         picker.add_ready(A)
         told = {"x-gateway-inference-objective": "gold", "x-gateway-model-name": "big"}
         calls = [await picker.ask(name, headers=told) for name in ("runs", "waits")]
         calls.append(await picker.ask("plain"))
-        runs, waits, plain = (await listed(picker)).requests
+        mistyped = {"x-gateway-inference-objective": "gould", "x-gateway-model-name": "small"}
+        calls.append(await picker.ask("mistyped", headers=mistyped))
+        runs, waits, plain, implied = (await listed(picker)).requests
         for request in (runs, waits):
             assert (request.model, request.criticality) == ("big", "critical")
             assert (request.objective, request.weight_slots) == ("gold", 1)
         assert (plain.model, plain.criticality, plain.objective) == ("", "standard", "")
+        assert (implied.criticality, implied.objective) == ("critical", "gold")
         for call in calls:
             call.cancel()
 
@@ -91,7 +95,7 @@ async def test_passing_requests_are_listed_when_asked_for(picker: FakePicker) ->
     call = await picker.ask("r1", path="/v1/models")
     assert not (await listed(picker)).requests
     (request,) = (await listed(picker, states=[pb.REQUEST_STATE_PASSING])).requests
-    assert request.request_id == "r1"
+    assert (request.request_id, request.criticality) == ("r1", "")
     call.cancel()
 
 
@@ -144,6 +148,22 @@ async def test_cancels_a_running_request(picker: FakePicker) -> None:
     await leave(picker, call, A)
     endpoint = (await picker.admin.ListEndpoints(pb.ListEndpointsRequest())).endpoints[0]
     assert endpoint.slots.idle == 1
+
+
+async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
+    """It is listed as what it is, has no place to watch, and can be refused."""
+    picker.add_ready(A)
+    call = await picker.ask("r1", has_body=True)
+    assert isinstance(await call.read(), ext_proc.ProcessingResponse), "the body is asked for"
+    found = await listed(picker)
+    assert (found.total_running, found.total_waiting, found.total_matching) == (0, 0, 1)
+    assert found.requests[0].state == pb.REQUEST_STATE_READING
+    code, text = await refusal(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
+    assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body still comes" in text
+    cancelled = await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r1"))
+    assert cancelled.request.state == pb.REQUEST_STATE_READING
+    assert (await answer(call)).immediate_response.status.code == 503
+    call.cancel()
 
 
 @pytest.mark.parametrize(
@@ -317,11 +337,14 @@ async def test_status(picker: FakePicker) -> None:
     picker.add_ready(B, slots=1)
     picker.observe(B, slots=1, busy_slots=1)
     calls = [await picker.ask(f"r{number}") for number in range(3)]
+    calls.append(await picker.ask("passes", path="/v1/models"))
+    calls.append(await picker.ask("is-read", has_body=True))
     status = await picker.admin.GetStatus(pb.GetStatusRequest())
     assert (status.version, status.is_ready) == ("1.2.3", True)
     assert status.slots == pb.Slots(total=3, leased=2, foreign=1)
     assert dict(status.endpoints_by_health) == {"ready": 2}
     assert (status.running, status.waiting, status.max_waiting) == (2, 1, 10)
+    assert status.exchanges == 5
     assert dict(status.waiting_by_class) == {"critical": 0, "standard": 1, "sheddable": 0}
     assert status.HasField("longest_wait_s") and not status.HasField("expected_s")
     assert dict(status.outcomes) == {"served": 5}

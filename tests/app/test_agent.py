@@ -53,6 +53,12 @@ def test_a_server_may_be_behind_tls_for_others_only(secure: AgentPlan) -> None:
     assert options.advertise.is_tls and options.authorities
 
 
+@pytest.mark.parametrize("may_sleep", [None, True, False])
+def test_whether_the_server_may_sleep_is_said(may_sleep: bool | None) -> None:
+    target, _ = plan_agent(replace(PLAIN, may_sleep=may_sleep))
+    assert target.may_sleep is may_sleep
+
+
 def test_what_cannot_be_is_told(secure: AgentPlan, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.pem"
     nothing.write_text("nothing")
@@ -90,6 +96,8 @@ def test_a_file_without_a_key_or_token_is_told_and_not_shown(tmp_path: Path) -> 
         with pytest.raises(AgentError, match="--api-key-file") as caught:
             plan_agent(replace(PLAIN, api_key_file=file))
         assert content.decode() not in str(caught.value) or not content
+    with pytest.raises(AgentError, match="--api-key-env"):
+        plan_agent(replace(PLAIN, api_key="two words"))
     with pytest.raises(AgentError, match=r"--token-file: .*No such file"):
         plan_agent(replace(PLAIN, token_file=tmp_path / "missing"))
 

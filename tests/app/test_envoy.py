@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from extproc.app.envoy import envoy_options
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
-from extproc.envoy_config.trust import SYSTEM_CA
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
+from extproc.envoy_config.trust import SYSTEM_CA, PickerTls
 from extproc.settings import load_settings
 
 
@@ -36,6 +36,46 @@ def test_envoy_reaches_the_picker_where_it_listens_or_where_it_is_said_to_be(
 ) -> None:
     settings = load_settings(None, environ={}, flags=flags)
     assert envoy_options(settings).picker == picker
+
+
+TLS = {"grpc_tls.cert_file": "/picker.pem", "grpc_tls.key_file": "/picker.key"}
+MUTUAL = {**TLS, "grpc_tls.client_ca_file": "/envoys-ca.pem"}
+SHOWN = {"envoy.picker_cert_file": "/envoy.pem", "envoy.picker_key_file": "/envoy.key"}
+
+
+def test_how_envoy_speaks_tls_to_the_picker() -> None:
+    options = envoy_options(load_settings(None, environ={}, flags={**MUTUAL, **SHOWN}))
+    assert options.picker_tls == PickerTls(
+        server_name="127.0.0.1", cert_file="/envoy.pem", key_file="/envoy.key"
+    )
+    assert envoy_options(load_settings(None, environ={}, flags=TLS)).picker_tls is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (MUTUAL, "envoy.picker_cert_file"),
+        (SHOWN, "needs grpc_tls"),
+        ({"envoy.picker_ca_file": "/ca.pem"}, "needs grpc_tls"),
+        ({"envoy.picker_server_name": "picker"}, "needs grpc_tls"),
+        ({"listen.grpc": "127.0.0.1:0"}, "envoy.picker"),
+        ({"listen.http": "127.0.0.1:0"}, "envoy.countdown: false"),
+    ],
+)
+def test_a_configuration_by_which_envoy_could_not_reach_the_picker_is_none(
+    flags: dict[str, str], told: str
+) -> None:
+    """The settings are good for all that: an Envoy may be configured elsewhere."""
+    settings = load_settings(None, environ={}, flags=flags)
+    with pytest.raises(OptionsError, match=told):
+        envoy_options(settings)
+
+
+def test_ports_that_only_a_start_tells_need_not_be_known() -> None:
+    """Where Envoy is told another place, or does not ask there."""
+    flags = {"listen.grpc": "127.0.0.1:0", "listen.http": "127.0.0.1:0", "envoy.countdown": "false"}
+    settings = load_settings(None, environ={}, flags={**flags, "envoy.picker": "pick:9002"})
+    assert envoy_options(settings).picker == HostPort("pick", 9002)
 
 
 def test_every_source_of_the_settings_tells_envoy_what_it_needs(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
                     "address": "https://gpu.example:8443",
                     "name": "gpu-1",
                     "slots": 4,
+                    "may_sleep": True,
                     "api_key_file": str(key),
                     "inject_key": True,
                     "ca_file": str(ca),
@@ -39,10 +40,8 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
             ]
         ).endpoints
     )
-    assert (listing.host, listing.port, listing.name, listing.slots) == (
-        *("gpu.example", 8443),
-        *("gpu-1", 4),
-    )
+    assert (listing.host, listing.port, listing.name) == ("gpu.example", 8443, "gpu-1")
+    assert (listing.slots, listing.may_sleep) == (4, True)
     assert (listing.api_key, listing.is_injected, listing.is_tls) == (KEY, True, True)
     assert (listing.ca_file, listing.server_name) == (str(ca), "inner.example")
     assert listing.trust is not None

@@ -25,16 +25,25 @@ class Service:
         self.problem = ""
 
     async def apply(self, settings: Settings) -> Sequence[str]:
+        news = await self.rehearse(settings)
+        self.taken.append(settings)
+        return news
+
+    async def rehearse(self, _: Settings) -> Sequence[str]:
         if self.problem:
             raise SettingsError([Problem(where="", key="", message=self.problem)])
-        self.taken.append(settings)
+        return self.news
+
+    async def reread(self) -> Sequence[str]:
         return self.news
 
 
 def live(
     service: Service, load: Callable[[], Settings] | None = None, **present: Any
 ) -> LiveSettings:
-    return LiveSettings(Settings.model_validate(present), service.apply, load, "coxswain.yaml")
+    present_ones = Settings.model_validate(present)
+    calls = (service.apply, service.rehearse, service.reread)
+    return LiveSettings(present_ones, *calls, load, "coxswain.yaml")
 
 
 def loads(**fresh: Any) -> Callable[[], Settings]:
@@ -65,6 +74,17 @@ async def test_a_dry_run_changes_nothing() -> None:
     desk = live(service, loads(queue={"timeout_s": 30}))
     assert (await desk.reload(is_dry_run=True)).applied == ("queue.timeout_s",)
     assert service.taken == [] and desk.present == Settings()
+
+
+async def test_a_dry_run_reads_what_the_settings_name() -> None:
+    """It tells of new content of a file, and refuses what a reload would refuse."""
+    service = Service("endpoints")
+    desk = live(service, loads())
+    assert (await desk.reload(is_dry_run=True)).applied == ("endpoints",)
+    service.problem = "/etc/key cannot be read"
+    with pytest.raises(ReloadError, match="cannot be read"):
+        await desk.reload(is_dry_run=True)
+    assert service.taken == []
 
 
 async def test_what_is_left_out_goes_back_to_its_default() -> None:
@@ -119,23 +139,21 @@ async def test_two_reloads_go_one_after_the_other() -> None:
     def load() -> Settings:
         return Settings.model_validate({"queue": {"timeout_s": next(values)}})
 
-    desk = LiveSettings(Settings(), apply, load)
+    desk = LiveSettings(Settings(), apply, Service().rehearse, Service().reread, load)
     await asyncio.gather(*(desk.reload(is_dry_run=False) for _ in range(2)))
     assert desk.present.queue.timeout_s == 40.0
 
 
-async def test_a_key_that_cannot_be_read_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody asked for this reading, so nobody else could be told."""
+async def test_keys_that_were_read_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Where any is new; nobody asked for this reading, so nobody else could be told."""
     caplog.set_level(logging.INFO, "coxswain.settings")
     service = Service("endpoints")
     desk = live(service)
     await desk.refresh()
-    service.problem = "/etc/key cannot be read"
+    service.news = ()
     await desk.refresh()
-    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
-        ("INFO", "keys or certificates were read again: endpoints"),
-        ("ERROR", "keys and certificates stay as they were: /etc/key cannot be read"),
-    ]
+    assert caplog.messages == ["keys or certificates were read again: endpoints"]
+    assert service.taken == []
 
 
 def test_hot_settings_exist() -> None:

@@ -41,6 +41,12 @@ class World:
             self._changed.clear()
             await self._changed.wait()
 
+    async def next_addresses(self) -> set[str]:
+        """What they are at the next change of any of them."""
+        self._changed.clear()
+        await self._changed.wait()
+        return self.addresses
+
     async def have_key(self, key: str, *addresses: str) -> None:
         while {self.key_of(address) for address in addresses} != {key}:
             self._changed.clear()
@@ -156,9 +162,22 @@ async def test_a_key_that_is_not_there_changes_nothing() -> None:
     async with running(settings(endpoints=["10.0.0.1:1"])) as world:
         await world.are("10.0.0.1:1")
         bad = settings(endpoints=[{"address": "10.0.0.2:1", "api_key_env": "NOT_SET_ANYWHERE"}])
-        with pytest.raises(SettingsError):
-            await world.members.renew(bad)
+        for renewing in (world.members.rehearse, world.members.renew):
+            with pytest.raises(SettingsError):
+                await renewing(bad)
         assert world.addresses == {"10.0.0.1:1"}
+
+
+async def test_a_rehearsal_tells_what_is_new_and_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-1")
+    given = settings(endpoints=[{"address": "10.0.0.1:1", "api_key_file": str(file)}])
+    async with running(given) as world:
+        await world.have_key("sk-1", "10.0.0.1:1")
+        assert await world.members.rehearse(given) == ()
+        file.write_text("sk-2")
+        assert await world.members.rehearse(given) == ("endpoints",)
+        assert world.key_of("10.0.0.1:1") == "sk-1"
 
 
 async def test_other_sources_may_come_with_a_reload(tmp_path: Path) -> None:
@@ -176,6 +195,75 @@ async def test_other_sources_may_come_with_a_reload(tmp_path: Path) -> None:
         await world.are("10.0.0.3:8080")
         await world.members.renew(settings(**names, endpoints=["10.0.0.1:1"]))
         await world.are("10.0.0.3:8080", "10.0.0.1:1")
+
+
+async def test_other_ways_to_look_names_up_take_no_server_out_of_the_fleet() -> None:
+    """At no moment, also where the new name server knows nothing."""
+    async with FakeDnsServer() as server, FakeDnsServer() as mistyped:
+        server.records["llama.test", "A"] = ["10.0.0.1"]
+        mistyped.broken.add("llama.test")
+        given = {"discovery__dns": ["dns://llama.test.:8080"]}
+        good = settings(**given, discovery__nameservers=[str(server.address)])
+        async with running(good) as world:
+            await world.are("10.0.0.1:8080")
+            bad = [str(mistyped.address)]
+            await world.members.renew(settings(**given, discovery__nameservers=bad))
+            assert world.addresses == {"10.0.0.1:8080"}
+            await mistyped.was_asked("llama.test", 2)
+            assert world.addresses == {"10.0.0.1:8080"}
+            await world.members.renew(settings(discovery__nameservers=bad))
+            assert world.addresses == set()
+
+
+async def test_another_endpoints_file_keeps_what_was_resolved(tmp_path: Path) -> None:
+    """So a name that both hold loses its servers at no moment."""
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("endpoints: ['localhost:1']")
+    new.write_text("endpoints: ['localhost:1', '10.0.0.2:1']")
+    async with running(settings(discovery__file=str(old))) as world:
+        await world.are("127.0.0.1:1")
+        await world.members.renew(settings(discovery__file=str(new)))
+        seen = []
+        while world.addresses != {"127.0.0.1:1", "10.0.0.2:1"}:
+            seen.append(await world.next_addresses())
+        assert seen == [{"127.0.0.1:1", "10.0.0.2:1"}]
+
+
+async def test_a_missing_key_keeps_back_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of the settings nor of the endpoints file; its own server keeps the old one."""
+    keys = {name: tmp_path / name for name in ("missing", "listed", "filed", "named")}
+    for key in keys.values():
+        key.write_text("old")
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"endpoints: [{{address: '10.0.0.3:1', api_key_file: {keys['filed']}}}]")
+    async with FakeDnsServer() as server:
+        server.records["llama.test", "A"] = ["10.0.0.4"]
+        given = settings(
+            endpoints=[
+                {"address": "10.0.0.1:1", "api_key_file": str(keys["missing"])},
+                {"address": "10.0.0.2:1", "api_key_file": str(keys["listed"])},
+            ],
+            discovery__file=str(file),
+            discovery__dns=[{"name": "llama.test.", "port": 1, "api_key_file": str(keys["named"])}],
+            discovery__nameservers=[str(server.address)],
+        )
+        async with running(given) as world:
+            await world.are(*(f"10.0.0.{number}:1" for number in (1, 2, 3, 4)))
+            for key in keys.values():
+                key.write_text("new")
+            keys["missing"].unlink()
+            assert await world.members.refresh() == ("endpoints", "discovery.dns")
+            await world.have_key("new", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1")
+            assert world.key_of("10.0.0.1:1") == "old"
+            with pytest.raises(SettingsError):
+                await world.members.renew(given)
+            keys["missing"].write_text("new")
+            assert await world.members.refresh() == ("endpoints",)
+            await world.have_key("new", "10.0.0.1:1")
+    lines = [line for line in caplog.messages if "stay as they were" in line]
+    assert len(lines) == 1 and lines[0].startswith("10.0.0.1:1: ")
 
 
 async def test_other_keys_at_the_same_places_are_read_at_a_renewal(tmp_path: Path) -> None:
@@ -207,6 +295,28 @@ async def test_other_keys_at_the_same_places_are_read_at_a_renewal(tmp_path: Pat
             await world.members.renew(settings(discovery__file=str(file)))
             await world.are("10.0.0.3:1")
             assert world.key_of("10.0.0.3:1") == "new"
+
+
+async def test_whoever_says_that_a_server_may_sleep_is_believed(tmp_path: Path) -> None:
+    """Of several sources, also one that says nothing else; and a name says it for all."""
+    file = tmp_path / "fleet.yaml"
+    file.write_text("endpoints: [{address: '10.0.0.1:1', may_sleep: true}]")
+    async with FakeDnsServer() as server:
+        server.records["llama.test", "A"] = ["10.0.0.2"]
+        given = settings(
+            endpoints=["10.0.0.1:1", "10.0.0.3:1"],
+            discovery__file=str(file),
+            discovery__dns=[{"name": "llama.test.", "port": 1, "may_sleep": False}],
+            discovery__nameservers=[str(server.address)],
+        )
+        async with running(given) as world:
+            await world.known.wait()
+            said = {}
+            for endpoint in world.fleet:
+                target = world.members.target(endpoint.spec)
+                assert target is not None
+                said[endpoint.address.host] = target.may_sleep
+            assert said == {"10.0.0.1": True, "10.0.0.2": False, "10.0.0.3": None}
 
 
 async def test_servers_of_a_name_are_reached_as_it_says(tmp_path: Path) -> None:

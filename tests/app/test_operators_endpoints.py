@@ -91,7 +91,9 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     for wrong, told in (
         ({"inject_key": True}, "inject_key needs"),
         ({"server_name": "gpu.example"}, "behind TLS"),
-        ({"is_tls": True, "ca_file": str(tmp_path / "missing")}, "No such file"),
+        ({"is_tls": True, "server_name": "my gpu"}, "no host name"),
+        ({"slots": 100_000}, "at most 65536"),
+        ({"is_tls": True, "ca_file": str(tmp_path / "missing")}, "no such file"),
         ({"api_key_file": str(tmp_path / "missing")}, "cannot be read"),
     ):
         with pytest.raises(NewcomerError, match=told):

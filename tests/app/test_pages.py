@@ -23,4 +23,4 @@ async def test_status_of_a_service_without_endpoints() -> None:
     assert status["not_ready"] == ["no endpoint is known"]
     assert status["version"] and status["uptime_s"] >= 0
     assert status["outcomes"] == {} and status["endpoints"] == {}
-    assert status["slots"] == {"total": 0, "leased": 0, "foreign": 0, "idle": 0}
+    assert status["slots"] == dict.fromkeys(("total", "leased", "foreign", "idle", "unusable"), 0)

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.app import ListenError, Service, safety
+from extproc.app import Service, safety
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from extproc.settings import Settings
+from extproc.settings import Settings, SettingsError
 from tests.fakes.authority import Authority
 
 FREE = "127.0.0.1:0"
@@ -25,14 +25,15 @@ def _no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def checked(**values: Any) -> None:
     settings = Settings(**values)
-    safety.check_exposure(settings, safety.guard(settings))
+    safety.guard(settings)
+    safety.check_exposure(settings)
 
 
 @pytest.mark.parametrize("port", ["grpc", "admin"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.5", "picker.example"])
 def test_refuses_to_be_open(port: str, host: str) -> None:
     """Beyond loopback with neither token nor mutual TLS, and the text says what to do."""
-    with pytest.raises(ListenError, match=rf"listen\.{port} .*open to others.*--insecure"):
+    with pytest.raises(SettingsError, match=rf"listen\.{port}: .*open to others.*--insecure"):
         checked(listen={port: f"{host}:9000"})
 
 
@@ -63,11 +64,11 @@ def test_a_token_opens_the_admin_port_only(tmp_path: Path, monkeypatch: pytest.M
     operators' calls."""
     monkeypatch.setenv(safety.ADMIN_TOKEN, "a-token")
     checked(listen={"admin": "0.0.0.0:0"})
-    with pytest.raises(ListenError, match=r"listen\.grpc"):
+    with pytest.raises(SettingsError, match=r"listen\.grpc"):
         checked(listen={"grpc": "0.0.0.0:0"})
     monkeypatch.delenv(safety.ADMIN_TOKEN)
     monkeypatch.setenv(safety.AGENTS_TOKEN, "a-token")
-    with pytest.raises(ListenError, match=r"listen\.admin"):
+    with pytest.raises(SettingsError, match=r"listen\.admin"):
         checked(listen={"admin": "0.0.0.0:0"})
     file = tmp_path / "token"
     file.write_text("a-token", encoding="ascii")
@@ -82,21 +83,21 @@ def test_mutual_tls_guards_both(tmp_path: Path) -> None:
     mutual = {**tls, "client_ca_file": str(authority.ca)}
     listen = {"grpc": "0.0.0.0:0", "admin": "0.0.0.0:0"}
     checked(listen=listen, grpc_tls=mutual, admin_tls=mutual)
-    with pytest.raises(ListenError):
+    with pytest.raises(SettingsError):
         checked(listen=listen, grpc_tls=tls, admin_tls=tls)
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     """Named but missing, a token is a mistake, not an open door."""
-    with pytest.raises(ListenError, match="NO_SUCH_TOKEN"):
+    with pytest.raises(SettingsError, match="NO_SUCH_TOKEN"):
         checked(admin={"token_env": "NO_SUCH_TOKEN"})
-    with pytest.raises(ListenError, match=r"agents\.token_file.*no-such"):
+    with pytest.raises(SettingsError, match=r"agents\.token_file.*no-such"):
         checked(agents={"token_file": str(tmp_path / "no-such")})
     settings = Settings.model_validate(
         {"grpc_tls": {"cert_file": "/no/such", "key_file": "/no/such"}}
     )
-    with pytest.raises(ListenError, match="/no/such"):
-        safety.credentials(settings.grpc_tls)
+    with pytest.raises(SettingsError, match="/no/such"):
+        safety.grpc_credentials(settings)
 
 
 async def test_a_service_with_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,14 @@ import socket
 import ssl
 from pathlib import Path
 
+import grpc
 import pytest
 
 from extproc.app import ListenError, Service
+from extproc.core.address import Address
 from extproc.demo.port import free_ports
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.settings import Settings
 from tests.fakes.authority import Authority
 
@@ -55,5 +59,37 @@ async def test_a_renewed_certificate_is_served_at_the_next_handshake(
         authority.issue("server")
         assert pair.cert.read_text() != before
         assert await asyncio.to_thread(ssl.get_server_certificate, place) in pair.cert.read_text()
+    finally:
+        await service.stop()
+
+
+async def test_a_missing_key_of_the_settings_keeps_back_no_key_of_the_operators(
+    tmp_path: Path,
+) -> None:
+    keys = {name: tmp_path / name for name in ("listed", "added")}
+    for key in keys.values():
+        key.write_text("old")
+    listen = dict(zip(("grpc", "admin", "http"), free_ports(3), strict=True))
+    settings = Settings.model_validate(
+        {
+            "listen": {name: f"127.0.0.1:{number}" for name, number in listen.items()},
+            "endpoints": [{"address": "127.0.0.1:1", "api_key_file": str(keys["listed"])}],
+            "admin": {"api_key_folder": str(tmp_path)},
+        }
+    )
+    service = Service(settings)
+    await service.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{listen['admin']}") as channel:
+            await AdminStub(channel).AddEndpoint(
+                pb.AddEndpointRequest(
+                    address="127.0.0.1:2", api_key_file=str(keys["added"]), inject_key=True
+                )
+            )
+        keys["listed"].unlink()
+        keys["added"].write_text("new")
+        await service.settings.refresh()
+        endpoint = service.dispatcher.fleet.get(Address("127.0.0.1", 2))
+        assert endpoint is not None and endpoint.spec.authorization == "Bearer new"
     finally:
         await service.stop()

@@ -94,6 +94,26 @@ async def test_one_that_cannot_be_looked_at_costs_no_other_its_looks(
     await world.aclose()
 
 
+async def test_who_leaves_is_looked_at_as_before_until_the_last_request_ends() -> None:
+    """With its key and its name; and one that only an agent looked at, by nobody."""
+    world = World()
+    address, reported = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
+    target = EndpointTarget(address=address, api_key="sesame", host_name="gpu.example")
+    keyed = Nomination(spec=EndpointSpec(address=address), target=target)
+    told = Nomination(spec=EndpointSpec(address=reported, is_reported=True), target=None)
+    world.members.publish("file", [keyed], True)
+    world.members.publish("agents", [told], True)
+    world.watched.follow()
+    for source in ("file", "agents"):
+        world.members.publish(source, [], True)
+    world.watched.follow()
+    assert world.scraper.targets == (target,)
+    world.fleet.drop(address)
+    world.watched.follow()
+    assert world.ports == []
+    await world.aclose()
+
+
 async def test_nothing_changes_once_it_is_stopped() -> None:
     """A last request may end, and its server leave, when the scraper is closed already."""
     world = World()

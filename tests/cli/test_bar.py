@@ -12,17 +12,19 @@ COUNTS = st.integers(0, 5000)
 
 
 def test_a_sign_for_each_slot() -> None:
-    """Leased, foreign, idle, each with a sign of its own; also where there is only ASCII."""
-    slots = pb.Slots(total=6, leased=3, foreign=1, idle=2)
-    assert slot_bar(slots, 10).plain == "███▒··"
-    assert slot_bar(slots, 10, is_ascii=True).plain == "###+.."
+    """Each kind with a sign of its own; also where there is only ASCII."""
+    slots = pb.Slots(total=7, leased=3, foreign=1, idle=2, unusable=1)
+    assert slot_bar(slots, 10).plain == "███▒··x"
+    assert slot_bar(slots, 10, is_ascii=True).plain == "###+..x"
     assert slot_bar(pb.Slots(), 10).plain == ""
 
 
-@given(leased=COUNTS, foreign=COUNTS, idle=COUNTS, width=st.integers(3, 60))
-def test_many_slots_are_shares(leased: int, foreign: int, idle: int, width: int) -> None:
+@given(counts=st.tuples(COUNTS, COUNTS, COUNTS, COUNTS), width=st.integers(4, 60))
+def test_many_slots_are_shares(counts: tuple[int, int, int, int], width: int) -> None:
     """The bar is never wider than it may be, and what is there at all is seen."""
-    bar = slot_bar(pb.Slots(leased=leased, foreign=foreign, idle=idle), width, is_ascii=True).plain
-    assert len(bar) == min(width, leased + foreign + idle)
-    for sign, count in {"#": leased, "+": foreign, ".": idle}.items():
+    leased, foreign, idle, unusable = counts
+    slots = pb.Slots(leased=leased, foreign=foreign, idle=idle, unusable=unusable)
+    bar = slot_bar(slots, width, is_ascii=True).plain
+    assert len(bar) == min(width, sum(counts))
+    for sign, count in zip("#+.x", counts, strict=True):
         assert (sign in bar) == (count > 0)

@@ -69,6 +69,38 @@ def test_a_missing_key_is_a_bad_setting(coxswain: Command, tmp_path: Path) -> No
     assert "NO_SUCH_KEY is empty or missing" in ended.err
 
 
+def test_what_only_shows_at_a_start(coxswain: Command) -> None:
+    """`check` tells it, to scripts too; `--insecure` means the same as to `serve`."""
+    given = ("config", "check", "--set", "listen.grpc=0.0.0.0:9002")
+    ended = coxswain(*given, "--set", "admin.token_file=/no/such")
+    assert ended.code == 2
+    token, exposed = ended.err.splitlines()
+    assert token.startswith("admin.token_file: /no/such") and "--insecure" in exposed
+    (problem,) = json.loads(coxswain(*given, "-o", "json").out)["problems"]
+    assert problem["key"] == "listen.grpc"
+    assert coxswain(*given, "--insecure").code == 0
+
+
+def test_what_only_our_configuration_of_envoy_needs(coxswain: Command) -> None:
+    """A picker before another Envoy is right to leave it out, so it is told and no mistake."""
+    given = ("config", "check", "--set", "clients.keys_file=/no/such")
+    told = coxswain(*given)
+    assert told.code == 0
+    assert told.out.startswith("the settings are good")
+    assert "`coxswain config envoy` would refuse them:\n  /no/such: clients.keys_file" in told.out
+    found = json.loads(coxswain(*given, "-o", "json").out)
+    assert found["problems"] == []
+    assert [problem["where"] for problem in found["envoy_problems"]] == ["/no/such"]
+
+
+def test_an_endpoints_file_that_is_not_there_yet(coxswain: Command, tmp_path: Path) -> None:
+    """It is waited for, so the settings are good."""
+    file = tmp_path / "fleet.yaml"
+    ended = coxswain("config", "check", "--set", f"discovery.file={file}")
+    assert ended.code == 0
+    assert ended.out.endswith(f"0 endpoints, and those of {file} (no such file yet)\n")
+
+
 def test_show_gives_the_same_settings_again(
     coxswain: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

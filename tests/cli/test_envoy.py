@@ -28,7 +28,8 @@ def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         ([], "envoy.yaml"),
         (["--snippet"], "ext_proc_filter.yaml"),
         (["--mode", "gateway"], "gateway.yaml"),
-        (["--mode", "original-dst"], "original_dst.yaml"),
+        (["--set", "envoy.discovery=false"], "original_dst.yaml"),
+        (["--mode", "original-dst", "--set", "envoy.discovery=false"], "original_dst.yaml"),
     ],
 )
 def test_the_command_prints_the_files(arguments: list[str], name: str, tmp_path: Path) -> None:
@@ -54,7 +55,15 @@ def test_the_servers_cluster_may_be_left_to_the_picker(tmp_path: Path) -> None:
 
 
 def test_choices_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:
-    ended = _run("--mode", "original-dst", "--set", "envoy.host_rewrite=true", folder=tmp_path)
+    choices = ("--set", "envoy.discovery=false", "--set", "envoy.inject_keys=true")
+    ended = _run(*choices, folder=tmp_path)
     assert ended.returncode == 2
-    assert "host_rewrite needs discovery" in ended.stderr
+    assert "injected keys need discovery" in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
+
+
+def test_answers_that_name_several_servers_are_none_for_original_dst(tmp_path: Path) -> None:
+    """What the picker answers is its own setting, which a choice for one printing leaves alone."""
+    ended = _run("--mode", "original-dst", folder=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "envoy.discovery: false, for the picker too" in " ".join(ended.stderr.split())

@@ -52,4 +52,4 @@ def test_mistakes_as_json(coxswain: Command, tmp_path: Path) -> None:
         }
     ]
     ended = coxswain("config", "check", "-o", "json")
-    assert (ended.code, json.loads(ended.out)) == (0, {"problems": []})
+    assert (ended.code, json.loads(ended.out)) == (0, {"problems": [], "envoy_problems": []})

@@ -24,8 +24,19 @@ def test_slots_that_no_server_can_have(coxswain: Command, slots: str) -> None:
 
 
 @pytest.mark.parametrize("option", [["--simulator"], ["--service-time", "1"]])
-def test_own_servers_are_not_simulated(coxswain: Command, option: list[str]) -> None:
-    ended = coxswain("up", "--port", "0", *ANY_PORTS, "-e", "10.0.0.5:8080", *option)
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["-e", "10.0.0.5:8080"],
+        ["--set", "discovery.file=fleet.yaml"],
+        ["--set", "discovery.dns=dns://gpus.example:8080"],
+    ],
+)
+def test_own_servers_are_not_simulated(
+    coxswain: Command, own: list[str], option: list[str]
+) -> None:
+    """Whichever way the settings come to know them: no fleet is started beside them."""
+    ended = coxswain("up", "--port", "0", *ANY_PORTS, *own, *option)
     assert ended.code == 2 and "cannot be simulated" in ended.err
 
 

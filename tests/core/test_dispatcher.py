@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from extproc.core.address import Address
@@ -95,6 +97,18 @@ def test_passing_requests_need_no_slot() -> None:
     assert len(fleet.dispatcher.passing()) == 3
     assert fleet.addresses[0] not in fleet.dispatcher.passing()
     assert SmallFleet().dispatcher.passing() == []
+
+
+def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
+    """By turns where they are alike; one that sleeps only when there is no other."""
+    fleet = SmallFleet(2, 2, 2, 2)
+    _, asleep, *awake = fleet.addresses
+    fleet.look(asleep, sight=Sight.ASLEEP)
+    allowed = frozenset((asleep, *awake))
+    first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
+    assert set(first) == set(awake) and min(first.values()) > 25
+    assert fleet.dispatcher.passing(frozenset({asleep})) == [asleep]
+    assert fleet.dispatcher.passing(frozenset()) == []
 
 
 # Waiting

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from extproc.core.explanation import Explanation, explain
+from extproc.core.explanation import Candidate, Explanation, explain
 from extproc.core.objective import Criticality, Objective
+from extproc.core.observation import ModelReading
 from extproc.core.outcome import Picked, Reason
 from extproc.core.request import Request
 from tests.fakes.steered_fleet import SteeredFleet
@@ -35,6 +36,66 @@ def test_it_names_who_would_be_picked_and_what_all_would_cost() -> None:
     (told,) = details[0]
     assert told.startswith("about ") and told.endswith(" tokens in its cache")
     assert not any(details[1:]), "an endpoint of which nothing special is known needs no note"
+
+
+def numbers(candidate: Candidate) -> dict[str, float]:
+    return {score.name: score.value for score in candidate.scores}
+
+
+def test_of_a_router_the_slots_of_the_model_count() -> None:
+    """One has a slot free of its four for it and is idle else; of the other all four are free,
+    and it is busy with another model."""
+    fleet = SteeredFleet()
+    crowded, free = fleet.add(8, models=two(0, 0)), fleet.add(8, models=two(0, 0))
+    for address, model, count in ((crowded, "b", 3), (free, "a", 4)):
+        for _ in range(count):
+            fleet.pick(model=model, allowed=frozenset({address}))
+    explanation = ask(fleet, model="b", prompt_tokens=100)
+    first, second = explanation.candidates
+    assert (first.address, second.address) == (explanation.chosen, crowded) == (free, crowded)
+    assert (numbers(first)["free_share"], numbers(second)["free_share"]) == (1.0, 0.25)
+    assert numbers(first)["cost_s"] < numbers(second)["cost_s"]
+
+
+def two(busy_a: int, busy_b: int) -> tuple[ModelReading, ...]:
+    """A router's models, both loaded, with four slots each."""
+    return (
+        ModelReading(name="a", slots=4, busy_slots=busy_a),
+        ModelReading(name="b", slots=4, busy_slots=busy_b),
+    )
+
+
+def test_a_cache_that_does_not_count_is_told() -> None:
+    """Its server is used beyond its share: what decides is its cost without the cache."""
+    fleet = SteeredFleet()
+    home, other = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    for _ in range(20):
+        lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600, allowed=frozenset({home}))
+        fleet.now += 1.0
+        fleet.dispatcher.answered(lease, fleet.now)
+        fleet.finish(lease)
+    told = {c.address: c for c in ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600).candidates}
+    assert numbers(told[home])["saved_s"] == 0.0
+    assert numbers(told[home])["first_token_s"] > 0.5
+    assert "used beyond its share" in told[home].scores[-1].detail
+    assert not told[other].scores[-1].detail
+
+
+def test_who_would_break_the_promise_comes_behind() -> None:
+    """Its answer would be over sooner, but its first token would come too late."""
+    fleet = SteeredFleet()
+    late, prompt = (fleet.add(2) for _ in range(2))
+    state = fleet.dispatcher.state
+    for _ in range(40):
+        state.timing.watch(late).answered(100, 2.0)
+        state.timing.watch(prompt).answered(100, 0.1)
+        for address in (late, prompt):
+            state.timing.watch(address).ended(1.0)
+    for _ in range(2):
+        fleet.pick(allowed=frozenset({prompt}))
+    explanation = ask(fleet, prompt_tokens=100, ttft_s=1.0)
+    details = {c.address: c.scores[3].detail for c in explanation.candidates}
+    assert details == {late: "later than the 1 s that were promised", prompt: ""}
 
 
 def test_it_says_why_one_is_left_out() -> None:

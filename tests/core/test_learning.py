@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.blocks import BLOCK_TOKENS
 from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.observation import SlotReading
+from extproc.core.observation import ModelReading, Sight, SlotReading
 from extproc.core.request import Kind
 from extproc.core.timing import COLD, Speed
 from tests.fakes.steered_fleet import SteeredFleet
@@ -169,18 +172,19 @@ def test_an_embedding_is_nothing_but_reading() -> None:
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
 
-def test_errors_teach_nothing() -> None:
-    """A broken server that answers 500 at once must not look like the quickest."""
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_errors_teach_nothing(is_answered: bool) -> None:
+    """A broken server that answers 500 at once must not look like the quickest, nor like one whose
+    slots are soon free; and one that was never reached neither."""
     server = Served()
+    stream(server, 0.01, (5.0, 7.0), 9.0)
     before = server.speed
-    for _ in range(20):
+    for _ in range(60):
         lease = server.begin()
-        server.headers(lease, 0.001, is_stream=False, is_error=True)
+        if is_answered:
+            server.headers(lease, 0.001, is_stream=False, is_error=True)
         server.end(lease, 0.002)
-    after = server.speed
-    assert (after.fixed_s, after.prefill_s, after.decode_s) == pytest.approx(
-        (before.fixed_s, before.prefill_s, before.decode_s)
-    )
+    assert server.speed == pytest.approx(before)
 
 
 def test_a_prompt_that_is_read_for_long_is_a_lesson_before_it_ends() -> None:
@@ -296,3 +300,173 @@ def test_what_only_reads_teaches_how_long_a_token_takes_to_read() -> None:
         fleet.finish(lease)
     assert server.speed.first_token_s(250) == pytest.approx(1.0, rel=0.1)
     assert server.speed.first_token_s(1000) == pytest.approx(4.0, rel=0.1)
+
+
+def with_images(fleet: SteeredFleet, every: int, image_tokens: int | None) -> None:
+    """A hundred requests, one at a time: texts take 1 ms for each token to read, and one in so
+    many an image that is estimated at so many tokens, and takes 1.5 s."""
+    for number in range(100):
+        tokens: int | None = 400 + 37 * (number % 60)
+        takes_s = 0.001 * (tokens or 0)
+        if not number % every:
+            tokens, takes_s = image_tokens, 1.5
+        lease = fleet.pick(prompt_tokens=tokens, prompt_blocks=(-number,), max_tokens=1)
+        fleet.now += takes_s
+        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.finish(lease)
+
+
+@pytest.mark.parametrize(
+    ("context_tokens", "image_tokens"),
+    [(None, None), (4096, None), (4096, 250_000), (131_072, 6_250_000)],
+)
+@pytest.mark.parametrize("every", [10, 2])
+def test_images_teach_no_speeds(
+    context_tokens: int | None, image_tokens: int | None, every: int
+) -> None:
+    """Neither where it is known that they are images, nor where only the length of a body was
+    told and no server could hold that much text."""
+    server = Served()
+    server.fleet.look(server.address, slots=1, busy_slots=0, context_tokens=context_tokens)
+    with_images(server.fleet, every, image_tokens)
+    assert server.speed.prefill_s == pytest.approx(0.001, rel=0.1)
+    assert server.speed.fixed_s < 0.05
+
+
+def test_an_image_that_is_read_for_long_teaches_nothing_either() -> None:
+    """Looks see it: no token after many times what text of its length would take."""
+    server = Served()
+    before = server.speed
+    server.task += 1
+    lease = server.fleet.pick(prompt_blocks=(1,))
+    for after_s in (1.0, 2.0, 3.0, 5.0, 7.0):
+        server.look(lease, after_s)
+    server.end(lease, 9.0)
+    assert server.speed.first_token_s(1000) == before.first_token_s(1000)
+
+
+LOADED = (ModelReading(name="old", slots=2, busy_slots=0),)
+
+
+class Router:
+    """One endpoint with the models `old` and `new`, two slots each, of which the first has served
+    a hundred requests and the second none."""
+
+    def __init__(self) -> None:
+        self.fleet = SteeredFleet()
+        self.address = self.fleet.add(4, models=self.models(0, 0))
+        self.chain = tuple(range(40))
+
+    def models(self, old: int, new: int) -> list[ModelReading]:
+        return [
+            ModelReading(name=name, slots=2, busy_slots=busy)
+            for name, busy in (("old", old), ("new", new))
+        ]
+
+    def begin(self, model: str) -> Lease:
+        self.fleet.now += 1.0
+        chain = tuple(ord(model[0]) + 1000 * block for block in self.chain)
+        return self.fleet.pick(model=model, prompt_blocks=chain, prompt_tokens=2600)
+
+    def look(self, *readings: SlotReading) -> None:
+        old, new = (sum(one.model == name for one in readings) for name in ("old", "new"))
+        self.fleet.look(
+            self.address,
+            slots=4,
+            busy_slots=len(readings),
+            models=self.models(old, new),
+            slot_readings=readings,
+            context_tokens=8192,
+        )
+
+    def end(self, lease: Lease) -> None:
+        self.fleet.dispatcher.answered(lease, self.fleet.now)
+        self.fleet.finish(lease)
+
+
+def task(number: int, model: str, decoded: int, cached: int = 0) -> SlotReading:
+    return SlotReading(
+        task_id=number,
+        prompt_tokens=2600 + decoded,
+        cached_tokens=cached,
+        processed_tokens=2600 - cached,
+        decoded_tokens=decoded,
+        remaining_tokens=1000 - decoded,
+        model=model,
+    )
+
+
+def test_tasks_of_a_router_are_told_apart_by_their_models() -> None:
+    """Each model numbers its own: the first of one comes after the hundredth of the other."""
+    router = Router()
+    leases = {model: router.begin(model) for model in ("old", "new")}
+    router.fleet.now += 1.0
+    router.look(task(100, "old", 20), task(0, "new", 500))
+    runs = {
+        model: router.fleet.dispatcher.state.running.get(lease) for model, lease in leases.items()
+    }
+    seen = {model: run.course and run.course.last_token[1] for model, run in runs.items() if run}
+    assert seen == {"old": 20, "new": 500}
+
+
+def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -> None:
+    router = Router()
+    lease = router.begin("new")
+    router.fleet.now += 1.0
+    router.look(task(100, "old", 20), task(0, "new", 500))
+    run = router.fleet.dispatcher.state.running.get(lease)
+    assert run is not None and run.course is not None and run.course.last_token[1] == 500
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"models": [ModelReading(name="new", is_loaded=False)], "sight": Sight.ASLEEP},
+        {"models": [*LOADED, ModelReading(name="new", is_loaded=False)]},
+        {"models": ["new"], "sight": Sight.ASLEEP},
+    ],
+)
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_model_that_is_loaded_first_is_no_prompt_that_is_read_slowly(
+    told: dict[str, Any], is_seen: bool
+) -> None:
+    """Of the 30 s until the first token all but a part of one went by before reading began."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, **told)
+    is_router = len(told["models"]) > 1 or told["models"] != ["new"]
+    awake = [ModelReading(name="new", slots=1, busy_slots=1)] if is_router else ["new"]
+    before = fleet.dispatcher.state.timing.speed(address, fleet.now)
+    lease = fleet.pick(model="new", prompt_tokens=PROMPT_TOKENS, max_tokens=200)
+    fleet.now += 30.0
+    for decoded in (1, 100, 199):
+        fleet.now += 3.0
+        reading = task(0, "new" if is_router else "", decoded)
+        if is_seen:
+            fleet.look(address, slots=1, busy_slots=1, models=awake, slot_readings=(reading,))
+    fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+    fleet.finish(lease)
+    fleet.now += 5.0
+    after = fleet.dispatcher.state.timing.speed(address, fleet.now)
+    assert (after.fixed_s, after.prefill_s) == (before.fixed_s, before.prefill_s)
+
+
+def test_routers_teach_what_plain_servers_do() -> None:
+    """Pace, lengths of answers, when a slot is free at the latest, and how much is cached."""
+    router = Router()
+    for number in range(10):
+        lease = router.begin("old")
+        for decoded in (10, 110):
+            router.fleet.now += 10.0
+            router.look(task(number, "old", decoded))
+        run = router.fleet.dispatcher.state.running.get(lease)
+        assert run is not None and run.ends_by < router.fleet.now + 100.0
+        router.end(lease)
+        router.fleet.now += 1.0
+        router.look()
+    router.fleet.now += 5.0
+    speed = router.fleet.dispatcher.state.timing.speed(router.address, router.fleet.now)
+    assert speed.token_s(1) == pytest.approx(0.1, rel=0.1)
+    assert speed.answer_tokens < 180.0
+    memory = router.fleet.dispatcher.state.prefixes.memory(router.address)
+    assert memory is not None
+    assert memory.capacity < 4 * 8192 / BLOCK_TOKENS, "nothing was ever found there"

@@ -50,7 +50,6 @@ def left(ledger: Ledger, at: float, address: Address = HERE) -> Lease:
 def test_no_lease_without_room(ledger: Ledger) -> None:
     """The ledger itself refuses what the dispatcher must not ask for."""
     ledger.open(HERE, 1, 1.0)
-    assert not ledger.fits(ledger.account(HERE), 2)
     with pytest.raises(ValueError, match="has no 2 free slots"):
         ledger.open(HERE, 2, 1.0)
     ledger.open(HERE, 1, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -329,6 +330,57 @@ def test_each_request_is_one_piece_of_evidence() -> None:
         fleet.look(address, slots=1, busy_slots=1, slot_readings=(reading,))
         beliefs.append(memory.capacity)
     assert beliefs[0] < 100.0 and len(set(beliefs)) == 1
+
+
+def test_a_fallback_is_not_measured_by_what_was_expected_of_another() -> None:
+    """Three chats of a server that died have each a long way to another one, which has other
+    chats: it rightly finds nothing of theirs, and is believed to keep as much as before."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(4, context_tokens=8192), fleet.add(4, context_tokens=8192)
+    chats = [tuple(range(1000 * number, 1000 * number + 40)) for number in range(6)]
+    for number, chat in enumerate(chats):
+        allowed = frozenset({home if number < 3 else other})
+        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=allowed)
+        fleet.dispatcher.answered(lease, fleet.now + 1.4)
+        fleet.finish(lease)
+    memory = fleet.dispatcher.state.prefixes.memory(other)
+    assert memory is not None
+    before = memory.capacity
+    for number, chat in enumerate(chats[:3]):
+        fleet.now += 10.0
+        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({home}))
+        run = fleet.dispatcher.state.running.get(lease)
+        assert run is not None and run.cached_tokens > 2000
+        fleet.dispatcher.served_by(lease, other, fleet.now)
+        fleet.dispatcher.answered(lease, fleet.now)
+        assert run.fresh_tokens == 2600
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=number,
+            prompt_tokens=2605,
+            cached_tokens=0,
+            processed_tokens=2600,
+            decoded_tokens=5,
+        )
+        fleet.look(other, slots=4, busy_slots=1, slot_readings=(reading,))
+        fleet.finish(lease)
+    assert memory.capacity == before
+
+
+def test_whoever_waited_for_a_home_and_left_is_let_go() -> None:
+    """Its patience would have lasted for a while; nothing holds it for as long."""
+    fleet = SteeredFleet()
+    for _ in range(2):
+        fleet.add(1, context_tokens=65536)
+    lease = fleet.pick(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
+    assert waiting.home == lease.address
+    fleet.dispatcher.withdraw(waiting, fleet.now)
+    fleet.pick()
+    plain = fleet.queue()
+    fleet.dispatcher.withdraw(plain, fleet.now)
+    assert sys.getrefcount(waiting) == sys.getrefcount(plain)
 
 
 def test_what_is_read_again_is_kept_before_what_is_not() -> None:

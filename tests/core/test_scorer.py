@@ -6,8 +6,8 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.blocks import BLOCK_TOKENS
-from extproc.core.request import Kind, Request
-from extproc.core.timing import COLD, UNKNOWN_PROMPT_TOKENS
+from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
+from extproc.core.timing import COLD
 from tests.fakes.steered_fleet import SteeredFleet
 
 
@@ -50,13 +50,25 @@ def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
     """And half of what lies a little beyond, where it is hoped for: or it would never be tried."""
     for capacity_blocks, expected, hoped in ((100, 40, 40), (30, 0, 20), (10, 0, 0)):
         fleet, address = remembering(capacity_blocks)
-        assert cached(fleet, address, is_hopeful=False) == expected * BLOCK_TOKENS
-        assert cached(fleet, address, is_hopeful=True) == hoped * BLOCK_TOKENS
+        for is_hopeful, blocks in ((False, expected), (True, hoped)):
+            found = cached(fleet, address, is_hopeful=is_hopeful, prompt_tokens=26_000)
+            assert found == blocks * BLOCK_TOKENS
 
 
 def test_the_last_token_is_always_read() -> None:
     fleet, address = remembering(100)
     assert cached(fleet, address, is_hopeful=False, prompt_tokens=1000) == 999
+
+
+def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
+    """All of the cost is of one length: what a cache spares is in it, and no more."""
+    fleet, address = remembering(100)
+    stranger = fleet.add(1)
+    request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN)
+    scorer = fleet.dispatcher.state.scorer
+    here, there = (scorer.cost(request, at, 0, fleet.now) for at in (address, stranger))
+    assert there.first_token_s == COLD.first_token_s(len(CHAIN) * BLOCK_TOKENS)
+    assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)
 
 
 def test_an_embedding_finds_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.objective import Objective
-from extproc.core.observation import SlotReading
+from extproc.core.observation import ModelReading, SlotReading
 from extproc.core.pulse import LineFit, Mean
 from extproc.core.timing import COLD, Timing
 from tests.fakes.steered_fleet import SteeredFleet
@@ -200,6 +200,33 @@ def test_slots_of_strangers_free_none_for_us() -> None:
     fleet.pick()
     place = fleet.dispatcher.place_of(fleet.queue(), fleet.now)
     assert place.expected_s == pytest.approx(4.0, rel=0.3)
+
+
+def test_strangers_at_another_model_of_a_router_keep_no_slots_from_this_one() -> None:
+    """Nor do answers that end there free any of its own."""
+    fleet = SteeredFleet()
+
+    def models(strangers: int) -> dict[str, object]:
+        readings = [
+            ModelReading(name=name, slots=4, busy_slots=busy)
+            for name, busy in (("a", strangers), ("b", 0))
+        ]
+        return {"slots": 8, "busy_slots": strangers, "models": readings}
+
+    address = fleet.add(8, models=models(0)["models"])
+    for _ in range(30):
+        lease = fleet.pick(model="b")
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.now += 100.0
+    fleet.look(address, **models(3))
+    run = fleet.dispatcher.state.running.get(fleet.pick(model="a"))
+    assert run is not None
+    run.ends_by = fleet.now
+    for _ in range(4):
+        fleet.pick(model="b")
+    place = fleet.dispatcher.place_of(fleet.queue(model="b"), fleet.now)
+    assert place.expected_s == pytest.approx(1.0, rel=0.3)
 
 
 def test_refusals_tell_when_to_come_back() -> None:

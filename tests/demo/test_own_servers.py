@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from extproc.demo import own_servers as module
-from extproc.demo.own_servers import OwnServers, own_servers
-from extproc.settings import EndpointSettings
+from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
+from extproc.settings import DiscoverySettings, EndpointSettings
 
 NAMES = {"gpu": ["10.0.0.1"], "fleet": ["10.0.0.1", "10.0.0.2"]}
 
@@ -45,4 +45,15 @@ async def test_a_name_that_nobody_knows_counts_as_one(monkeypatch: pytest.Monkey
     own = await told("nowhere:1", "asleep:1", "nowhere:1")
     assert own == OwnServers(
         count=2, different=("nowhere:1", "asleep:1"), again=(("nowhere:1", "nowhere:1"),)
+    )
+
+
+def test_where_servers_come_from_is_said() -> None:
+    """Those that are named, and the sources that are asked for more."""
+    assert own_sentence(2, DiscoverySettings()) == "Servers: your own, 2 of them."
+    file = DiscoverySettings(file="fleet.yaml")
+    assert own_sentence(0, file) == "Servers: those of fleet.yaml."
+    both = DiscoverySettings.model_validate({"file": "fleet.yaml", "dns": ["dns://gpus:8080"]})
+    assert own_sentence(1, both) == (
+        "Servers: your own, 1 of them, and those of fleet.yaml, and those of gpus."
     )

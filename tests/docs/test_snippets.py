@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from extproc.app.envoy import envoy_options
 from extproc.settings import Settings, load_settings
 from tests.docs.pages import ROOT, Block, pages
 
@@ -27,12 +28,13 @@ def _blocks(*languages: str) -> list[Any]:
 
 @pytest.mark.parametrize("block", _blocks("yaml"))
 def test_settings_load(block: Block, tmp_path: Path) -> None:
-    """YAML is YAML, and where it is a settings file it loads as one."""
+    """YAML is YAML, and where it is a settings file it loads as one, and Envoy can be given what
+    goes with it."""
     content = yaml.safe_load(block.text)
     if set(content) & set(Settings.model_fields):
         file = tmp_path / "coxswain.yaml"
         file.write_text(block.text)
-        load_settings(file)
+        envoy_options(load_settings(file))
 
 
 @pytest.mark.parametrize("block", _blocks("sh", "console"))

@@ -11,14 +11,19 @@ from extproc.envoy_config.options import EnvoyOptions, HostPort
 MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 
+OWN_PATH = "/theirs"
+"""What it answers by itself: 401 `theirs`."""
+
 
 def dropped_in(text: str, options: EnvoyOptions) -> str:
     """A configuration that has the parts where their comments say they go."""
     parts = yaml.safe_load(text)
     router = {"name": "router", "typed_config": {"@type": f"type.googleapis.com/{ROUTER}"}}
     served = parts.get("dynamic_resources")
+    closed = {"status": 401, "body": {"inline_string": "theirs"}}
+    own = {"name": "theirs", "match": {"prefix": OWN_PATH}, "direct_response": closed}
     routes: dict[str, Any] = {
-        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": parts["routes"]}]
+        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [own, *parts["routes"]]}]
     }
     if served is not None:
         routes["validate_clusters"] = False

@@ -23,7 +23,7 @@ pytestmark = [
 
 def status(**changes: Any) -> dict[str, Any]:
     """A picker with one endpoint whose every name is markup."""
-    slots = {"total": 4, "leased": 2, "foreign": 1, "idle": 1}
+    slots = {"total": 5, "leased": 2, "foreign": 1, "idle": 1, "unusable": 1}
     endpoint = {
         "name": MARKUP,
         "health": "degraded",
@@ -51,6 +51,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
         "running": 2,
+        "exchanges": 7,
         "envoys": [],
         "outcomes": {"served": 3, MARKUP: 1},
         **changes,
@@ -101,8 +102,8 @@ async def test_what_is_told_is_shown_as_text(tmp_path: Path) -> None:
     assert text_of(page, "live") == "live" and text_of(page, "slots-busy") == "3"
     assert text_of(page, "longest") == "12 s" and text_of(page, "expected") == "not known yet"
     assert text_of(page, "classes") == "1 critical, 2 standard"
-    assert 'aria-label="2 leased, 1 foreign, 1 idle of 4 slots"' in page
-    assert "draining" in page and "3/4" in page and " +1<" in page
+    assert 'aria-label="2 leased, 1 foreign, 1 idle, 1 unusable of 5 slots"' in page
+    assert "draining" in page and "3/5" in page and " +1<" in page
     assert "<title>(3) Coxswain</title>" in page, "no script of a name ran"
     assert "<img" not in page and page.count("&lt;img src=x") >= 6
 

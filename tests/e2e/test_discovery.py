@@ -144,7 +144,7 @@ class Server:
 
 
 class Picker:
-    """Serves discovery and nothing else; the test sets the fleet."""
+    """Serves discovery and nothing else; the test sets the fleet, unknown while it is empty."""
 
     def __init__(self, *addresses: Address, port: int = 0) -> None:
         self.routable: dict[Address, bool] = {}
@@ -158,6 +158,8 @@ class Picker:
         self.routable[address] = is_routable
 
     async def __aenter__(self) -> Picker:
+        if self._membership.members:
+            self.discovery.open()
         await self._server.start()
         return self
 
@@ -171,6 +173,7 @@ class Picker:
         version = self._membership.version + 1
         self._membership = Membership(version, members)
         self.discovery.membership_changed()
+        self.discovery.open()
         await eventually(lambda: self._is_known(version))
 
     def _is_known(self, version: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import Stack
+from tests.e2e.stack import CHAT, Stack, until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -108,6 +108,36 @@ async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> No
         await held.read_on()
     await stack.until_busy([0, 0])
     assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
+
+
+async def test_a_request_is_refused_while_its_body_comes(mode: str, tmp_path: Path) -> None:
+    """At once, in the middle of it; nothing of it is left."""
+    async with (
+        Stack.running(tmp_path, slots=(1,), kind="simulator", settings=QUICK, mode=mode) as stack,
+        grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel,
+    ):
+        admin = AdminStub(channel)
+
+        async def is_read() -> bool:
+            found = (await admin.ListRequests(pb.ListRequestsRequest())).requests
+            return [one.state for one in found] == [pb.REQUEST_STATE_READING]
+
+        for body_bytes in (1_000, 10**9):  # asked for whole, and in parts
+            reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
+            lines = [f"POST {CHAT} HTTP/1.1", "host: test", "content-type: application/json"]
+            lines += ["x-request-id: slow", f"content-length: {body_bytes}", "", '{"messages":']
+            writer.write("\r\n".join(lines).encode())
+            await until(is_read)
+            await admin.CancelRequest(pb.CancelRequestRequest(id="slow"))
+            async with asyncio.timeout(5):
+                head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503")
+            assert b"x-coxswain-reason: cancelled" in head.lower()
+            writer.close()
+            await stack.until(lambda status: status["exchanges"] == 0)
+            assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
+        assert (await stack.status())["outcomes"]["cancelled"] == 2
+        assert (await stack.ask()).status_code == 200
 
 
 async def test_a_waiting_request_is_refused(stack: Stack, admin: AdminStub) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
@@ -14,8 +16,10 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
 from extproc.demo.process import Children
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, Server, Stack, chat
+from tests.e2e.stack import CHAT, Server, Stack, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -120,3 +124,22 @@ async def test_a_model_that_cannot_be_loaded_holds_up_nobody(stack: Stack, tmp_p
         len({answers[1].headers["x-coxswain-endpoint"], answers[3].headers["x-coxswain-endpoint"]})
         == 1
     )
+
+
+async def test_what_a_routers_slots_show_is_learned(stack: Stack) -> None:
+    """The pace of its tokens: while it is not known, 200 of them are expected to take 6 s."""
+    body = json.dumps(chat(200) | {"model": "alpha"}).encode()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
+        admin = AdminStub(channel)
+
+        async def expected_s() -> float:
+            told = await admin.Explain(pb.ExplainRequest(body=body))
+            scores = {score.name: score.value for score in told.candidates[0].scores}
+            return scores["answer_s"]
+
+        async def is_learned() -> bool:
+            assert (await ask(stack, "alpha", max_tokens=1_500)).status_code == 200
+            return await expected_s() < 3.0
+
+        assert await expected_s() > 6.0
+        await until(is_learned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,21 @@ import grpc
 import pytest
 
 from extproc.core.endpoint import Health
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.snippet import snippet
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from tests.e2e.one_process import running, server_side
+from tests.e2e.foreign_envoy import OWN_PATH, dropped_in
+from tests.e2e.one_process import Running, running, server_side
 from tests.fakes.authority import Authority
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.otlp_receiver import otlp_receiver
 from tests.fakes.picker import until
 
 pytestmark = [pytest.mark.e2e]
+
+COMPLETION = "/completion"
 
 
 async def test_each_sees_the_right_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +73,93 @@ async def test_each_sees_the_right_key(tmp_path: Path, monkeypatch: pytest.Monke
             assert asked.headers["authorization"] == "Bearer sk-llama"
             assert asked.headers["x-coxswain-client"] == "web"
             assert "sk-web" not in str(asked.headers)
+
+
+def parts(options: EnvoyOptions) -> str:
+    """The file of an Envoy that was there before, with the printed parts in it."""
+    return dropped_in(snippet(options, serves_cluster=True), options)
+
+
+async def test_an_envoy_that_was_there_before_checks_the_servers_clients_alone(
+    tmp_path: Path,
+) -> None:
+    """And says so in words, as the whole configuration does; its own routes answer as ever."""
+    keys = tmp_path / "keys"
+    keys.write_text("web sk-web\n", encoding="ascii")
+    async with FakeLlamaServer() as server:
+        values = {"endpoints": [str(server.address)], "clients": {"keys_file": str(keys)}}
+        async with running(tmp_path, values, printed=parts) as stack:
+            own = await stack.client.get(OWN_PATH)
+            assert (own.status_code, own.text) == (401, "theirs")
+            for path in ("/props", "/slots"):
+                refused = await stack.client.get(path)
+                assert refused.status_code == 401
+                assert refused.json()["error"]["code"] == "invalid-api-key"
+            web = {"authorization": "Bearer sk-web"}
+            assert (await stack.client.get("/props?mine=1", headers=web)).status_code == 200
+            (asked,) = [asked for asked in server.asked if "mine" in asked.query]
+            assert asked.headers["x-coxswain-client"] == "web"
+            assert "sk-web" not in str(asked.headers)
+            closed = await stack.client.get("/slots", headers=web)
+            assert closed.headers["x-coxswain-reason"] == "blocked-path"
+            upgrade = {**web, "connection": "upgrade", "upgrade": "websocket"}
+            refused = await stack.client.get("/props", headers=upgrade)
+            assert refused.json()["error"]["code"] == "unsupported-http"
+            crowded = {**web, **{f"x-{number}": "x" for number in range(90)}}
+            refused = await stack.client.get("/props", headers=crowded)
+            assert (refused.status_code, refused.headers["x-coxswain-reason"]) == (
+                431,
+                "too-many-headers",
+            )
+
+
+@pytest.mark.parametrize("printed", [bootstrap, parts])
+@pytest.mark.parametrize("crowd", ["sk-web", "sk-web-2"])
+async def test_whose_key_it_is_decides_the_turn(
+    tmp_path: Path, printed: Callable[[EnvoyOptions], str], crowd: str
+) -> None:
+    """Envoy takes the keys away, and tells the picker whose they were. A client has one share,
+    whatever the number of its keys."""
+    keys = tmp_path / "keys"
+    keys.write_text("web sk-web\nweb sk-web-2\nbatch sk-batch\n", encoding="ascii")
+    async with FakeLlamaServer(busy=(False,)) as server:
+        values = {"endpoints": [str(server.address)], "clients": {"keys_file": str(keys)}}
+        async with running(tmp_path, values, printed=printed) as stack:
+            held = {"authorization": "Bearer sk-web"}
+            then = {"authorization": f"Bearer {crowd}"}
+            last = {"x-api-key": "sk-batch"}
+            assert await order(stack, server, held, then, then, last) == ["0", "3", "1", "2"]
+
+
+@pytest.mark.parametrize("printed", [bootstrap, parts])
+async def test_no_client_can_say_whom_envoy_found(
+    tmp_path: Path, printed: Callable[[EnvoyOptions], str]
+) -> None:
+    """Also where Envoy checks no keys at all: it takes the forged name away."""
+    async with (
+        FakeLlamaServer(busy=(False,)) as server,
+        running(tmp_path, {"endpoints": [str(server.address)]}, printed=printed) as stack,
+    ):
+        mine = {"authorization": "Bearer sk-mine"}
+        forged = {**mine, "x-coxswain-client": "another"}
+        assert await order(stack, server, mine, mine, mine, forged) == ["0", "1", "2", "3"]
+
+
+async def order(stack: Running, server: FakeLlamaServer, *asked: dict[str, str]) -> list[str]:
+    """The requests with these headers, by their numbers, in the order in which the server got
+    them: it works at the first until all others wait."""
+    gate = asyncio.Event()
+    server.replies[COMPLETION] = Reply(body=b"{}", gate=gate)
+    tasks = []
+    for number, headers in enumerate(asked):
+        numbered = {**headers, "x-number": str(number)}
+        sent = stack.client.post(COMPLETION, headers=numbered, timeout=30)
+        tasks.append(asyncio.create_task(sent))
+        line = stack.service.dispatcher.line
+        await until(lambda: len(line) == number and server.count(COMPLETION) == 1)  # noqa: B023
+    gate.set()
+    assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+    return [each.headers["x-number"] for each in server.asked if each.path == COMPLETION]
 
 
 async def test_a_server_behind_tls(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def until_calm(stack: Stack) -> None:
         status = await stack.status()
         slots = [one["slots"] for one in status["endpoints"].values()]
         return (
-            status["queue"]["waiting"] == status["running"] == 0
+            status["exchanges"] == 0
             and not any(one["leased"] or one["foreign"] for one in slots)
             and not any(await stack.busy())
         )
@@ -80,7 +80,8 @@ def said(stack: Stack) -> str:
 async def test_a_body_that_never_comes_takes_no_slot(stack: Stack, content_type: str) -> None:
     """Others are served meanwhile; Envoy ends it after `envoy.request_body_timeout_s`."""
     async with connections(stack, head(10**12, content_type) + b'{"messages":', FEW):
-        await stack.until(lambda status: status["running"] == FEW)
+        await stack.until(lambda status: status["exchanges"] == FEW)
+        assert (await stack.status())["running"] == 0
         assert not any(one["leased"] for one in (await stack.slots()).values())
         assert (await stack.ask()).status_code == 200
     await until_calm(stack)
@@ -89,6 +90,20 @@ async def test_a_body_that_never_comes_takes_no_slot(stack: Stack, content_type:
 @pytest.mark.parametrize("padding", [0, 300_000, 3_000_000])
 async def test_who_leaves_the_line_leaves_nothing_there(stack: Stack, padding: int) -> None:
     """However much of the body came, or is still on its way."""
+    await leave_the_line(stack, padding)
+
+
+@pytest.mark.parametrize("padding", [0, 3_000_000])
+async def test_who_leaves_it_where_headers_decide_leaves_nothing_either(
+    llama: None, mode: str, tmp_path: Path, padding: int
+) -> None:
+    """Held at the headers: the body waits in Envoy."""
+    settings = {**QUICK, "routing": {"read_body": "never"}}
+    async with Stack.running(tmp_path, settings=settings, mode=mode) as stack:
+        await leave_the_line(stack, padding)
+
+
+async def leave_the_line(stack: Stack, padding: int) -> None:
     held = await stack.fill()
     async with connections(stack, request(1, padding=padding), 5):
         await stack.until_waiting(5)

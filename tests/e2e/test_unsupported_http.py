@@ -58,7 +58,7 @@ async def test_upgrades_tunnels_and_requests_without_a_path_are_refused_in_words
     stack: Stack,
 ) -> None:
     """Not one of them becomes an exchange of the picker's, and no slot is taken."""
-    await stack.until(lambda status: status["running"] == 0)
+    await stack.until(lambda status: status["exchanges"] == 0)
     before = await exchanges(stack)
     for start, headers, status in (
         (b"OPTIONS *", b"", 404),
@@ -74,7 +74,7 @@ async def test_upgrades_tunnels_and_requests_without_a_path_are_refused_in_words
         assert answer.headers["x-coxswain-reason"] == "unsupported-http", start
         assert answer.json()["error"]["code"] == "unsupported-http"
     assert (await stack.ask()).status_code == 200
-    await stack.until(lambda status: status["running"] == 0)
+    await stack.until(lambda status: status["exchanges"] == 0)
     assert await exchanges(stack) == before + 1, "the last one alone"
 
 

@@ -133,8 +133,13 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     assert parts["clusters"] == yaml.safe_load(bootstrap(options))["static_resources"]["clusters"]
     manager, lists = parts["http_connection_manager"], {"access_log", "local_reply_config"}
     assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
-    mappers = manager["local_reply_config"]["mappers"]
-    assert all(mapper in whole["local_reply_config"]["mappers"] for mapper in mappers)
+    mappers, all_mappers = (each["local_reply_config"]["mappers"] for each in (manager, whole))
+    assert mappers[:2] == all_mappers[:2], "before there is a route"
+    for mapper, same in zip(mappers[2:], all_mappers[2:], strict=True):
+        on_routes, filter_ = mapper["filter"]["and_filter"]["filters"]
+        expression = on_routes["extension_filter"]["typed_config"]["expression"]
+        assert all(repr(route["name"]) in expression for route in parts["routes"])
+        assert {**mapper, "filter": filter_} == same
 
 
 def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:

@@ -7,6 +7,7 @@ import yaml
 
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
+from extproc.envoy_config.trust import ClientKey
 
 KEYS = ["http_connection_manager", "http_filters", "routes", "clusters"]
 
@@ -23,6 +24,26 @@ def test_the_servers_cluster_is_among_them() -> None:
     """An Envoy takes clusters from one place, which may be taken already."""
     parts = yaml.safe_load(snippet(EnvoyOptions()))
     assert [one["name"] for one in parts["clusters"]] == ["llama", "coxswain", "coxswain-status"]
+
+
+def test_clients_are_checked_on_the_printed_routes_alone() -> None:
+    """Other routes may be for everybody, and may need the `authorization` that the check takes."""
+    keys = (ClientKey(client="web", key="sk-web"),)
+    parts = yaml.safe_load(snippet(EnvoyOptions(client_keys=keys)))
+    check, asks = parts["http_filters"]
+    assert check["disabled"] and asks["disabled"]
+    for route in parts["routes"]:
+        is_on = route["typed_per_filter_config"][check["name"]]["config"]
+        assert is_on["forwarding"] == check["typed_config"]["forwarding"], "Envoy inherits none"
+    plain = yaml.safe_load(snippet(EnvoyOptions()))["routes"]
+    assert all(check["name"] not in str(route) for route in plain)
+
+
+def test_who_has_access_logs_is_told_what_becomes_of_them() -> None:
+    """Where they are written out of turn."""
+    assert "DownstreamPeriodic], exclude" in " ".join(snippet(EnvoyOptions()).split())
+    quiet = snippet(EnvoyOptions(request_body_idle_timeout_s=0))
+    assert "access_log_flush_interval" not in quiet
 
 
 def test_no_router_and_no_tracer_is_brought() -> None:

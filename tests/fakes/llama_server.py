@@ -68,6 +68,8 @@ class FakeLlamaServer:
         self.shows_slots = True
         self.router_models: dict[str, str] | None = None
         """Name to status ("loaded", "unloaded", ...), which makes it a router."""
+        self.model_slots: dict[str, bytes] = {}
+        """What a router's model answers /slots with, where it is not as `busy` says."""
         self.replies: dict[str, Reply] = {}
         self.asked: list[Asked] = []
         self.closes_after: int | None = None
@@ -211,6 +213,8 @@ class FakeLlamaServer:
             (model,) = asked.query.get("model", [""])
             if self.router_models.get(model) != "loaded":
                 return Reply.of({"error": {"code": 400}}, 400)
+            if model in self.model_slots:
+                return Reply(body=self.model_slots[model])
         self.is_sleeping = None if self.is_sleeping is None else False
         return Reply.of(
             [

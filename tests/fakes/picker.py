@@ -12,13 +12,14 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
-from extproc.admin import AdminService, ConnectedEnvoy, Health, Surroundings, add_reflection
+from extproc.admin import AdminService, Health, Surroundings, add_reflection
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet import ConnectedEnvoy
 from extproc.core.intake import IntakeOptions
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
 from extproc.core.outcome import Settlement
@@ -181,14 +182,17 @@ class FakePicker:
         request_id: str,
         path: str = "/v1/chat/completions",
         headers: Mapping[str, str] | None = None,
+        *,
+        has_body: bool = False,
     ) -> Stream:
-        """Send a request's headers as Envoy does, and wait until the picker knows it."""
+        """Send a request's headers as Envoy does, and wait until the picker knows it; with a body
+        it waits for that."""
         call = ExternalProcessorStub(self.channel).Process()
         message = ext_proc.ProcessingRequest()
         own = {":method": "POST", ":path": path, "x-request-id": request_id}
         for key, value in {**own, **(headers or {})}.items():
             message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
-        message.request_headers.end_of_stream = True
+        message.request_headers.end_of_stream = not has_body
         await call.write(message)
         await until(lambda: bool(self.registry.find(request_id, time.monotonic())))
         return call

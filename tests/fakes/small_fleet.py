@@ -131,6 +131,8 @@ class SmallFleet:
         return outcome.ticket
 
     def finish(self, lease: Lease) -> None:
+        """Its answer is whole; one without headers so far came all at once."""
+        self.dispatcher.answered(lease, self.now, is_stream=False)
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
     def abandon(self, lease: Lease) -> None:

@@ -97,6 +97,8 @@ class SteeredFleet:
         return outcome.reason.value
 
     def finish(self, lease: Lease) -> None:
+        """Its answer is whole; one without headers so far came all at once."""
+        self.dispatcher.answered(lease, self.now, is_stream=False)
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
     def served(self, ticket: Ticket) -> Lease:

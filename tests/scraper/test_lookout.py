@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import MAX_ENTRIES, Observation, Sight
 from scraper.client import Timeouts
 from scraper.facts import MAX_ADAPTER_FAILURES
 from scraper.lookout import Lookout
@@ -19,6 +21,7 @@ from scraper.schedule import Attention
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
+RECORDED = Path(__file__).parent.parent / "data" / "llamacpp"
 OPTIONS = ScraperOptions(patience_s=30.0)
 IMPATIENT = ScraperOptions(patience_s=0.02, timeouts=Timeouts(slots_read_s=60.0))
 NEVER_ASLEEP = {"may_sleep": False}
@@ -375,6 +378,35 @@ async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
     queries = [asked.query for asked in fake.asked if asked.path == "/slots"]
     assert queries == [{"model": [name], "autoload": ["false"]} for name in ("a", "b/c d")]
     assert all(asked.query == {} for asked in fake.asked if asked.path == "/props")
+
+
+async def test_a_routers_tasks_are_told_with_their_models(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """And the most that one slot holds, of whichever model."""
+    fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded"}
+    fake.model_slots = {
+        "a": (RECORDED / "router_slots_loaded_model.json").read_bytes(),
+        "b/c d": (RECORDED / "slots_busy.json").read_bytes(),
+    }
+    observation = await look(lookout)
+    assert (observation.slots, observation.busy_slots) == (6, 2)
+    told = [(one.model, one.task_id, one.decoded_tokens) for one in observation.slot_readings]
+    assert told == [("b/c d", 4, 713), ("b/c d", 3, 714)]
+    assert observation.context_tokens == 32_768
+
+
+async def test_a_routers_tasks_are_as_many_as_a_plain_servers(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """All busy slots are counted, and of all models together the first ones read."""
+    fake.router_models = {"a": "loaded", "b": "loaded"}
+    slots = [{"is_processing": True, "id_task": number} for number in range(MAX_ENTRIES - 1)]
+    fake.model_slots = dict.fromkeys("ab", json.dumps(slots).encode())
+    observation = await look(lookout)
+    assert observation.busy_slots == 2 * len(slots)
+    assert [one.model for one in observation.slot_readings] == ["a"] * len(slots) + ["b"]
+    assert observation.context_tokens is None
 
 
 async def test_a_model_unloaded_between_the_questions_is_left_out(

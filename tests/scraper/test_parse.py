@@ -11,10 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extproc.core.observation import AdapterReading, SlotReading
+from extproc.core.observation import MAX_ENTRIES, AdapterReading, SlotReading
 from scraper.parse import (
     MAX_ALIASES,
-    MAX_MODELS,
     MAX_NAMES,
     MAX_VALUES,
     ModelStatus,
@@ -175,8 +174,8 @@ def test_unusable_names_are_left_out() -> None:
 
 
 def test_a_listing_without_end_is_cut() -> None:
-    body = encoded({"data": [{"id": f"m{i}"} for i in range(MAX_MODELS + 5)]})
-    assert len(parse_models(body)) == MAX_MODELS
+    body = encoded({"data": [{"id": f"m{i}"} for i in range(MAX_ENTRIES + 5)]})
+    assert len(parse_models(body)) == MAX_ENTRIES
 
 
 def test_a_listing_of_names_without_end_is_cut() -> None:

@@ -170,6 +170,8 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     request = asyncio.create_task(complete(port, 2_000, "beta"))
     busy = await water.saw(lambda o: (o.slots, o.busy_slots) == (4, 1))
     assert {model.name: model.busy_slots for model in busy.models} == {"alpha": 0, "beta": 1}
+    assert [reading.model for reading in busy.slot_readings] == ["beta"]
+    assert busy.context_tokens
     assert await request == 200
     async with httpx.AsyncClient() as client:
         url = f"http://127.0.0.1:{port}/models/unload"

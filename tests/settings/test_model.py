@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from extproc.core.observation import MAX_SLOTS
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings import (
+    DnsSettings,
     EndpointSettings,
     QueueSettings,
     ScraperSettings,
@@ -21,6 +23,8 @@ from extproc.settings import (
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
 from extproc.stream import codec
+
+NAMED = {"name": "gpu", "port": 1, "tls": True}
 
 
 def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -48,6 +52,14 @@ def test_settings_never_change() -> None:
         Settings().queue.max_requests = 3
 
 
+def test_a_model_belongs_to_one_objective() -> None:
+    """Whichever was written last would win, and nobody would be told."""
+    with pytest.raises(ValidationError, match="chat and batch both take the model tiny"):
+        Settings.model_validate(
+            {"objectives": {"chat": {"models": ["tiny"]}, "batch": {"models": ["big", "tiny"]}}}
+        )
+
+
 def test_code_builds_settings_without_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Settings made in code is what the code says, whatever the environment holds."""
     monkeypatch.setenv("QUEUE", '{"max_requests": 5}')
@@ -67,6 +79,23 @@ def test_code_builds_settings_without_the_world(monkeypatch: pytest.MonkeyPatch)
 def test_addresses(text: str, address: str) -> None:
     """An endpoint is an IP address or a host name, and a port."""
     assert EndpointSettings(address=text).address == address
+
+
+@pytest.mark.parametrize("section", [EndpointSettings, DnsSettings])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"server_name": name} for name in ("", "my gpu", "bücher.example", "10.0.0.256", "-a")),
+        *({"slots": slots} for slots in (0, MAX_SLOTS + 1, True)),
+    ],
+)
+def test_servers_that_nobody_could_ask(section: type[BaseModel], wrong: dict[str, object]) -> None:
+    """By a name that no certificate holds, or with more slots than a server can have."""
+    server = {"address": "https://gpu:1"} if section is EndpointSettings else NAMED
+    for good in ({"server_name": "gpu_1.example."}, {"server_name": "fd00::1"}, {"slots": 65_536}):
+        section.model_validate({**server, **good})
+    with pytest.raises(ValidationError):
+        section.model_validate({**server, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -116,6 +145,30 @@ def test_contradictions() -> None:
         EndpointSettings(address="a:1", api_key_env="A", api_key_file="b")
 
 
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"picker_cert_file": "/envoy.pem"}, "picker_key_file together"),
+        ({"picker_key_file": "/envoy.key"}, "picker_key_file together"),
+        ({"listen": "localhost:10000"}, "at an IP address"),
+        ({"admin": "localhost:9901"}, "at an IP address"),
+        ({"request_body_idle_timeout_s": 0.0001}, "expected 0, or at least 0.001"),
+        ({"per_try_idle_timeout_s": 0.0001}, "expected 0, or at least 0.001"),
+        ({"max_heap_bytes": 10**20}, "less than or equal to 1000000000000000"),
+    ],
+)
+def test_what_envoy_would_refuse(section: dict[str, object], told: str) -> None:
+    """Told when the settings are read, not when Envoy starts."""
+    with pytest.raises(ValidationError, match=told):
+        EnvoySettings.model_validate(section)
+
+
+def test_where_envoy_may_listen() -> None:
+    """At any of its addresses; and 0 waits for ever."""
+    section = EnvoySettings(listen="[::]:10000", admin="127.0.0.1:0", request_body_idle_timeout_s=0)
+    assert (section.listen, section.admin) == ("[::]:10000", "127.0.0.1:0")
+
+
 def test_envoy_has_the_patience_that_the_longest_wait_asks_for() -> None:
     """A longer hold than it allows Envoy ignores: after a second it would give the picker up and
     send the request to a server that is full."""
@@ -142,6 +195,13 @@ def test_reference_names_every_variable() -> None:
     page = settings_reference()
     for path in every_key(Settings):
         assert f"`COXSWAIN_{'__'.join(path).upper()}`" in page
+
+
+def test_reference_names_what_no_variable_can_set() -> None:
+    """What stands in a section of a list's section too."""
+    page = settings_reference()
+    for key in ("may_sleep", "type", "criticality", "slo.ttft_ms", "slo.queue_ms"):
+        assert f"\n| `{key}` |" in page
 
 
 def test_endpoints_behind_tls() -> None:

@@ -77,7 +77,7 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
     """Ids and parts of the rows, also those whose names are put together."""
     ids = set(re.findall(r"\bid=\"([\w-]+)\"", HTML))
     asked = set(re.findall(r"byId\(\"([\w-]+)\"\)", SCRIPT))
-    asked |= {f"slots-{kind}" for kind in ("leased", "foreign", "idle")}
+    asked |= {f"slots-{kind}" for kind in ("leased", "foreign", "idle", "unusable")}
     asked |= {f"{name}-past" for name in ("running", "waiting")}
     assert asked <= ids
     parts = set(re.findall(r"data-part=\"([\w-]+)\"", HTML))
@@ -90,7 +90,7 @@ def test_each_field_that_the_script_reads_is_told() -> None:
     dispatcher = Dispatcher(RecordingListener(), Random(1))
     address = Address("10.0.0.1", 8080)
     dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
-    tree = picture(dispatcher, known_exchanges=0, envoys=(), outcomes={}, now=1.0)
+    tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
         "status": {*tree, "version", "uptime_s", "not_ready"},  # these by app/pages.py

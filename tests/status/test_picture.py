@@ -8,9 +8,10 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.fleet import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
 from extproc.core.request import Request
-from extproc.status import ConnectedEnvoy, picture, why_not_ready
+from extproc.status import picture, why_not_ready
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -51,10 +52,19 @@ def test_picture_of_one_endpoint() -> None:
     dispatcher = dispatcher_with(busy_slots=1)
     dispatcher.submit(Request(id="a", timeout_s=9), 1.5)
     dispatcher.submit(Request(id="b", timeout_s=9), 1.5)
-    envoys = [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1)]
-    tree = picture(dispatcher, known_exchanges=2, envoys=envoys, outcomes={"served": 7}, now=3.0)
+    envoys = [
+        ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1),
+        ConnectedEnvoy(node_id="envoy-2", acknowledged_version=-1),
+    ]
+    tree = picture(dispatcher, exchanges=5, envoys=envoys, outcomes={"served": 7}, now=3.0)
     endpoint = tree["endpoints"]["10.0.0.1:8080"]
-    assert endpoint["slots"] == {"total": 2, "leased": 1, "foreign": 1, "idle": 0}
+    assert endpoint["slots"] == {
+        "total": 2,
+        "leased": 1,
+        "foreign": 1,
+        "idle": 0,
+        "unusable": 0,
+    }
     assert (endpoint["name"], endpoint["health"], endpoint["intent"]) == (
         "gpu-1",
         "degraded",
@@ -62,7 +72,8 @@ def test_picture_of_one_endpoint() -> None:
     )
     assert endpoint["models"] == ["tiny"] and endpoint["observed_age_s"] == 2.0
     assert endpoint["issues"] == [{"code": "slow", "message": "it is slow", "remedy": "wait"}]
-    assert tree["slots"] == endpoint["slots"] and tree["running"] == 1
+    assert tree["slots"] == endpoint["slots"]
+    assert (tree["running"], tree["exchanges"]) == (1, 5), "some are read, or take no slot"
     assert tree["queue"] == {
         "waiting": 1,
         "max": 1024,
@@ -71,13 +82,25 @@ def test_picture_of_one_endpoint() -> None:
         "expected_s": None,
     }
     assert tree["outcomes"] == {"served": 7}
-    assert tree["envoys"] == [{"node_id": "envoy-1", "acknowledged_version": 1}]
+    assert tree["envoys"] == [
+        {"node_id": "envoy-1", "acknowledged_version": 1},
+        {"node_id": "envoy-2", "acknowledged_version": None},
+    ]
     json.dumps(tree)
+
+
+def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:
+    """Nobody can have them: they are told apart, for it and in the sum."""
+    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
+    tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=3.0)
+    assert (tree["slots"]["idle"], tree["slots"]["unusable"]) == (0, 1)
+    assert tree["slots"] == tree["endpoints"]["10.0.0.1:8080"]["slots"]
 
 
 def test_unseen_endpoint_has_no_age() -> None:
     """An endpoint that was never looked at has no observation age."""
-    tree = picture(dispatcher_with(), known_exchanges=0, envoys=(), outcomes={}, now=3.0)
+    tree = picture(dispatcher_with(), exchanges=0, envoys=(), outcomes={}, now=3.0)
     assert tree["endpoints"]["10.0.0.1:8080"]["observed_age_s"] is None
 
 

@@ -1,4 +1,4 @@
-"""Claims about extproc/stream/body.py and prompt.py: any bytes, any dialect, nothing raises."""
+"""Claims about extproc/stream/body.py: any bytes, any dialect, nothing raises."""
 
 from __future__ import annotations
 
@@ -54,14 +54,24 @@ def test_the_bound_of_every_dialect_is_found(key: str) -> None:
     assert read({"prompt": "row", key: 17}).max_tokens == 17
 
 
-@pytest.mark.parametrize("odd", [True, 2.5, "8", -1, 0, None, [8]])
+@pytest.mark.parametrize(
+    ("asked", "bound"),
+    [
+        ({"n_predict": 5, "max_completion_tokens": 6, "max_tokens": 7}, 5),
+        ({"max_tokens": 7, "max_completion_tokens": 6}, 6),
+        ({"max_tokens": 7, "max_output_tokens": 6}, 6),
+        ({"n_predict": None, "max_tokens": 7}, 7),
+        ({"n_predict": -1, "max_tokens": 7}, None),
+        ({"max_tokens": 7.9}, 7),
+    ],
+)
+def test_of_several_bounds_the_servers_counts(asked: dict[str, object], bound: int | None) -> None:
+    assert read({"prompt": "row"} | asked).max_tokens == bound
+
+
+@pytest.mark.parametrize("odd", [False, 0.5, "8", -1, 0, None, [8]])
 def test_an_odd_bound_is_none(odd: object) -> None:
     assert read({"prompt": "row", "max_tokens": odd}).max_tokens is None
-
-
-@pytest.mark.parametrize("said", [True, False, "yes", 1, None])
-def test_whether_a_stream_is_wanted(said: object) -> None:
-    assert read({"prompt": "row", "stream": said}).is_streamed is (said is True)
 
 
 def test_another_strength_of_an_adapter_is_another_prompt() -> None:
@@ -96,6 +106,10 @@ def test_an_embedding_has_no_prompt_to_remember() -> None:
         (CHAT, Kind.GENERATION, 1),
         (CHAT | {"n": 3}, Kind.GENERATION, 3),
         ({"prompt": ["a", "b"], "n": 2}, Kind.GENERATION, 4),
+        (CHAT | {"n_cmpl": 3}, Kind.GENERATION, 3),
+        (CHAT | {"n_cmpl": 2, "n": 3}, Kind.GENERATION, 2),
+        (CHAT | {"n_cmpl": None, "n": 3}, Kind.GENERATION, 3),
+        (CHAT | {"n": 3.0}, Kind.GENERATION, 3),
         ({"prompt": [1, 2, 3]}, Kind.GENERATION, 1),
         ({"prompt": [[1, 2], [3]]}, Kind.GENERATION, 2),
         ({"prompt": ["row", [1, 2], "boat"]}, Kind.GENERATION, 3),
@@ -158,12 +172,12 @@ def test_a_cut_body_is_read_as_far_as_it_goes() -> None:
 
 @pytest.mark.parametrize(
     "cut",
-    [b'{"prompt":"a","model":"ti', b'{"prompt":"a","n":12', b'{"prompt":"a","stream":tru'],
+    [b'{"prompt":"a","model":"ti', b'{"prompt":"a","n":12'],
 )
 def test_half_a_value_is_no_value(cut: bytes) -> None:
     """It may have been `tiny`, 128 or nothing."""
     body = read(cut, is_whole=False)
-    assert (body.model, body.answers, body.is_streamed, body.text) == (None, 1, False, "a")
+    assert (body.model, body.answers, body.text) == (None, 1, "a")
 
 
 @pytest.mark.parametrize(

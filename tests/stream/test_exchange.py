@@ -12,7 +12,8 @@ from extproc.core.outcome import Reason
 from extproc.core.queue import Ticket
 from extproc.core.record import ExchangeRecord, Verdict
 from extproc.core.registry import ExchangeState
-from extproc.core.timing import COLD, UNKNOWN_PROMPT_TOKENS
+from extproc.core.request import UNKNOWN_PROMPT_TOKENS
+from extproc.core.timing import COLD
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import (
@@ -384,7 +385,9 @@ def test_errors_teach_nothing_of_speed(status: str, teaches: bool) -> None:
     timing = desk.fleet.dispatcher.state.timing
     before = timing.speed(desk.fleet.addresses[0], desk.fleet.now)
     exchange = desk.exchange()
-    desk.ask(exchange, envoy.request_headers(content_length="4000"))
+    body = b'{"prompt":"' + b"row " * 1000 + b'"}'
+    desk.ask(exchange, envoy.with_body(envoy.request_headers()))
+    desk.ask(exchange, envoy.body(body))
     desk.ask(exchange, envoy.response_headers(status))
     desk.end(exchange)
     desk.fleet.now += 10.0
@@ -441,6 +444,25 @@ def test_cancelling_one_that_runs() -> None:
     record = desk.end(exchange)
     assert (record.verdict, record.reason) == (Verdict.BROKEN, Reason.CANCELLED)
     assert desk.draining == 1
+
+
+@pytest.mark.parametrize("is_duplex", [False, True])
+def test_cancelling_one_whose_body_still_comes(is_duplex: bool) -> None:
+    """Refused at once, also in the middle of it; nothing that comes later changes that."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    desk.ask(exchange, envoy.with_body(envoy.request_headers(), is_duplex=is_duplex))
+    if is_duplex:
+        desk.ask(exchange, envoy.body(b'{"mess', end_of_stream=False))
+    assert exchange.sight(desk.fleet.now).state is ExchangeState.READING
+    assert exchange.cancel(desk.fleet.now)
+    assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
+    assert not exchange.cancel(desk.fleet.now)
+    for late in (envoy.body(b'ages":[]}'), envoy.part("request_trailers")):
+        assert desk.ask(exchange, late) is None
+    record = desk.end(exchange)
+    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.CANCELLED)
+    assert (record.decided_at, desk.leased) == (None, 0)
 
 
 def test_cancelling_what_is_over() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.request import Kind
-from extproc.stream.paths import SLOT_PATHS, normalised, slot_kind, takes_slot
+from extproc.stream.paths import SLOT_PATHS, normalised, slot_kind
 
 OF_LLAMA_SERVER = """
 /completion /completions /v1/completions /chat/completions /v1/chat/completions /infill
@@ -53,9 +53,9 @@ def test_each_of_the_table(path: str) -> None:
         f"{path}?x=/../health",
         f"{path}#part",
     ):
-        assert takes_slot("POST", spelling), spelling
+        assert slot_kind("POST", spelling) is not None, spelling
     for method in ("GET", "HEAD", "OPTIONS", "post", ""):
-        assert not takes_slot(method, path)
+        assert slot_kind(method, path) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_each_of_the_table(path: str) -> None:
 )
 def test_others_take_none(path: str) -> None:
     """What llama.cpp answers beside its slots is never queued."""
-    assert not takes_slot("POST", path)
+    assert slot_kind("POST", path) is None
 
 
 @given(st.text())
@@ -97,5 +97,5 @@ def test_any_path_has_one_spelling(path: str) -> None:
 @given(st.binary())
 def test_broken_bytes_are_a_path(data: bytes) -> None:
     """Percent escapes that are no UTF-8, and bytes that were replaced on the way."""
-    takes_slot("POST", data.decode(errors="replace"))
-    takes_slot("POST", "/" + "".join(f"%{byte:02x}" for byte in data))
+    slot_kind("POST", data.decode(errors="replace"))
+    slot_kind("POST", "/" + "".join(f"%{byte:02x}" for byte in data))

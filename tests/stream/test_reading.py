@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extproc.core.explanation import Inquiry
 from extproc.core.models import ModelMatch
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
 from extproc.core.outcome import Reason
@@ -17,6 +18,7 @@ from extproc.pb.processing_mode_pb2 import ProcessingMode
 from extproc.stream import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.request import ReadingOptions
+from extproc.stream.what_if import what_if
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
@@ -116,6 +118,31 @@ def streamed(replies: list[Any]) -> bytes:
 
 
 # Asking for the body
+
+
+@pytest.mark.parametrize("asked", [ask, ask_duplex])
+def test_the_decision_is_dated_by_the_body(asked: Any) -> None:
+    """Not by the headers; who leaves before it, was never decided on."""
+    desk = Desk(4)
+    exchange, leaver = desk.exchange(), desk.exchange()
+    for one in (exchange, leaver):
+        desk.feed(one, asked())
+    desk.fleet.now += 5.0
+    desk.feed(exchange, envoy.body(BODY))
+    told = exchange.end(desk.fleet.now)
+    assert told.decided_at == told.began_at + 5.0
+    told = leaver.end(desk.fleet.now)
+    assert (told.verdict, told.decided_at) == (Verdict.WITHDRAWN, None)
+    assert told.criticality == "standard"
+
+
+def test_what_takes_no_slot_has_no_class() -> None:
+    """Whether it passes or is refused."""
+    desk = Desk(1)
+    passing, refused = desk.exchange(), desk.exchange()
+    desk.feed(passing, envoy.request_headers(path="/v1/models"))
+    desk.feed(refused, envoy.request_headers(path=""))
+    assert [one.end(desk.fleet.now).criticality for one in (passing, refused)] == ["", ""]
 
 
 @pytest.mark.parametrize("told", [{}, {"content_length": "65537"}])
@@ -362,6 +389,20 @@ def test_tenants_are_told_apart_by_their_keys() -> None:
     ids = [request.fairness_id for request in desk.asked]
     assert ids[0] == ids[1] != ids[2]
     assert not any("Bearer" in id_ or id_ == "" for id_ in ids)
+
+
+def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
+    """It takes the key away before it asks. What the client itself names goes before that."""
+    desk = Desk(4)
+    for headers in (
+        {"x_coxswain_client": "web"},
+        {"x_coxswain_client": "web", "authorization": "Bearer a"},
+        {"x_coxswain_client": "batch"},
+        {"x_coxswain_client": "web", "x_gateway_inference_fairness_id": "team-a"},
+    ):
+        desk.feed(desk.exchange(), envoy.request_headers(**headers))
+    ids = [request.fairness_id for request in desk.asked]
+    assert ids == ["client-web", "client-web", "client-batch", "team-a"]
 
 
 # Full duplex
@@ -621,6 +662,29 @@ def test_a_name_that_cannot_be_changed_is_never_told_to_a_router(is_duplex: bool
     refused = routers.feed(routers.exchange(), *messages)[-1]
     assert envoy.refusal(refused) == (400, "bad-request")
     assert routers.asked == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "reason"),
+    [
+        ({"content-type": "multipart/form-data"}, b"--x\r\n", Reason.BAD_REQUEST),
+        ({}, b"{}", None),
+        ({"content-type": "application/octet-stream"}, b"{}", None),
+        ({}, b"", Reason.BAD_REQUEST),
+    ],
+)
+def test_who_asks_what_would_be_hears_what_is(
+    headers: dict[str, str], body: bytes, reason: Reason | None
+) -> None:
+    """A name of ours cannot be told to a router in what is no JSON object: neither way."""
+    desk = Desk(4, splits={"chat": {"tiny": 1.0}})
+    desk.route()
+    named = {**headers, "x-gateway-model-name": "chat"}
+    exchange = desk.exchange()
+    desk.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
+    assert exchange.end(desk.fleet.now).reason is reason
+    asked = Inquiry(method="POST", path=envoy.COMPLETION, headers=named, body=body)
+    assert what_if(desk.fleet.dispatcher, desk.options, asked).reason is reason
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:

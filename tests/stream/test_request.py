@@ -10,7 +10,7 @@ import pytest
 from extproc.core.blocks import BLOCK_CHARS, CHARS_PER_TOKEN
 from extproc.core.fleet import Fleet
 from extproc.core.intake import Intake, IntakeOptions
-from extproc.core.request import Kind, Request
+from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.body import RequestBody
 from extproc.stream.codec import RequestHead
 from extproc.stream.request import NOT_READ, ReadingOptions, request_of
@@ -78,6 +78,27 @@ def test_the_length_of_a_prompt() -> None:
     assert asked(cut, head=long).prompt_tokens == 25_000
     unknown = asked(cut).prompt_tokens
     assert unknown is not None and 0 < unknown < text_tokens
+
+
+@pytest.mark.parametrize("limit_bytes", [600, 65_536])
+def test_the_bytes_of_an_image_are_no_prompt(limit_bytes: int) -> None:
+    """How long it is nobody knows; what stands before it may be in a cache all the same."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9000}}
+    message = {"role": "user", "content": [{"type": "text", "text": PROMPT[:300]}, image]}
+    request = asked(
+        read({"messages": [message]}, limit_bytes=limit_bytes),
+        head=HEAD._replace(body_bytes=1_000_000),
+    )
+    assert request.prompt_tokens is None
+    assert len(request.prompt_blocks) >= 2
+    assert request.likely_tokens < 2000
+
+
+def test_an_upload_is_no_prompt() -> None:
+    """Audio in a form, or what is compressed: its length tells nothing of tokens."""
+    upload = HEAD._replace(path="/v1/audio/transcriptions", has_json=False, body_bytes=25_000_000)
+    request = asked(NOT_READ, head=upload)
+    assert (request.prompt_tokens, request.likely_tokens) == (None, UNKNOWN_PROMPT_TOKENS)
 
 
 def test_reading_nothing_is_not_reading() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extproc.stream.tail import KEYS, TAIL_BYTES, read_tail
 
 LONG = {"messages": [{"role": "user", "content": "row the boat " * 10_000}]}
-BEHIND = {"model": "tiny", "n": 2, "max_tokens": 8, "stream": True, "lora": [{"id": 1}]}
+BEHIND = {"model": "tiny", "n": 2, "max_tokens": 8, "n_cmpl": 2, "lora": [{"id": 1}]}
 
 
 def test_what_stands_behind_a_long_prompt() -> None:

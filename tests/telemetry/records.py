@@ -24,6 +24,7 @@ def record(**changes: Any) -> ExchangeRecord:
         "first_token_s": 0.75,
         "duration_s": 2.0,
         "began_at": 10.0,
+        "decided_at": 10.0,
         "pick_s": 0.0001,
         "path": "/v1/chat/completions",
     }

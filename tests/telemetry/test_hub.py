@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.endpoint import Intent
 from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
@@ -72,8 +73,9 @@ async def test_without_options_nothing_is_begun_and_ending_is_no_trouble() -> No
 
 
 async def test_gauges_for_statsd_add_up_the_fleet() -> None:
-    """Idle, in use through us or past us, and waiting."""
-    fleet = SmallFleet(2, 1)
+    """Idle, in use through us or past us, and waiting; who is disabled has no idle slots."""
+    fleet = SmallFleet(2, 1, 8)
+    fleet.dispatcher.set_intent(fleet.addresses[2], Intent.DISABLED, fleet.now)
     fleet.look(fleet.addresses[0], busy=1, slots=2)
     for _ in range(2):
         fleet.pick()

@@ -58,14 +58,18 @@ def look(address: Address, sight: Sight) -> Observation:
 
 
 def test_slots_by_state_add_up() -> None:
-    """Idle, leased and foreign slots of an endpoint are all of its slots."""
+    """All of an endpoint's slots are told; free ones of a server that is down are not idle."""
     fleet = SmallFleet(4)
     fleet.look(fleet.addresses[0], busy=1, slots=4)
     found = samples(metrics_of(fleet).read())
     address = str(fleet.addresses[0])
-    states = ("idle", "foreign", "leased")
-    assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0]
+    states = ("idle", "foreign", "leased", "unusable")
+    assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0, 0]
     assert found["coxswain_endpoints", "ready"] == 1
+    fleet.look(fleet.addresses[0], sight=Sight.UNREACHABLE, busy=None)
+    found = samples(metrics_of(fleet).read())
+    assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
+    assert found["coxswain_endpoints", "down"] == 1
 
 
 def test_requests_by_outcome_and_class() -> None:
@@ -83,6 +87,23 @@ def test_requests_by_outcome_and_class() -> None:
     assert metrics.outcomes() == {"served": 2, "queue-timeout": 1, "passed": 1}
     assert found["coxswain_queue_wait_seconds_count",] == 3, "passing requests do not wait"
     assert found["coxswain_time_to_first_token_seconds_sum",] == pytest.approx(3 * 0.75)
+
+
+def test_only_those_who_waited_or_got_a_slot_count_as_waits() -> None:
+    """Not who was refused at once, nor who left before it was decided on; in vain counts too."""
+    metrics = metrics_of(SmallFleet(1))
+    metrics.tell(record(waited_s=0.0))
+    metrics.tell(record(waited_s=0.0, verdict=Verdict.BROKEN))
+    metrics.tell(record(waited_s=4.0, verdict=Verdict.WITHDRAWN))
+    metrics.tell(record(waited_s=8.0, verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(waited_s=0.0, verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL))
+    metrics.tell(record(waited_s=0.0, verdict=Verdict.WITHDRAWN, decided_at=None))
+    metrics.tell(record(verdict=Verdict.REJECTED, waited_s=0.0, criticality=""))
+    found = samples(metrics.read())
+    assert found["coxswain_queue_wait_seconds_count",] == 4
+    assert found["coxswain_queue_wait_seconds_sum",] == 12.0
+    assert found["coxswain_pick_seconds_count",] == 6
+    assert found["coxswain_requests_total", "none", "rejected"] == 1
 
 
 def test_histogram_buckets_cumulate() -> None:
@@ -174,6 +195,20 @@ def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = samples(metrics_of(SmallFleet(*[2] * 5)).read())
     idle = {key[1]: value for key, value in found.items() if key[::2] == ("coxswain_slots", "idle")}
     assert len(idle) == 4 and idle[OTHERS] == 4 and sum(idle.values()) == 10
+
+
+def test_the_largest_age_stands_for_all_that_share_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or an alarm would miss a stale one among them."""
+    monkeypatch.setattr(labels, "MAX_ENDPOINTS", 1)
+    fleet = SmallFleet(2)
+    for later_s in (30.0, 70.0):
+        fleet.add(2)
+        fleet.now += later_s
+    found = samples(metrics_of(fleet).read())
+    assert found["coxswain_observation_age_seconds", OTHERS] == 100
+    fleet.look(fleet.addresses[1], slots=2)
+    found = samples(metrics_of(fleet).read())
+    assert found["coxswain_observation_age_seconds", OTHERS] == 70
 
 
 def test_drops_and_version_are_told() -> None:

@@ -37,6 +37,15 @@ def test_exchange_with_its_pick_and_its_wait() -> None:
     assert queue.end_time_unix_nano == began_at_ns + 500_000_000
 
 
+def test_pick_and_wait_begin_when_enough_of_the_request_had_come() -> None:
+    """An upload of a second before them is neither; who leaves in it was never decided on."""
+    root, pick, queue = spans_of(record(decided_at=11.0))
+    decided_at_ns = root.start_time_unix_nano + 1_000_000_000
+    assert pick.start_time_unix_nano == queue.start_time_unix_nano == decided_at_ns
+    assert queue.end_time_unix_nano == decided_at_ns + 500_000_000
+    assert len(spans_of(record(verdict=Verdict.WITHDRAWN, waited_s=0.0, decided_at=None))) == 1
+
+
 def test_no_wait_no_queue_span() -> None:
     """Who was served at once never was in line; who took no slot was not picked."""
     assert len(spans_of(record(waited_s=0.0))) == 2

@@ -170,6 +170,18 @@ async def test_authorities_that_envoy_refuses_are_told_at_the_server(served: Ser
             assert served.fleet.issues[A] is None and served.fleet.issues.get(B) is None
 
 
+async def test_an_endpoint_that_becomes_plain_needs_no_authorities_any_more(served: Served) -> None:
+    served.set_members(Member(A, tls_profile="tls-a"))
+    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+        able.ask("llama")
+        await able.read_and_acknowledge()
+        served.discovery.set_refused(frozenset({"tls-a"}))
+        assert served.fleet.issues[A] is KEEPS
+        served.set(A)
+        await eventually(lambda: served.fleet.issues[A] is None)
+        assert served.fleet.routable[A]
+
+
 async def test_an_endpoint_that_becomes_plain_is_withheld_no_more(served: Served) -> None:
     served.set_members(Member(A, tls_profile="tls-a"))
     await eventually(lambda: served.fleet.issues.get(A) is UNHEARD)
@@ -361,14 +373,18 @@ async def test_a_large_fleet_fits_one_message(served: Served) -> None:
 
 
 async def test_an_unknown_fleet_is_not_told_as_empty() -> None:
-    """A picker that comes back answers with its first member, not with nothing before it."""
+    """A picker that comes back answers when all is known, not with nothing or a part before."""
     subject = Served()
     await subject.server.start()
     async with DiscoveryClient(subject.port) as envoy:
         envoy.ask("llama")
         await subject.has_envoys(1)
         subject.set(A)
-        assert assignments(await envoy.read()) == {"llama": {"10.0.0.1:1": "unknown"}}
+        await subject.fleet.becomes(A, False)
+        subject.set(A, B)
+        subject.discovery.open()
+        known = {"10.0.0.1:1": "unknown", "10.0.0.1:2": "unknown"}
+        assert assignments(await envoy.read()) == {"llama": known}
         subject.set()
         envoy.acknowledge(envoy.received[-1])
         assert assignments(await envoy.read()) == {"llama": {}}

@@ -9,7 +9,9 @@ from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.authorization import authorization_of, is_sendable_key
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import (
+    MAX_ENTRIES,
     MAX_SLOTS,
+    MAX_TEXT_CHARS,
     AdapterReading,
     Issue,
     ModelReading,
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-MAX_ENTRIES: Final = 1000
-MAX_TEXT_CHARS: Final = 500
 MAX_ID_CHARS: Final = 128
 MAX_AUTHORITIES_CHARS: Final = 64 * 1024
 MAX_KEY_CHARS: Final = 4096
@@ -132,7 +132,6 @@ def _issue(issue: pb.Look.Issue) -> Issue:
 
 
 def _slot(slot: pb.Look.Slot) -> SlotReading:
-    _check_count(slot.adapter_ids, "adapter_ids")
     return SlotReading(
         task_id=slot.task_id,
         prompt_tokens=_optional(slot, "prompt_tokens"),
@@ -140,13 +139,12 @@ def _slot(slot: pb.Look.Slot) -> SlotReading:
         processed_tokens=_optional(slot, "processed_tokens"),
         decoded_tokens=_optional(slot, "decoded_tokens"),
         remaining_tokens=_optional(slot, "remaining_tokens"),
-        adapter_ids=tuple(slot.adapter_ids),
         model=_text(slot.model),
     )
 
 
 def _adapter(adapter: pb.Look.Adapter) -> AdapterReading:
-    return AdapterReading(id=adapter.id, name=_text(adapter.name), scale=adapter.scale)
+    return AdapterReading(id=adapter.id, name=_text(adapter.name))
 
 
 def _optional(message: Message, field: str) -> int | None:

@@ -10,6 +10,7 @@ from google.protobuf import struct_pb2
 from extproc.core.address import Address, AddressError
 from extproc.stream.codec.names import (
     ADAPTER,
+    CLIENT,
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
@@ -43,8 +44,9 @@ _MAX_ATTEMPTS: Final = 100
 class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
-    Times are None when not asked for. `fairness_id` is the tenant: named by the client, else
-    made from its API key by a hash that only this process knows. `model` is what a gateway read
+    Times are None when not asked for. `fairness_id` is the tenant: named by the client, else by
+    Envoy where it checks clients' keys, else made from the client's API key by a hash that only
+    this process knows. `model` is what a gateway read
     in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
     `body_bytes` how long it will be, as far as that was told. `controls` are the headers that
     are for us alone.
@@ -110,8 +112,8 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
         has_body=has_body,
         has_json=has_body
-        and "content-encoding" not in found
-        and not get("content-type", "").startswith(_NOT_JSON),
+        and get("content-encoding", "").lower() in _PLAIN
+        and not get("content-type", "").lower().startswith(_NOT_JSON),
         body_bytes=int(length) if _is_count(length) else None,
     )
     if not head.path:
@@ -138,6 +140,8 @@ def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
 
 _NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
 """Of anything else the body may be JSON: llama-server does not ask what it is called."""
+_PLAIN: Final = ("", "identity")
+"""Encodings that change nothing."""
 
 
 def _name(text: str | None) -> str | None:
@@ -145,6 +149,9 @@ def _name(text: str | None) -> str | None:
 
 
 def _tenant(found: Mapping[str, str]) -> str:
+    client = found.get(CLIENT)
+    if client:
+        return f"client-{client[:MAX_NAME_CHARS]}"
     key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
     return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
 

@@ -19,6 +19,8 @@ SESSION: Final = "x-session-id"
 OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
 FAIRNESS_ID: Final = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
 CREDENTIALS: Final = ("authorization", "x-api-key")
+CLIENT: Final = "x-coxswain-client"
+"""The name of the client whose key Envoy checked, and then took away. No client can write it."""
 CONTROL_HEADERS: Final = frozenset({QUEUE_TIMEOUT, TTFT, ADAPTER, *OBJECTIVE, *FAIRNESS_ID})
 """Request headers for us alone: no server sees them."""
 FULL_DUPLEX: Final = 4
@@ -26,7 +28,8 @@ FULL_DUPLEX: Final = 4
 READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
 """Not streamed chunk by chunk: there the destination must go out before any chunk comes."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
-    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, *CREDENTIALS),
+    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, CLIENT),
+    *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }
 RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from extproc.admin.agents.reading import (
-    MAX_ENTRIES,
-    MAX_TEXT_CHARS,
     MessageError,
     read_hello,
     read_look,
 )
 from extproc.core.address import Address
 from extproc.core.observation import (
+    MAX_ENTRIES,
+    MAX_TEXT_CHARS,
     AdapterReading,
     Issue,
     ModelReading,
@@ -25,6 +26,7 @@ from extproc.core.observation import (
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.messages import look_message
+from scraper.parse import parse_adapters, parse_models, parse_slots
 from tests.fakes.authority import Authority
 
 HERE = Address("10.0.0.1", 8080)
@@ -51,13 +53,12 @@ FULL = Observation(
             processed_tokens=20,
             decoded_tokens=3,
             remaining_tokens=9,
-            adapter_ids=(1, 2),
             model="m",
         ),
         SlotReading(task_id=8),
     ),
     context_tokens=4096,
-    adapters=(AdapterReading(id=0, name="sql", scale=0.5),),
+    adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
 )
 BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=Sight.UNREACHABLE)
@@ -190,10 +191,6 @@ def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
         pb.Look(sight=pb.Look.SIGHT_READY, busy=[pb.Look.Slot()] * (MAX_ENTRIES + 1)),
         pb.Look(
             sight=pb.Look.SIGHT_READY,
-            busy=[pb.Look.Slot(adapter_ids=range(MAX_ENTRIES + 1))],
-        ),
-        pb.Look(
-            sight=pb.Look.SIGHT_READY,
             models=[pb.Look.Model(aliases=["a"] * (MAX_ENTRIES + 1))],
         ),
     ],
@@ -201,6 +198,25 @@ def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
 def test_a_look_that_no_agent_sees_is_refused(look: pb.Look) -> None:
     with pytest.raises(MessageError):
         read_look(look, HERE, 1.0, 1.0)
+
+
+def test_all_that_a_scraper_reads_is_taken() -> None:
+    """From a server that tells more than is kept, and has the longest names."""
+    many, name = range(MAX_ENTRIES + 1), "m" * (MAX_TEXT_CHARS - 4)
+    told = [{"is_processing": True, "id_task": each} for each in many]
+    adapters = [{"id": number, "path": f"{number}.gguf"} for number in many]
+    models = parse_models(json.dumps({"data": [{"id": f"{name}{n:04}"} for n in many]}).encode())
+    seen = Observation(
+        address=HERE,
+        began_at=1.0,
+        answered_at=1.0,
+        sight=Sight.READY,
+        models=tuple(ModelReading(name=model.name) for model in models),
+        adapters=parse_adapters(json.dumps(adapters).encode()),
+        slot_readings=parse_slots(json.dumps(told).encode()).busy,
+    )
+    assert read_look(look_message(seen, 1.0), HERE, 1.0, 1.0) == seen
+    assert len(seen.models) == len(seen.slot_readings) == MAX_ENTRIES
 
 
 def test_texts_are_cut_and_kept_in_one_line() -> None:

@@ -217,6 +217,29 @@ async def test_another_key_leaves_the_endpoints_where_they_are(server: FakeDnsSe
     await source.aclose()
 
 
+async def test_other_name_servers_leave_the_endpoints_where_they_are(
+    server: FakeDnsServer,
+) -> None:
+    """They are asked at once, however long the pause was; one that fails takes nothing away."""
+    server.records["llama.test", "A"] = ["10.0.0.1"]
+    day = Pace(min_s=86_400.0, max_s=86_400.0)
+    told = Publications()
+    source = DnsEndpoints(told, Resolver([server.address]), day)
+    source.set([host("llama.test.")])
+    await told.are("10.0.0.1:8080")
+    count = told.count
+    async with FakeDnsServer() as mistyped, FakeDnsServer() as other:
+        mistyped.broken.add("llama.test")
+        source.ask(Resolver([mistyped.address]), QUICK)
+        await mistyped.was_asked("llama.test", 10)
+        assert told.addresses == {"10.0.0.1:8080"} and told.count == count
+        other.records["llama.test", "A"] = ["10.0.0.1", "10.0.0.2"]
+        source.ask(Resolver([other.address]), day)
+        await told.are("10.0.0.1:8080", "10.0.0.2:8080")
+        assert told.count == count + 1
+        await source.aclose()
+
+
 async def test_what_nobody_expected_of_an_answer_is_told_and_the_name_is_followed_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

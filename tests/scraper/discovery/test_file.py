@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from scraper.discovery.file import MAX_BYTES, EndpointsFile
+from scraper.discovery.file import MAX_BYTES, EndpointsFile, Take
+from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.nomination import Listing, ListingError
 from tests.fakes.publications import Publications
 
@@ -26,10 +27,14 @@ def parse(content: bytes) -> list[Listing]:
     return listings
 
 
+def taking(told: Publications) -> Take:
+    return ListedEndpoints("file", told).set
+
+
 @asynccontextmanager
 async def watching(path: Path) -> AsyncIterator[tuple[EndpointsFile, Publications]]:
     told = Publications()
-    file = EndpointsFile(path, parse, told, interval_s=0.005)
+    file = EndpointsFile(path, parse, taking(told), interval_s=0.005)
     file.start()
     try:
         yield file, told
@@ -156,7 +161,7 @@ async def test_changes_apply_within_a_second_and_a_broken_file_keeps_the_last_go
     path = tmp_path / "endpoints"
     path.write_text("10.0.0.1:1")
     told, turns = Publications(), Turns()
-    file = EndpointsFile(path, parse, told, sleep=turns.sleep)
+    file = EndpointsFile(path, parse, taking(told), sleep=turns.sleep)
     file.start()
     await turns.falls_asleep()
     assert told.addresses == {"10.0.0.1:1"}
@@ -185,7 +190,7 @@ async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_see
     path = tmp_path / "endpoints"
     path.write_text("10.0.0.1:1")
     told = Publications()
-    file = EndpointsFile(path, read, told, interval_s=0.005)
+    file = EndpointsFile(path, read, taking(told), interval_s=0.005)
     file.start()
     await told.are("10.0.0.1:1")
     path.write_text("secret")
@@ -193,6 +198,28 @@ async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_see
     assert "secret" not in caplog.text
     path.write_text("10.0.0.2:1")
     await told.are("10.0.0.2:1")
+    await file.aclose()
+
+
+async def test_what_nobody_took_over_is_told_and_the_next_change_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    told = Publications()
+    listed = taking(told)
+
+    def take(listings: Sequence[Listing]) -> None:
+        if len(listings) == 2:
+            raise RuntimeError("a fault")
+        listed(listings)
+
+    file = EndpointsFile(path, parse, take, interval_s=0.005)
+    file.start()
+    await told.are("10.0.0.1:1")
+    path.write_text("10.0.0.1:1 10.0.0.2:2")
+    await until_problem(file, f"{path} cannot be read: RuntimeError")
+    path.write_text("10.0.0.3:3")
+    await told.are("10.0.0.3:3")
+    assert file.problem == ""
     await file.aclose()
 
 

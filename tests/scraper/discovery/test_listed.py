@@ -57,6 +57,17 @@ async def test_a_name_that_stands_for_no_server(caplog: pytest.LogCaptureFixture
     await source.aclose()
 
 
+async def test_a_server_that_nobody_could_ask(caplog: pytest.LogCaptureFixture) -> None:
+    """Told of, and the others are taken."""
+    told = Publications()
+    source = listed(told, Names())
+    wrong = Listing(host="10.0.0.1", port=1, server_name="my gpu", is_tls=True)
+    source.set([wrong, Listing(host="10.0.0.2", port=2)])
+    assert told.addresses == {"10.0.0.2:2"} and told.is_complete
+    assert caplog.messages == ["settings: 10.0.0.1: 10.0.0.1:1: 'my gpu' is no host name"]
+    await source.aclose()
+
+
 async def test_a_name_is_looked_up_until_it_is_known_and_then_never_again() -> None:
     told, names = Publications(), Names()
     source = listed(told, names)

@@ -143,6 +143,22 @@ def test_nothing_but_a_status() -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "has_json"),
+    [
+        ({}, True),
+        ({"content_type": "text/plain"}, True),
+        ({"content_encoding": "Identity"}, True),
+        ({"content_encoding": "gzip"}, False),
+        ({"content_type": "Multipart/Form-Data; boundary=x"}, False),
+        ({"content_type": "audio/wav"}, False),
+    ],
+)
+def test_bodies_that_may_be_json(headers: dict[str, str], has_json: bool) -> None:
+    """Names of media types and encodings may be written in capitals."""
+    assert head(envoy.with_body(envoy.request_headers(**headers))).has_json is has_json
+
+
+@pytest.mark.parametrize(
     ("content_type", "is_stream"),
     [
         ("text/event-stream", True),

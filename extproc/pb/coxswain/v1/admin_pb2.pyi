@@ -31,6 +31,7 @@ class RequestState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REQUEST_STATE_RUNNING: _ClassVar[RequestState]
     REQUEST_STATE_ANSWERING: _ClassVar[RequestState]
     REQUEST_STATE_PASSING: _ClassVar[RequestState]
+    REQUEST_STATE_READING: _ClassVar[RequestState]
 HEALTH_UNSPECIFIED: Health
 HEALTH_LOADING: Health
 HEALTH_READY: Health
@@ -46,20 +47,23 @@ REQUEST_STATE_WAITING: RequestState
 REQUEST_STATE_RUNNING: RequestState
 REQUEST_STATE_ANSWERING: RequestState
 REQUEST_STATE_PASSING: RequestState
+REQUEST_STATE_READING: RequestState
 
 class Slots(_message.Message):
-    __slots__ = ("total", "leased", "foreign", "idle", "draining")
+    __slots__ = ("total", "leased", "foreign", "idle", "draining", "unusable")
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    UNUSABLE_FIELD_NUMBER: _ClassVar[int]
     total: int
     leased: int
     foreign: int
     idle: int
     draining: int
-    def __init__(self, total: _Optional[int] = ..., leased: _Optional[int] = ..., foreign: _Optional[int] = ..., idle: _Optional[int] = ..., draining: _Optional[int] = ...) -> None: ...
+    unusable: int
+    def __init__(self, total: _Optional[int] = ..., leased: _Optional[int] = ..., foreign: _Optional[int] = ..., idle: _Optional[int] = ..., draining: _Optional[int] = ..., unusable: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("name", "aliases", "is_loaded")
@@ -448,7 +452,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes", "exchanges")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -492,6 +496,7 @@ class GetStatusResponse(_message.Message):
     LONGEST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -507,4 +512,5 @@ class GetStatusResponse(_message.Message):
     longest_wait_s: float
     expected_s: float
     outcomes: _containers.ScalarMap[str, int]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    exchanges: int
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ...) -> None: ...

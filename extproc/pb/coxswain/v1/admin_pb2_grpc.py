@@ -161,7 +161,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRequests(self, request, context):
-        """The requests that the picker knows now: the running ones, oldest first, then the line.
+        """The requests that the picker knows now: the oldest first, then the line.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,8 +176,9 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelRequest(self, request, context):
-        """End a request. A waiting one is refused with 503 and the reason `cancelled`; a running one
-        gets the same answer while its server is silent, and is cut off once the answer has begun.
+        """End a request. One that waits, or whose body still comes, is refused with 503 and the reason
+        `cancelled`; a running one gets the same answer while its server is silent, and is cut off
+        once the answer has begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -89,13 +89,12 @@ class Look(_message.Message):
         remedy: str
         def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
     class Slot(_message.Message):
-        __slots__ = ("task_id", "prompt_tokens", "cached_tokens", "decoded_tokens", "remaining_tokens", "adapter_ids", "model", "processed_tokens")
+        __slots__ = ("task_id", "prompt_tokens", "cached_tokens", "decoded_tokens", "remaining_tokens", "model", "processed_tokens")
         TASK_ID_FIELD_NUMBER: _ClassVar[int]
         PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
         CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
         DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
         REMAINING_TOKENS_FIELD_NUMBER: _ClassVar[int]
-        ADAPTER_IDS_FIELD_NUMBER: _ClassVar[int]
         MODEL_FIELD_NUMBER: _ClassVar[int]
         PROCESSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
         task_id: int
@@ -103,19 +102,16 @@ class Look(_message.Message):
         cached_tokens: int
         decoded_tokens: int
         remaining_tokens: int
-        adapter_ids: _containers.RepeatedScalarFieldContainer[int]
         model: str
         processed_tokens: int
-        def __init__(self, task_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., adapter_ids: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., processed_tokens: _Optional[int] = ...) -> None: ...
+        def __init__(self, task_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., model: _Optional[str] = ..., processed_tokens: _Optional[int] = ...) -> None: ...
     class Adapter(_message.Message):
-        __slots__ = ("id", "name", "scale")
+        __slots__ = ("id", "name")
         ID_FIELD_NUMBER: _ClassVar[int]
         NAME_FIELD_NUMBER: _ClassVar[int]
-        SCALE_FIELD_NUMBER: _ClassVar[int]
         id: int
         name: str
-        scale: float
-        def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
+        def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
     class Adapters(_message.Message):
         __slots__ = ("adapters",)
         ADAPTERS_FIELD_NUMBER: _ClassVar[int]

@@ -10,7 +10,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
@@ -20,6 +20,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.fleet import Member, Membership
 from extproc.xds import EndpointDiscovery
+from tests.fakes.listener import Listener
 
 ENVOY = shutil.which("envoy")
 
@@ -108,31 +109,27 @@ class Server:
         self.is_healthy = True
         self.may_end = asyncio.Event()
         self.running = 0
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._talk)
 
     async def start(self) -> Address:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.address = Address.of(*self._server.sockets[0].getsockname()[:2])
+        self.address = await self._listener.start()
         return self.address
 
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
         self.may_end.set()
+        await self._listener.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
-                if path == b"/slow":
-                    await self._stream(writer)
-                    continue
-                status = b"503 No" if path == b"/health" and not self.is_healthy else b"200 OK"
-                body = str(self.address).encode()
-                head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
-                writer.write(head + body)
-                await writer.drain()
-        writer.close()
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+            if path == b"/slow":
+                await self._stream(writer)
+                continue
+            status = b"503 No" if path == b"/health" and not self.is_healthy else b"200 OK"
+            body = str(self.address).encode()
+            head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
+            writer.write(head + body)
+            await writer.drain()
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nbegin\r\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Self, cast
 
 import dns.flags
@@ -14,6 +13,7 @@ import dns.rdatatype
 import dns.rrset
 
 from extproc.core.address import Address
+from tests.fakes.listener import Listener
 
 UDP_MAX_BYTES = 1232
 
@@ -34,29 +34,27 @@ class FakeDnsServer:
         self.address = Address("127.0.0.1", 1)
         self._asked = asyncio.Event()
         self._transport: asyncio.DatagramTransport | None = None
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._talk)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        while self._server is None:
+        while self._transport is None:
             transport, _ = await loop.create_datagram_endpoint(
                 lambda: _Datagrams(self), local_addr=("127.0.0.1", 0)
             )
             port = transport.get_extra_info("sockname")[1]
             try:
-                self._server = await asyncio.start_server(self._talk, "127.0.0.1", port)
+                self.address = await self._listener.start(port)
             except OSError:  # another program has this TCP port
                 transport.close()
                 continue
             self._transport = transport
-            self.address = Address("127.0.0.1", port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._transport is not None and self._server is not None
+        assert self._transport is not None
         self._transport.close()
-        self._server.close()
-        await self._server.wait_closed()
+        await self._listener.close()
 
     async def was_asked(self, name: str, times: int) -> None:
         """Wait until a name was asked for so often, whatever the type."""
@@ -92,14 +90,12 @@ class FakeDnsServer:
         return told
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-                self.tcp_questions += 1
-                told = self.answer(await reader.readexactly(length), is_udp=False)
-                if told is not None:
-                    writer.write(len(told).to_bytes(2, "big") + told)
-        writer.close()
+        while True:
+            length = int.from_bytes(await reader.readexactly(2), "big")
+            self.tcp_questions += 1
+            told = self.answer(await reader.readexactly(length), is_udp=False)
+            if told is not None:
+                writer.write(len(told).to_bytes(2, "big") + told)
 
 
 class _Datagrams(asyncio.DatagramProtocol):

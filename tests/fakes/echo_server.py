@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.fakes.listener import Listener
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
@@ -38,14 +40,9 @@ class EchoServer:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                await self._answer(await _read(reader), writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await self._answer(await _read(reader), writer)
 
     async def _answer(self, request: Reached, writer: asyncio.StreamWriter) -> None:
         if request.target == "/health":
@@ -79,22 +76,12 @@ class EchoServer:
 async def echo_server() -> AsyncIterator[EchoServer]:
     """Run one on a free port of loopback."""
     echo = EchoServer()
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(echo.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    echo.port = server.sockets[0].getsockname()[1]
+    listener = Listener(echo.talk)
+    echo.port = (await listener.start()).port
     try:
         yield echo
     finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await listener.close()
 
 
 async def _read(reader: asyncio.StreamReader) -> Reached:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
 from extproc.core.address import Address
+from tests.fakes.listener import Listener
 
 LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
 UNAUTHORIZED = {"error": {"message": "Invalid API Key", "type": "authentication_error"}}
@@ -76,15 +76,11 @@ class FakeLlamaServer:
         """How many answers a connection gives before it is closed without a word."""
         self.connections = 0
         self._port = port
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._listener = Listener(self._talk)
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> FakeLlamaServer:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self._port, ssl=self.tls
-        )
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._port = (await self._listener.start(self._port, self.tls)).port
         return self
 
     async def __aexit__(
@@ -101,7 +97,7 @@ class FakeLlamaServer:
 
     @property
     def open_connections(self) -> int:
-        return len(self._writers)
+        return self._listener.connections
 
     def paths(self) -> list[str]:
         return [asked.path for asked in self.asked]
@@ -117,49 +113,32 @@ class FakeLlamaServer:
 
     async def had_no_connections(self) -> None:
         """Wait until every connection is closed."""
-        while self._writers:
-            self._changed.clear()
-            await self._changed.wait()
+        await self._listener.had_no_connections()
 
     def break_connections(self) -> None:
         """Close every connection, as a killed process does; new ones are still taken."""
-        for writer in self._writers:
-            writer.transport.abort()
+        self._listener.break_connections()
 
     async def stop(self) -> None:
         """Listen no more and break what is open: connections are refused from now on."""
-        if self._server is not None:
-            self._server.close()
-            self.break_connections()
-            await self.had_no_connections()
-            self._server = None
+        await self._listener.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         answered = 0
-        try:
-            while self.closes_after is None or answered < self.closes_after:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                asked = _parse(head)
-                self.asked.append(asked)
-                self._changed.set()
-                reply = self._reply_to(asked)
-                if reply.gate is not None and not await _opened(reply.gate, reader):
-                    return
-                writer.write(reply.encode()[: reply.cut_after])
-                await writer.drain()
-                if reply.cut_after is not None:
-                    return
-                answered += 1
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-            self._writers.discard(writer)
+        while self.closes_after is None or answered < self.closes_after:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            asked = _parse(head)
+            self.asked.append(asked)
             self._changed.set()
+            reply = self._reply_to(asked)
+            if reply.gate is not None and not await _opened(reply.gate, reader):
+                return
+            writer.write(reply.encode()[: reply.cut_after])
+            await writer.drain()
+            if reply.cut_after is not None:
+                return
+            answered += 1
 
     def _reply_to(self, asked: Asked) -> Reply:
         scripted = self.replies.get(asked.path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
+from tests.fakes.listener import Listener
+
 TOKEN = "metadata-token"
 
 
@@ -16,17 +18,14 @@ class FakeMetadataService:
         self.status = 200
         self.paths: list[str] = []
         self.url = ""
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._talk)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.url = f"http://{await self._listener.start()}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
+        await self._listener.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -49,4 +48,3 @@ class FakeMetadataService:
             "".encode()
         )
         await writer.drain()
-        writer.close()

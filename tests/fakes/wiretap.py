@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from extproc.core.address import Address
+from tests.fakes.listener import Listener
 
 TLS_HANDSHAKE = 0x16
 
@@ -17,24 +18,23 @@ class Wiretap:
     def __init__(self, server: Address) -> None:
         self.target = server
         """Where new connections lead."""
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._listener = Listener(self._relay)
+        self._onward: set[asyncio.StreamWriter] = set()
         self.beginnings: list[bytes] = []
         self.address = server
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        self.address = await self._listener.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
         self.break_connections()
+        await self._listener.close()
 
     def break_connections(self) -> None:
-        """As a network does that lost them."""
-        for writer in list(self._writers):
+        """As a network does that lost them, also those that lead nowhere yet."""
+        self._listener.break_connections()
+        for writer in self._onward:
             writer.transport.abort()
 
     @property
@@ -43,29 +43,18 @@ class Wiretap:
         return [begun for begun in self.beginnings if begun[0] != TLS_HANDSHAKE]
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)  # at once: it can be broken while it leads nowhere yet
+        first = await reader.read(4096)
+        if not first:
+            return
+        self.beginnings.append(first)
+        there, onward = await asyncio.open_connection(*self.target)
+        self._onward.add(onward)
         try:
-            first = await reader.read(4096)
-            if first:
-                self.beginnings.append(first)
-                await self._lead_on(first, reader, writer)
-        except ConnectionError:
-            pass  # it was broken before it said anything
+            onward.write(first)
+            await asyncio.gather(_pour(reader, onward), _pour(there, writer))
         finally:
-            self._writers.discard(writer)
-            writer.close()
-
-    async def _lead_on(
-        self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        there, back = await asyncio.open_connection(*self.target)
-        self._writers.add(back)
-        back.write(first)
-        try:
-            await asyncio.gather(_pour(reader, back), _pour(there, writer))
-        finally:
-            self._writers.discard(back)
-            back.close()
+            self._onward.discard(onward)
+            onward.close()
 
 
 async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

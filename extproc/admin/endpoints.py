@@ -82,6 +82,7 @@ class EndpointCalls(AdminServicer):
             api_key_env=names.at_most(request.api_key_env, "api_key_env", names.MAX_NAME_CHARS),
             api_key_file=names.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
             inject_key=request.inject_key,
+            may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
         )
         async with self._adding:
             await self._add(newcomer)

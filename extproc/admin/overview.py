@@ -71,6 +71,7 @@ class OverviewCalls(AdminServicer):
             uptime_s=max(0.0, now - around.started_at),
             is_ready=not reason,
             not_ready_reason=reason,
+            problems=around.problems(),
             slots=slots,
             endpoints_by_health=healths,
             running=len(dispatcher.state.running),

@@ -49,7 +49,7 @@ ADDED: Final = "admin"
 class Newcomer:
     """An endpoint that an operator wants in the fleet. `host` is what stood in its address.
 
-    Of its key it names only the place. Empty texts and 0 slots stand for nothing said.
+    Of its key it names only the place. Empty texts, 0 slots and None stand for nothing said.
     """
 
     address: Address
@@ -62,6 +62,7 @@ class Newcomer:
     api_key_env: str = ""
     api_key_file: str = ""
     inject_key: bool = False
+    may_sleep: bool | None = None
 
 
 class NewcomerError(ValueError):
@@ -80,8 +81,9 @@ class OperatorsEndpoints(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """`clock` is the core's; `not_ready_reason` is empty when requests are taken;
-    `outcomes` tells how many requests ended in which way since the start."""
+    """`clock` is the core's; `not_ready_reason` is empty when requests are taken; `problems` tells
+    what cannot be read that the settings name; `outcomes` how many requests ended in which way
+    since the start."""
 
     dispatcher: Dispatcher
     registry: Registry
@@ -91,6 +93,7 @@ class Surroundings:
     explain: Callable[[Inquiry], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
     not_ready_reason: Callable[[], str]
+    problems: Callable[[], Sequence[str]]
     outcomes: Callable[[], Mapping[str, int]]
     version: str
     started_at: float

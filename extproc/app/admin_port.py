@@ -17,7 +17,7 @@ from extproc.app.version import own_version
 from extproc.stream.what_if import what_if
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from extproc.admin.agents import AgentsService
     from extproc.admin.guard import Guard
@@ -49,6 +49,7 @@ class AdminPort:
         discovery: EndpointDiscovery,
         health: Health,
         not_ready_reason: Callable[[], str],
+        problems: Callable[[], Sequence[str]],
         outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
     ) -> None:
@@ -65,6 +66,7 @@ class AdminPort:
                 explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
                 envoys=discovery.envoys,
                 not_ready_reason=not_ready_reason,
+                problems=problems,
                 outcomes=outcomes,
                 version=own_version(),
                 started_at=time.monotonic(),

@@ -5,6 +5,7 @@ Everything here blocks on the disk, for the files that hold keys and certificate
 
 from __future__ import annotations
 
+import logging
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from extproc.settings import Access, DnsSettings, EndpointSettings
+
+log = logging.getLogger("coxswain.discovery")
 
 
 def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
@@ -85,6 +88,13 @@ def secret_files(accesses: Iterable[Access]) -> set[Path]:
     """The files that hold their keys and the authorities of their certificates."""
     named = (file for each in accesses for file in (each.api_key_file, each.ca_file))
     return {Path(file).expanduser() for file in named if file is not None}
+
+
+def kept_as_it_was(server: object, reason: str) -> str:
+    """Log that a server's key or authorities could not be read again; returns the same words."""
+    problem = f"{server}: its key and authorities stay as they were: {reason}"
+    log.error("%s", problem)
+    return problem
 
 
 def _listing(

@@ -9,7 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from extproc.app.listings import listings_of, names_of, read_endpoints, secret_files
+from extproc.app.listings import (
+    kept_as_it_was,
+    listings_of,
+    names_of,
+    read_endpoints,
+    secret_files,
+)
 from extproc.core.address import Address
 from extproc.settings import Access, SettingsError
 from scraper.discovery.dns import SOURCE as DNS
@@ -93,6 +99,13 @@ class Members:
     def secrets(self) -> set[Path]:
         """The files that hold keys and authorities, whose content is not in any settings."""
         return self._plan.secrets | self._secrets_of_file
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What keeps a source from telling what it should, in words; empty when all is well."""
+        file = self._file.problem if self._file is not None else ""
+        dns = self._dns.problems if self._dns is not None else ()
+        return (*self._plan.problems, *([file] if file else ()), *dns)
 
     async def renew(self, settings: Settings) -> tuple[str, ...]:
         """Follow other settings, or the same with other keys and certificates in their files.
@@ -241,20 +254,20 @@ def _again(
     read: Callable[[Sequence[AccessT]], list[FoundT]],
     accesses: Sequence[AccessT],
     before: list[FoundT],
-) -> list[FoundT]:
-    """What is read of these now; of each that cannot be read what was read `before`."""
+) -> tuple[list[FoundT], list[str]]:
+    """What is read of these now; of each that cannot be read what was read `before`, and why."""
     try:
-        return read(accesses)
+        return read(accesses), []
     except SettingsError:
-        found = []
+        found, problems = [], []
     for access, known in zip(accesses, before, strict=True):
         try:
             found += read([access])
         except SettingsError as error:
             reason = "; ".join(problem.message for problem in error.problems)
-            log.error("%s: its key and authorities stay as they were: %s", access.address, reason)
+            problems.append(kept_as_it_was(access.address, reason))
             found.append(known)
-    return found
+    return found, problems
 
 
 class _Plan:
@@ -266,6 +279,8 @@ class _Plan:
         self.listings = listings_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
+        self.problems: tuple[str, ...] = ()
+        """Whose key or authorities could not be read again, and why."""
 
     def news(self, later: _Plan) -> tuple[str, ...]:
         """The settings of which anything is new in `later`, be it only a key."""
@@ -279,8 +294,9 @@ class _Plan:
         """The same with the keys and authorities as they are now; one that cannot be read leaves
         its endpoint as it was. Blocks on the disk."""
         plan = copy(self)
-        plan.listings = _again(listings_of, self._endpoints, self.listings)
-        plan.names = _again(names_of, self.discovery.dns, self.names)
+        plan.listings, of_listings = _again(listings_of, self._endpoints, self.listings)
+        plan.names, of_names = _again(names_of, self.discovery.dns, self.names)
+        plan.problems = (*of_listings, *of_names)
         return plan
 
     @property

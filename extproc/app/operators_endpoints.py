@@ -7,14 +7,13 @@ read more than a caller. So only keys may be named that the settings set aside f
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from extproc.admin.surroundings import ADDED, NewcomerError
-from extproc.app.listings import listings_of, secret_files
+from extproc.app.listings import kept_as_it_was, listings_of, secret_files
 from extproc.core.address import AddressError
 from extproc.settings import EndpointSettings, SettingsError
 from extproc.settings.problems import describe
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from extproc.admin.surroundings import Newcomer
     from extproc.core.address import Address
     from extproc.settings import AdminSettings
-
-log = logging.getLogger("coxswain.discovery")
 
 
 class AddedEndpoints:
@@ -42,6 +39,12 @@ class AddedEndpoints:
         self._rules = rules
         self._sections: dict[Address, EndpointSettings] = {}
         self._nominations: dict[Address, Nomination] = {}
+        self._problems: dict[Address, str] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Whose key or authorities could not be read again, and why."""
+        return tuple(self._problems.values())
 
     @property
     def secrets(self) -> set[Path]:
@@ -60,18 +63,24 @@ class AddedEndpoints:
     def remove(self, address: Address) -> None:
         """Let go of it; one that is not theirs is no error."""
         self._sections.pop(address, None)
+        self._problems.pop(address, None)
         if self._nominations.pop(address, None) is not None:
             self._tell()
 
     async def refresh(self) -> None:
         """Read their keys and authorities again; what cannot be read stays as it was."""
         for address, section in list(self._sections.items()):
+            nomination, problem = None, ""
             try:
                 nomination = await _read(section, address)
             except NewcomerError as error:
-                log.error("%s: its key and authorities stay as they were: %s", address, error)
-                continue
-            if self._sections.get(address) is section:
+                problem = str(error)
+            if self._sections.get(address) is not section:
+                continue  # it was removed meanwhile
+            if nomination is None:
+                self._problems[address] = kept_as_it_was(address, problem)
+            else:
+                self._problems.pop(address, None)
                 self._nominations[address] = nomination
         self._tell()
 
@@ -115,6 +124,7 @@ def _section(newcomer: Newcomer) -> EndpointSettings:
             api_key_env=newcomer.api_key_env or None,
             api_key_file=newcomer.api_key_file or None,
             inject_key=newcomer.inject_key,
+            may_sleep=newcomer.may_sleep,
         )
     except ValidationError as error:
         details = error.errors(include_url=False)

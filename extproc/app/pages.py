@@ -15,7 +15,7 @@ from extproc.status import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
@@ -34,11 +34,13 @@ class Pages:
         discovery: EndpointDiscovery,
         telemetry: Telemetry,
         find_place: Callable[[str], QueuePlace | None],
+        problems: Callable[[], Sequence[str]],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
         self._telemetry = telemetry
+        self._problems = problems
         self._version = own_version()
         self._started_at = time.monotonic()
         self._server = StatusServer(
@@ -62,6 +64,7 @@ class Pages:
             "version": self._version,
             "uptime_s": round(now - self._started_at, 1),
             "not_ready": list(self.obstacles()),
+            "problems": list(self._problems()),
             **picture(
                 self._dispatcher,
                 exchanges=len(self._registry),

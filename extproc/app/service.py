@@ -139,6 +139,7 @@ class Service:
             TelemetrySources(
                 running=lambda: len(self._registry) - len(self.dispatcher.line),
                 queue_depths=self._queue_depths,
+                problems=self._problems,
                 dropped_log_lines=dropped_lines,
             ),
             options.telemetry_options(settings, os.environ),
@@ -149,6 +150,7 @@ class Service:
             self._discovery,
             self._telemetry,
             LinePlaces(self.dispatcher, self._waiting_room).find,
+            self._problems,
         )
         self._admin_port = AdminPort(
             dispatcher=self.dispatcher,
@@ -159,6 +161,7 @@ class Service:
             discovery=self._discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
+            problems=self._problems,
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
         )
@@ -283,6 +286,9 @@ class Service:
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.line
         return {criticality.label: line.waiting_in(criticality) for criticality in Criticality}
+
+    def _problems(self) -> tuple[str, ...]:
+        return (*self._members.problems, *self._added.problems)
 
     def _wants_traces(self) -> bool:
         return self._telemetry.takes_spans or is_logged()

@@ -12,7 +12,7 @@ from extproc.cli.output import ROOMY, WIDE, console, printable, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 STYLES: Final = {
     "ready": "green",
@@ -106,17 +106,21 @@ def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     return lines
 
 
-def picture(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Group:
-    """The table and the remedies, for a screen of `width` columns."""
+def picture(
+    endpoints: Sequence[pb.Endpoint], width: int = WIDE, problems: Iterable[str] = ()
+) -> Group:
+    """The table, what the picker cannot read, and the remedies, for a screen of `width` columns."""
+    wrong = [Text(printable(problem), style="yellow") for problem in problems]
     if not endpoints:
-        return Group(Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in"))
-    return Group(endpoint_table(endpoints, width), *_spaced(remedies(endpoints)))
+        none = Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in")
+        return Group(none, *_spaced(wrong))
+    return Group(endpoint_table(endpoints, width), *_spaced(wrong + remedies(endpoints)))
 
 
-def show(endpoints: Sequence[pb.Endpoint]) -> None:
+def show(endpoints: Sequence[pb.Endpoint], problems: Iterable[str]) -> None:
     """Print it once."""
     screen = console()
-    screen.print(picture(endpoints, screen.width))
+    screen.print(picture(endpoints, screen.width, problems))
 
 
 def _one_line(text: str) -> Text:

@@ -52,6 +52,7 @@ async def endpoints(
     from extproc.cli.endpoint_table import show
     from extproc.cli.endpoint_watch import watch_endpoints
     from extproc.cli.fleet import all_endpoints
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     if watch:
         await watch_endpoints(picker, output, lambda: all_endpoints(picker))
@@ -60,7 +61,8 @@ async def endpoints(
     if output is Format.JSON:
         print_json([plain(endpoint) for endpoint in found])
     else:
-        show(found)
+        status = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
+        show(found, status.problems)
 
 
 @group.command()
@@ -96,6 +98,13 @@ async def add(
     inject_key: Annotated[
         bool, typer.Option("--inject-key", help="Let Envoy send it its key with each request.")
     ] = False,
+    may_sleep: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-sleep/--stays-awake",
+            help="Whether it was started with --sleep-idle-seconds; unless said it is found out.",
+        ),
+    ] = None,
     server_ca: Annotated[
         str,
         typer.Option(
@@ -133,6 +142,7 @@ async def add(
         api_key_env=api_key_env,
         api_key_file=api_key_file,
         inject_key=inject_key,
+        may_sleep=may_sleep,
     )
     answer = await picker.ask(picker.admin.AddEndpoint, request)
     if output is Format.JSON:

@@ -30,7 +30,7 @@ FIRST: Final = ("served", "passed", "withdrawn", "broken")
 def picture(sight: Sight, frame: Frame, clock: str = "", notice: str = "") -> Group:
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
     names = {each.address: each.name or each.address for each in sight.endpoints}
-    issues = issue_lines(sight.endpoints)
+    issues = issue_lines(sight.status.problems, sight.endpoints)
     shown_issues = issues if frame.height_lines is None else _first(issues)
     rest = None
     if frame.height_lines is not None:

@@ -52,9 +52,9 @@ class Frame:
         return WIDE if self.is_roomy else NARROW
 
 
-def issue_lines(endpoints: Iterable[pb.Endpoint]) -> list[Text]:
-    """What to mend, and how."""
-    return [
+def issue_lines(problems: Iterable[str], endpoints: Iterable[pb.Endpoint]) -> list[Text]:
+    """What to mend: what the picker cannot read, then each endpoint's issues, and how."""
+    return [_one_line(f"! {problem}", style="yellow") for problem in problems] + [
         _one_line(
             f"! {called(endpoint)}: {issue.code}: {issue.message} -> {issue.remedy}", style="yellow"
         )

@@ -276,6 +276,10 @@ function showNotices(status) {
   replaceWhenChanged(byId("obstacles"), status.not_ready, () =>
     status.not_ready.map((line) => element("li", "", clipped(line))),
   );
+  byId("problems").hidden = !status.problems.length;
+  replaceWhenChanged(byId("problem-list"), status.problems, () =>
+    status.problems.map((line) => element("li", "", clipped(line))),
+  );
   byId("no-envoy").hidden = status.envoys.length > 0 || status.running > 0;
 }
 

@@ -113,6 +113,12 @@ SCRAPES: Final = Family(
     help="Looks at an endpoint by result: ready, loading, asleep, unreachable or failed.",
     labels=("endpoint", "result"),
 )
+PROBLEMS: Final = Family(
+    name="coxswain_problems",
+    kind=Kind.GAUGE,
+    help="What the settings name and nobody can read now: an endpoints file, DNS names, servers' "
+    "keys. `/status` tells each in words.",
+)
 DROPPED: Final = Family(
     name="coxswain_telemetry_dropped_total",
     kind=Kind.COUNTER,
@@ -128,5 +134,5 @@ BUILD: Final = Family(
 
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, DROPPED, BUILD),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, PROBLEMS, DROPPED, BUILD),
 )

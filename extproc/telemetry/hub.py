@@ -16,7 +16,7 @@ from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.observation import Observation
@@ -37,12 +37,14 @@ class TelemetryOptions:
 class TelemetrySources:
     """What is read when somebody asks; every call is synchronous and short.
 
-    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
-    `dropped_log_lines` the lines that a slow stderr could not take.
+    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class;
+    `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
+    lines that a slow stderr could not take.
     """
 
     running: Callable[[], int]
     queue_depths: Callable[[], Mapping[str, int]]
+    problems: Callable[[], Sequence[str]] = lambda: ()
     dropped_log_lines: Callable[[], int] = lambda: 0
 
 
@@ -73,6 +75,7 @@ class Telemetry:
             clock=clock,
             running=sources.running,
             queue_depths=sources.queue_depths,
+            problems=sources.problems,
             dropped=self._dropped,
         )
 

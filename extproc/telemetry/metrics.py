@@ -15,7 +15,7 @@ from extproc.telemetry.reading import FamilyReading, Reading
 from extproc.telemetry.tallies import Counter, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
@@ -33,7 +33,8 @@ class Metrics:
     """Told from the event loop, read from the event loop; neither blocks.
 
     `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
-    `dropped` what telemetry threw away by signal.
+    `problems` tells what cannot be read that the settings name, `dropped` what telemetry threw
+    away by signal.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Metrics:
         clock: Callable[[], float],
         running: Callable[[], int],
         queue_depths: Callable[[], Mapping[str, int]],
+        problems: Callable[[], Sequence[str]],
         dropped: Callable[[], Mapping[str, int]],
     ) -> None:
         self._dispatcher = dispatcher
@@ -51,6 +53,7 @@ class Metrics:
         self._clock = clock
         self._running = running
         self._queue_depths = queue_depths
+        self._problems = problems
         self._dropped = dropped
         self._since_ns = time.time_ns()
         self._requests = Counter()
@@ -103,6 +106,7 @@ class Metrics:
                 FamilyReading(families.PICK, {(): self._pick.read()}),
                 FamilyReading(families.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
                 FamilyReading(families.PROMISES, self._dispatcher.state.promises.totals()),
+                FamilyReading(families.PROBLEMS, {(): len(self._problems())}),
                 FamilyReading(
                     families.DROPPED,
                     {(signal,): count for signal, count in self._dropped().items()},

@@ -78,6 +78,8 @@ class _Follower:
         self._hosts: dict[str, _Host] = {}
         self._found: list[tuple[Service, str]] = []
         self._failures = 0
+        self.problem = ""
+        """Why its last look told nothing; empty when it did."""
 
     def ask(self, lookups: Lookups, pace: Pace) -> None:
         """Others are asked from the next look on; what is known stays."""
@@ -135,11 +137,13 @@ class _Follower:
     def _delay_s(self, answers: Sequence[object]) -> float:
         failed = [answer for answer in answers if isinstance(answer, Failed)]
         shown = self.name.listing.host
-        if failed and not self._failures:
-            log.warning(
-                "dns: %s: %s; its %d endpoints stay", shown, failed[0].reason, len(self.nominations)
-            )
-        elif self._failures and not failed:
+        self.problem = ""
+        if failed:
+            stay = f"its {len(self.nominations)} endpoints stay"
+            self.problem = f"dns: {shown}: {failed[0].reason}; {stay}"
+            if not self._failures:
+                log.warning("%s", self.problem)
+        elif self._failures:
             log.info("dns: %s is answered again", shown)
         self._failures = self._failures + 1 if failed else 0
         delay_s = self._pace.next_delay_s(answers)
@@ -170,6 +174,11 @@ class DnsEndpoints:
         self._pace = pace or Pace()
         self._followers: dict[_Question, _Follower] = {}
         self._tasks: dict[_Question, asyncio.Task[None]] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The names that are not answered, and why, in words."""
+        return tuple(one.problem for one in self._followers.values() if one.problem)
 
     def ask(self, lookups: Lookups, pace: Pace) -> None:
         """Ask these from now on, at once for the first time; every name keeps its endpoints."""

@@ -54,8 +54,12 @@ class EndpointsFile:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file as it is now; empty when it is in force."""
-        return self._problem
+        """What is wrong with the file as it is now, and what is in force; empty when it is."""
+        if not self._problem:
+            return ""
+        if self._in_force is None:
+            return f"{self._problem}; no endpoint is known from this file yet"
+        return f"{self._problem}; the {len(self._in_force)} endpoints that it named before stay"
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")
@@ -114,9 +118,4 @@ class EndpointsFile:
         if problem == self._problem:
             return
         self._problem = problem
-        if self._in_force is None:
-            log.error("%s; no endpoint is known from this file yet", problem)
-        else:
-            log.error(
-                "%s; the %d endpoints that it named before stay", problem, len(self._in_force)
-            )
+        log.error("%s", self.problem)

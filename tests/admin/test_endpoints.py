@@ -102,6 +102,9 @@ async def test_how_a_server_is_reached_is_passed_on(picker: FakePicker) -> None:
         "",
         True,
     )
+    assert newcomer.may_sleep is None
+    await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=B, may_sleep=False))
+    assert [one.may_sleep for one in picker.added.newcomers.values()] == [None, False]
     fields = {field.name for field in pb.Endpoint.DESCRIPTOR.fields}
     assert not any("key" in name or "authorization" in name for name in fields)
 

@@ -17,6 +17,7 @@ from extproc.core.fleet import Fleet
 from extproc.settings import Settings, SettingsError, load_settings
 from scraper.discovery.nomination import Nomination
 from tests.fakes.dns_server import FakeDnsServer
+from tests.fakes.picker import until
 
 
 class World:
@@ -257,11 +258,17 @@ async def test_a_missing_key_keeps_back_no_other(
             assert await world.members.refresh() == ("endpoints", "discovery.dns")
             await world.have_key("new", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1")
             assert world.key_of("10.0.0.1:1") == "old"
+            (problem,) = world.members.problems
+            assert problem.startswith("10.0.0.1:1: its key and authorities stay as they were: ")
+            file.write_text("endpoints: nonsense")
+            await until(lambda: len(world.members.problems) == 2)
+            assert world.members.problems[1].endswith("the 1 endpoints that it named before stay")
             with pytest.raises(SettingsError):
                 await world.members.renew(given)
             keys["missing"].write_text("new")
             assert await world.members.refresh() == ("endpoints",)
             await world.have_key("new", "10.0.0.1:1")
+            assert len(world.members.problems) == 1, "the file's is left"
     lines = [line for line in caplog.messages if "stay as they were" in line]
     assert len(lines) == 1 and lines[0].startswith("10.0.0.1:1: ")
 

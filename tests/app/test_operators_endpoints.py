@@ -112,16 +112,19 @@ async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None
 
 
 async def test_a_new_key_in_its_file_is_taken_over(tmp_path: Path) -> None:
-    """And one that is gone changes nothing."""
+    """And one that is gone changes nothing, and is told."""
     key = tmp_path / "key"
     key.write_text("old")
     roll = Roll()
     endpoints = added(roll, api_key_folder=str(tmp_path))
     await endpoints.add(newcomer(api_key_file=str(key)))
-    for content, wanted in (("new", "new"), ("", "new")):
+    for content, wanted in (("new", "new"), ("", "new"), ("newer", "newer"), ("", "newer")):
         key.write_text(content)
         await endpoints.refresh()
         assert roll.only.target is not None and roll.only.target.api_key == wanted
+        assert len(endpoints.problems) == (content == "")
+    endpoints.remove(ADDRESS)
+    assert endpoints.problems == ()
 
 
 async def test_a_server_behind_tls(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ async def test_status_of_a_service_without_endpoints() -> None:
     finally:
         await service.stop()
     assert status["not_ready"] == ["no endpoint is known"]
+    assert status["problems"] == []
     assert status["version"] and status["uptime_s"] >= 0
     assert status["outcomes"] == {} and status["endpoints"] == {}
     assert status["slots"] == dict.fromkeys(("total", "leased", "foreign", "idle", "unusable"), 0)

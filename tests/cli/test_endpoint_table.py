@@ -80,6 +80,13 @@ def test_each_issue_has_its_remedy_below() -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+@pytest.mark.parametrize("endpoints", [[], [endpoint()]])
+def test_what_the_picker_cannot_read_stands_below(endpoints: list[pb.Endpoint]) -> None:
+    lines = drawn(picture(endpoints, problems=["\x1bfleet.yaml cannot be read: no such file"]))
+    assert lines[-2].strip() == "" and "fleet.yaml cannot be read: no such file" in lines[-1]
+    assert "\x1b" not in lines[-1]
+
+
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [

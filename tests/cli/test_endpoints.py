@@ -20,6 +20,9 @@ async def test_endpoints(run: Run) -> None:
         picker.add_ready(B, slots=3)
         table = await run("endpoints", picker=picker)
         assert "gpu-1 (10.0.0.1:8080)" in table.stdout and "2 endpoints" in table.stdout
+        picker.problems.append("fleet.yaml cannot be read: no such file")
+        table = await run("endpoints", picker=picker)
+        assert table.stdout.rstrip().endswith("fleet.yaml cannot be read: no such file")
         listed = parsed(await run("endpoints", "-o", "json", picker=picker))
         assert [(each["address"], each["health"], each["slots"]["idle"]) for each in listed] == [
             (A, "ready", 2),
@@ -56,6 +59,10 @@ async def test_an_endpoint_behind_tls_with_a_key(run: Run) -> None:
             "/keys/gpu",
         )
         assert (newcomer.server_name, newcomer.inject_key) == ("gpu.example", True)
+        assert newcomer.may_sleep is None
+        done = await run("endpoints", "add", B, "--may-sleep", picker=picker)
+        assert done.exit_code == 0 and len(picker.added.newcomers) == 2, done.output
+        assert {each.may_sleep for each in picker.added.newcomers.values()} == {None, True}
         refused = await run("endpoints", "add", B, "--api-key", "sk-plain", picker=picker)
         assert refused.exit_code == 2
 

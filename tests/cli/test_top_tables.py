@@ -71,12 +71,14 @@ def test_no_endpoints_is_an_invitation() -> None:
 
 
 def test_issues_are_a_line_each_with_their_remedy() -> None:
-    """Of a server's own words nothing moves the cursor."""
+    """What the picker cannot read comes first. Of others' words nothing moves the cursor."""
     issues = [
         pb.Issue(code="unreachable", message="refused", remedy="start it"),
         pb.Issue(code="bad-answer", message="\x1b[2J", remedy="look there"),
     ]
-    first, second = issue_lines([endpoint(issues=issues), endpoint()])
+    problem, first, second = issue_lines(["\x1b[2Jno file"], [endpoint(issues=issues), endpoint()])
+    assert problem.plain.startswith("! ") and "no file" in problem.plain
+    assert "\x1b" not in problem.plain
     assert first.plain == "! gpu-1 (10.0.0.1:8080): unreachable: refused -> start it"
     assert "\x1b" not in second.plain
 

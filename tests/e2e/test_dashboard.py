@@ -47,6 +47,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "version": "1.2.3",
         "uptime_s": 3700.0,
         "not_ready": [MARKUP],
+        "problems": [MARKUP],
         "slots": slots,
         "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
@@ -105,7 +106,7 @@ async def test_what_is_told_is_shown_as_text(tmp_path: Path) -> None:
     assert 'aria-label="2 leased, 1 foreign, 1 idle, 1 unusable of 5 slots"' in page
     assert "draining" in page and "3/5" in page and " +1<" in page
     assert "<title>(3) Coxswain</title>" in page, "no script of a name ran"
-    assert "<img" not in page and page.count("&lt;img src=x") >= 6
+    assert "<img" not in page and page.count("&lt;img src=x") >= 7
 
 
 async def test_a_picker_that_fails_is_said_plainly(tmp_path: Path) -> None:

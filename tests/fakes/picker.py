@@ -142,6 +142,7 @@ class FakePicker:
     tls_port: int
     """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)
 
     def name(self, *specs: EndpointSpec) -> None:
@@ -222,6 +223,7 @@ async def running_picker(
     settings = FakeSettings()
     added = FakeAdded(dispatcher)
     not_ready: list[str] = []
+    problems: list[str] = []
     outcomes: dict[str, int] = {}
     admin = AdminService(
         Surroundings(
@@ -233,6 +235,7 @@ async def running_picker(
             explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             not_ready_reason=lambda: "".join(not_ready),
+            problems=lambda: problems,
             outcomes=lambda: outcomes,
             version="1.2.3",
             started_at=time.monotonic(),
@@ -261,6 +264,7 @@ async def running_picker(
                 port=port,
                 tls_port=tls_port,
                 not_ready=not_ready,
+                problems=problems,
                 outcomes=outcomes,
             )
     finally:

@@ -93,7 +93,7 @@ def test_each_field_that_the_script_reads_is_told() -> None:
     tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
-        "status": {*tree, "version", "uptime_s", "not_ready"},  # these by app/pages.py
+        "status": {*tree, "version", "uptime_s", "not_ready", "problems"},  # these by app/pages.py
         "queue": set(tree["queue"]),
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),

@@ -34,6 +34,7 @@ def metrics_of(fleet: SmallFleet) -> Metrics:
         clock=lambda: fleet.now,
         running=lambda: 7,
         queue_depths=lambda: {"standard": 3},
+        problems=lambda: ["fleet.yaml cannot be read", "dns: llama.test: no answer"],
         dropped=lambda: {"spans": 5},
     )
 
@@ -211,8 +212,9 @@ def test_the_largest_age_stands_for_all_that_share_a_label(monkeypatch: pytest.M
     assert found["coxswain_observation_age_seconds", OTHERS] == 70
 
 
-def test_drops_and_version_are_told() -> None:
-    """What telemetry lost is a metric, and so is which version runs."""
+def test_drops_problems_and_version_are_told() -> None:
+    """What telemetry lost is a metric, so is what cannot be read, and which version runs."""
     found = samples(metrics_of(SmallFleet()).read())
     assert found["coxswain_telemetry_dropped_total", "spans"] == 5
+    assert found["coxswain_problems",] == 2
     assert found["coxswain_build_info", "1.2.3"] == 1

@@ -128,6 +128,23 @@ async def test_a_name_server_that_fails_takes_nothing_away(
     assert warnings == ["dns: llama.test.: no name server could answer; its 1 endpoints stay"]
 
 
+async def test_a_name_is_a_problem_as_long_as_it_is_not_answered(server: FakeDnsServer) -> None:
+    server.broken.add("llama.test")
+    told = Publications()
+    source = DnsEndpoints(told, Resolver([server.address]), QUICK)
+    source.set([host("llama.test.")])
+    try:
+        await server.was_asked("llama.test", 10)
+        (problem,) = source.problems
+        assert problem == "dns: llama.test.: no name server could answer; its 0 endpoints stay"
+        server.records["llama.test", "A"] = ["10.0.0.9"]
+        server.broken.clear()
+        await told.are("10.0.0.9:8080")
+        assert not source.problems
+    finally:
+        await source.aclose()
+
+
 async def test_a_name_that_is_gone_for_good_loses_its_endpoints(server: FakeDnsServer) -> None:
     server.ttl_s = 0
     server.records["llama.test", "A"] = ["10.0.0.1"]

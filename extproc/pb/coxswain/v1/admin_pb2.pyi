@@ -152,7 +152,7 @@ class WatchEndpointsResponse(_message.Message):
     def __init__(self, changed: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., is_snapshot_complete: _Optional[bool] = ...) -> None: ...
 
 class AddEndpointRequest(_message.Message):
-    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key")
+    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,7 @@ class AddEndpointRequest(_message.Message):
     API_KEY_ENV_FIELD_NUMBER: _ClassVar[int]
     API_KEY_FILE_FIELD_NUMBER: _ClassVar[int]
     INJECT_KEY_FIELD_NUMBER: _ClassVar[int]
+    MAY_SLEEP_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
@@ -169,7 +170,8 @@ class AddEndpointRequest(_message.Message):
     api_key_env: str
     api_key_file: str
     inject_key: bool
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ...) -> None: ...
+    may_sleep: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ..., may_sleep: _Optional[bool] = ...) -> None: ...
 
 class AddEndpointResponse(_message.Message):
     __slots__ = ("endpoint",)
@@ -452,7 +454,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes", "exchanges")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -497,6 +499,7 @@ class GetStatusResponse(_message.Message):
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -513,4 +516,5 @@ class GetStatusResponse(_message.Message):
     expected_s: float
     outcomes: _containers.ScalarMap[str, int]
     exchanges: int
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ...) -> None: ...
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...

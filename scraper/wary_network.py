@@ -82,7 +82,12 @@ class WaryStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # httpcore's
     ) -> httpcore.AsyncNetworkStream:
-        return WaryStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+        try:
+            inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:  # httpcore closes it after errors alone, not when it is cancelled
+            await self._inner.aclose()
+            raise
+        return WaryStream(inner)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

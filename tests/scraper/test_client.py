@@ -12,6 +12,7 @@ import pytest
 
 from scraper.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
+from tests.fakes.listener import Listener
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
 PATIENT = Timeouts(connect_s=60, read_s=60, write_s=60, pool_s=60, slots_read_s=60)
@@ -174,20 +175,16 @@ async def test_no_http_at_all_is_a_failure() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"SSH-2.0-OpenSSH\r\n\r\n")
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
 
-    server = await asyncio.start_server(babble, "127.0.0.1", 0)
-    address = FakeLlamaServer(port=server.sockets[0].getsockname()[1]).address
+    listener = Listener(babble)
+    address = await listener.start()
     client = LlamaClient(EndpointTarget(address=address), PATIENT, time.monotonic)
     assert (await failed(client, "/slots")).kind is FailureKind.BROKEN
     tls = LlamaClient(EndpointTarget(address=address, is_tls=True), PATIENT, time.monotonic)
     assert (await failed(tls, "/slots")).kind is FailureKind.UNUSABLE
     await client.aclose()
     await tls.aclose()
-    server.close()
-    await server.wait_closed()
+    await listener.close()
 
 
 async def test_an_abandoned_question_leaves_no_connection(fake: FakeLlamaServer) -> None:
@@ -199,6 +196,31 @@ async def test_an_abandoned_question_leaves_no_connection(fake: FakeLlamaServer)
     with pytest.raises(asyncio.CancelledError):
         await asking
     await client.aclose()
+
+
+async def test_an_abandoned_handshake_leaves_no_connection() -> None:
+    """With a server that takes connections and says nothing."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        begun.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        ended.set()
+
+    listener = Listener(listen)
+    target = EndpointTarget(address=await listener.start(), is_tls=True)
+    client = LlamaClient(target, PATIENT, time.monotonic)
+    asking = asyncio.create_task(client.ask("/slots"))
+    await begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    async with asyncio.timeout(20):
+        await ended.wait()
+    await client.aclose()
+    await listener.close()
 
 
 def test_impossible_timeouts_are_refused() -> None:

@@ -16,7 +16,7 @@ from bench import load, rig
 from bench.process import resident_bytes
 from bench.result import Row, Section, at_most
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Children
+from extproc.demo.process import Child, Children
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1 import admin_pb2_grpc as pb_grpc
 
@@ -30,21 +30,21 @@ LINE = {"queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}, "log": {"l
 
 
 async def measure(say: Callable[[str], None]) -> Section:
-    """Hold them all for want of an endpoint, then start one. Before it, the same without us."""
+    """Hold them all for want of an endpoint, then start one. Before it, the same without us, and
+    on a connection of which nothing was answered yet."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with Children(folder) as children:
             floor, grpc_port = await rig.start_noop_picker(children, free_ports(1)[0], holds=True)
-            envoy = await rig.start_envoy(children, folder, grpc_port)
-            tasks, floor_bytes = await _hold(floor.pid, envoy, say)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            floor_bytes = await _hold_in_vain(children, folder, floor, grpc_port, EARLIER, say)
+        async with Children(folder) as children:
+            fresh, grpc_port = await rig.start_picker(children, folder, free_ports(1), LINE)
+            fresh_bytes = await _hold_in_vain(children, folder, fresh, grpc_port, 0, say)
         async with Children(folder) as children:
             port, admin = free_ports(2)
             picker, grpc_port = await rig.start_picker(children, folder, [port], LINE, admin)
             envoy = await rig.start_envoy(children, folder, grpc_port)
-            tasks, held_bytes = await _hold(picker.pid, envoy, say)
+            tasks, held_bytes = await _hold(picker.pid, envoy, EARLIER, say)
             say(f"held: {LEAVERS} clients leave")
             delays_s = await _leave([tasks.pop() for _ in range(LEAVERS)], admin)
             say("held: starting the server")
@@ -61,6 +61,10 @@ async def measure(say: Callable[[str], None]) -> Section:
         rows=(
             at_most("memory of a held request", held_bytes / 1024, 20, " KB"),
             Row(
+                what="the same, nothing was answered before",
+                value=f"{fresh_bytes / 1024:.2f} KB",
+            ),
+            Row(
                 what="of a picker that only holds, and reads on",
                 value=f"{floor_bytes / 1024:.2f} KB",
             ),
@@ -76,11 +80,29 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
+async def _hold_in_vain(
+    children: Children,
+    folder: Path,
+    picker: Child,
+    grpc_port: int,
+    earlier: int,
+    say: Callable[[str], None],
+) -> float:
+    """By how many bytes each made a picker larger, all of whose clients leave then."""
+    envoy = await rig.start_envoy(children, folder, grpc_port)
+    tasks, size = await _hold(picker.pid, envoy, earlier, say)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return size
+
+
 async def _hold(
-    pid: int, envoy: int, say: Callable[[str], None]
+    pid: int, envoy: int, earlier: int, say: Callable[[str], None]
 ) -> tuple[list[asyncio.Task[bytes]], float]:
-    """Send them all; returns them and by how many bytes each made the process larger."""
-    for _ in range(EARLIER):
+    """Send them all, after so many that are answered at once; returns them and by how many bytes
+    each made the process larger."""
+    for _ in range(earlier):
         await _send(envoy, b"GET /health HTTP/1.1\r\nhost: bench\r\n\r\n")
     before = resident_bytes(pid)
     tasks = []

@@ -139,7 +139,7 @@ class _Follower:
         shown = self.name.listing.host
         self.problem = ""
         if failed:
-            stay = f"its {len(self.nominations)} endpoints stay"
+            stay = f"its endpoints stay ({len(self.nominations)})"
             self.problem = f"dns: {shown}: {failed[0].reason}; {stay}"
             if not self._failures:
                 log.warning("%s", self.problem)

@@ -59,7 +59,7 @@ class EndpointsFile:
             return ""
         if self._in_force is None:
             return f"{self._problem}; no endpoint is known from this file yet"
-        return f"{self._problem}; the {len(self._in_force)} endpoints that it named before stay"
+        return f"{self._problem}; the endpoints that it named before stay ({len(self._in_force)})"
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")

@@ -262,7 +262,7 @@ async def test_a_missing_key_keeps_back_no_other(
             assert problem.startswith("10.0.0.1:1: its key and authorities stay as they were: ")
             file.write_text("endpoints: nonsense")
             await until(lambda: len(world.members.problems) == 2)
-            assert world.members.problems[1].endswith("the 1 endpoints that it named before stay")
+            assert world.members.problems[1].endswith("the endpoints that it named before stay (1)")
             with pytest.raises(SettingsError):
                 await world.members.renew(given)
             keys["missing"].write_text("new")

@@ -125,7 +125,7 @@ async def test_a_name_server_that_fails_takes_nothing_away(
         server.records["llama.test", "A"] = ["10.0.0.9"]
         await told.are("10.0.0.9:8080")
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warnings == ["dns: llama.test.: no name server could answer; its 1 endpoints stay"]
+    assert warnings == ["dns: llama.test.: no name server could answer; its endpoints stay (1)"]
 
 
 async def test_a_name_is_a_problem_as_long_as_it_is_not_answered(server: FakeDnsServer) -> None:
@@ -136,7 +136,7 @@ async def test_a_name_is_a_problem_as_long_as_it_is_not_answered(server: FakeDns
     try:
         await server.was_asked("llama.test", 10)
         (problem,) = source.problems
-        assert problem == "dns: llama.test.: no name server could answer; its 0 endpoints stay"
+        assert problem == "dns: llama.test.: no name server could answer; its endpoints stay (0)"
         server.records["llama.test", "A"] = ["10.0.0.9"]
         server.broken.clear()
         await told.are("10.0.0.9:8080")

@@ -15,7 +15,7 @@ from scraper.discovery.listed import ListedEndpoints
 from scraper.discovery.nomination import Listing, ListingError
 from tests.fakes.publications import Publications
 
-STAY = "; the 1 endpoints that it named before stay"
+STAY = "; the endpoints that it named before stay (1)"
 
 
 def parse(content: bytes) -> list[Listing]:
@@ -102,7 +102,7 @@ async def test_a_broken_or_missing_file_changes_nothing_and_is_told_once(
         assert file.problem == ""
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(errors) == 3
-    assert errors[0].endswith("there is no port; the 1 endpoints that it named before stay")
+    assert errors[0].endswith("there is no port; the endpoints that it named before stay (1)")
 
 
 async def test_a_file_that_comes_later_is_taken_when_it_comes(tmp_path: Path) -> None:

@@ -17,12 +17,6 @@ from tests.fakes.authority import Authority
 FREE = "127.0.0.1:0"
 
 
-@pytest.fixture(autouse=True)
-def _no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(safety.ADMIN_TOKEN, raising=False)
-    monkeypatch.delenv(safety.AGENTS_TOKEN, raising=False)
-
-
 def checked(**values: Any) -> None:
     settings = Settings(**values)
     safety.guard(settings)

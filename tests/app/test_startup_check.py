@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extproc.app import safety, serve
+from extproc.app import serve
 from extproc.app.startup_check import (
     awaits_file,
     envoy_problems,
@@ -17,12 +17,6 @@ from extproc.app.startup_check import (
 from extproc.settings import Settings, SettingsError
 
 GONE = "/no/such/file"
-
-
-@pytest.fixture(autouse=True)
-def _no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(safety.ADMIN_TOKEN, raising=False)
-    monkeypatch.delenv(safety.AGENTS_TOKEN, raising=False)
 
 
 def settings(**values: Any) -> Settings:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import httpcore
 import pytest
 
-from extproc.core.address import Address
 from scraper.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
 from scraper.wary_network import MAX_INTERIM_BYTES, WaryStream
+from tests.fakes.listener import Listener
 
 ENDLESS = Timeouts(read_s=3600.0, slots_read_s=3600.0)
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
@@ -24,36 +24,24 @@ FINAL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
 async def server(answer: bytes, *, goes_on: bool) -> AsyncIterator[LlamaClient]:
     """A client of a server that says `answer` to everything, once or for ever."""
 
-    serving: set[asyncio.Task[None]] = set()
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
-        try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                while True:
-                    await reader.readuntil(b"\r\n\r\n")
-                    writer.write(answer)
-                    await writer.drain()
-                    while goes_on:
-                        writer.write(answer)
-                        await writer.drain()
-                        await asyncio.sleep(0)
-        finally:
-            writer.transport.abort()
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
+            while goes_on:
+                writer.write(answer)
+                await writer.drain()
+                await asyncio.sleep(0)
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    client = LlamaClient(
-        EndpointTarget(address=Address("127.0.0.1", port)), ENDLESS, time.monotonic
-    )
+    listener = Listener(serve)
+    client = LlamaClient(EndpointTarget(address=await listener.start()), ENDLESS, time.monotonic)
     try:
         yield client
     finally:
         await client.aclose()
-        listening.close()
-        await asyncio.wait_for(asyncio.gather(*serving), timeout=10)
+        await asyncio.wait_for(listener.had_no_connections(), timeout=10)
+        await listener.close()
 
 
 @pytest.mark.parametrize("status", [b"100", b"103", b"199"])

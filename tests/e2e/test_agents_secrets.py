@@ -83,7 +83,7 @@ async def test_an_agent_offers_its_servers_key_and_follows_its_files(
             mine = {"authorization": "Bearer of-a-client"}
             await until(lambda: secret.tap.address not in stack.service.dispatcher.fleet)
             await stack.client.post(f"{COMPLETION}?mine=1", json={}, headers=mine)
-            assert plain.asked[-1].headers["authorization"] == mine["authorization"]
+            assert plain.newest(COMPLETION).headers["authorization"] == mine["authorization"]
             assert secret.tap.in_the_clear == []
             async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}") as port:
                 told = str(await AdminStub(port).ListEndpoints(pb.ListEndpointsRequest()))
@@ -95,8 +95,7 @@ async def test_an_agent_offers_its_servers_key_and_follows_its_files(
 
 def shown(secret: Secured, path: str) -> str:
     """The key that came with the newest request of this path."""
-    asked = [one for one in secret.server.asked if one.path == path]
-    return asked[-1].headers.get("authorization", "") if asked else ""
+    return secret.server.newest(path).headers.get("authorization", "")
 
 
 def profile(stack: Running, secret: Secured) -> str:

@@ -87,7 +87,7 @@ async def test_an_envoy_with_the_printed_parts_may_have_it_too(tmp_path: Path) -
                 await load.grows(5, plain.address)
                 write(file, str(plain.address), secret.named)
                 await load.grows(5, secret.tap.address)
-            assert secret.server.asked[-1].headers["authorization"] == f"Bearer {KEY}"
+            assert secret.server.newest(COMPLETION).headers["authorization"] == f"Bearer {KEY}"
             assert secret.tap.in_the_clear == []
 
 
@@ -220,11 +220,13 @@ async def test_an_operator_adds_one_of_new_authorities(tmp_path: Path) -> None:
             mine = {"authorization": "Bearer of-a-client"}
             answer = await stack.client.post(f"{COMPLETION}?mine=1", json={}, headers=mine)
             assert answer.headers["x-coxswain-endpoint"] == str(secret.tap.address)
-            assert secret.server.asked[-1].headers["authorization"] != mine["authorization"]
+            assert (
+                secret.server.newest(COMPLETION).headers["authorization"] != mine["authorization"]
+            )
             await admin.Activate(pb.ActivateRequest(address=str(plain.address)))
             await admin.Disable(pb.DisableRequest(address=str(secret.tap.address)))
             await stack.client.post(f"{COMPLETION}?mine=1", json={}, headers=mine)
-            assert plain.asked[-1].headers["authorization"] == mine["authorization"]
+            assert plain.newest(COMPLETION).headers["authorization"] == mine["authorization"]
             assert secret.tap.in_the_clear == []
 
 

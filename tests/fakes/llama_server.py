@@ -105,6 +105,10 @@ class FakeLlamaServer:
     def count(self, path: str) -> int:
         return self.paths().count(path)
 
+    def newest(self, path: str) -> Asked:
+        """What came last for this path: looks and health checks go on beside what a test asks."""
+        return next(asked for asked in reversed(self.asked) if asked.path == path)
+
     async def was_asked(self, path: str, times: int = 1) -> None:
         """Wait until `path` was asked that many times in all."""
         while self.count(path) < times:

@@ -87,8 +87,11 @@ class QueuedLines(logging.Handler):
         if dropped > self._reported:
             lines.append(self.format(_notice(dropped - self._reported)))
             self._reported = dropped
-        self._stream.write("\n".join(lines) + "\n")
-        self._stream.flush()
+        try:
+            self._stream.write("\n".join(lines) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            return len(records)  # nobody reads any more: a line about it would come here, too
         return 0
 
 

@@ -125,6 +125,18 @@ def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
     assert "20 lines were dropped" in text
 
 
+def test_a_stderr_that_is_gone_is_not_told_of_itself(logger: logging.Logger) -> None:
+    """Each line about a line that was lost would be lost, and told of in its turn."""
+    logger.setLevel(logging.DEBUG)
+    stream = io.StringIO()
+    handler = QueuedLines(stream, HumanLines())
+    logger.addHandler(handler)
+    stream.close()
+    logger.info("nobody reads this")
+    handler.close()
+    assert handler.dropped == 1
+
+
 def test_an_exception_keeps_its_traceback(logger: logging.Logger) -> None:
     """Though its line is made later, in another thread."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,21 @@ from typer.testing import CliRunner, Result
 from extproc.cli.root import root
 from tests.cli.typed_command import Command
 from tests.fakes.picker import FakePicker
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_pytests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that serves takes the process's logs for its own, for as long as it lives."""
+    for flag in ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile"):
+        monkeypatch.setattr(logging, flag, getattr(logging, flag))
+    root, ours = logging.getLogger(), logging.getLogger("coxswain")
+    handlers, levels = root.handlers.copy(), (root.level, ours.level)
+    yield
+    for handler in set(root.handlers) - set(handlers):
+        handler.close()
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture

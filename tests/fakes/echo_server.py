@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from tests.fakes.listener import Listener
+from extproc.demo.simulator.listener import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

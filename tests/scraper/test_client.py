@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
+from extproc.demo.simulator.listener import Listener
 from scraper.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
-from tests.fakes.listener import Listener
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
 PATIENT = Timeouts(connect_s=60, read_s=60, write_s=60, pool_s=60, slots_read_s=60)

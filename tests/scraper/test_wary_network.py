@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import httpcore
 import pytest
 
+from extproc.demo.simulator.listener import Listener
 from scraper.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
 from scraper.wary_network import MAX_INTERIM_BYTES, WaryStream
-from tests.fakes.listener import Listener
 
 ENDLESS = Timeouts(read_s=3600.0, slots_read_s=3600.0)
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
+from extproc.demo.simulator.listener import Listener
+
 MAX_BODY_BYTES = 64 * 1024 * 1024
 READ_BYTES = 65_536
 MAX_CONNECTIONS = 20_000
@@ -55,42 +57,19 @@ class HttpServer:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port; raises `OSError` when it is taken."""
-        self._server = await asyncio.start_server(self._accept, host, port, backlog=4096)
-        return int(self._server.sockets[0].getsockname()[1])
+        return (await self._listener.start(port, host=host)).port
 
     async def close(self) -> None:
         """Stop listening and cut every connection."""
-        if self._server is not None:
-            self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-        if self._server is not None:
-            await self._server.wait_closed()
+        await self._listener.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            if len(self._connections) <= MAX_CONNECTIONS:
-                await _Connection(reader, writer, self._handler).serve()
-        except ConnectionError:
-            pass  # the client left; that is its right
-        except asyncio.CancelledError:
-            # Only `close` cancels. A connection task of asyncio's streams that ends as
-            # cancelled would be reported as a failure, so it ends here, as was asked.
-            pass
-        finally:
-            self._connections.discard(task)
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._listener.connections <= MAX_CONNECTIONS:
+            await _Connection(reader, writer, self._handler).serve()
 
 
 class _Connection:

@@ -9,7 +9,7 @@ import ssl
 
 import pytest
 
-from tests.fakes.listener import Listener
+from extproc.demo.simulator.listener import Listener
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

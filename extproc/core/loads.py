@@ -4,8 +4,9 @@ One load of a model at a time in the whole fleet: a burst for a cold model must 
 router throw out what it holds. A load is pending
 
     from the pick that starts it, or the look that first shows it (somebody else asked for it)
-    until a look shows the model loaded; or that it is not being loaded any more, after the
-        request that started it ended; or its server is lost; or a long time passed
+    until a look that began after that shows the model loaded; or that it is not being loaded
+        any more, after the request that started it ended; or its server is lost; or a long time
+        passed
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ LOAD_TIMEOUT_S = 300.0
 class Load:
     """One pending load. `lease` is of the request that started it, None for somebody else's."""
 
-    __slots__ = ("address", "idle_since", "lease", "until")
+    __slots__ = ("address", "idle_since", "lease", "since", "until")
 
     def __init__(self, address: Address, now: float, lease: Lease | None) -> None:
         self.address = address
+        self.since = now
         self.until = now + LOAD_TIMEOUT_S
         self.lease = lease
         self.idle_since = None if lease is not None else now
@@ -38,6 +40,8 @@ class Load:
 
     def is_over(self, reading: ModelReading | None, began_at: float) -> bool:
         """Whether a look that began then, and showed this, ends it."""
+        if began_at < self.since:
+            return False  # it may have seen what was there before
         if reading is None or reading.is_loaded:
             return True
         return not reading.is_loading and self.idle_since is not None and self.idle_since < began_at

@@ -28,6 +28,14 @@ def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> N
         assert loads.over(A, readings, 101.0) == ["m"]
 
 
+def test_a_look_that_began_before_a_load_does_not_end_it() -> None:
+    """It may have seen the model before it was thrown out, and have been overtaken."""
+    for readings in ({"m": LOADED}, {}):
+        loads = Loads()
+        loads.start("m", A, 100.0, lease_of(SteeredFleet()))
+        assert loads.over(A, readings, 99.0) == []
+
+
 def test_a_load_that_a_look_shows_goes_on() -> None:
     """Also when the request that began it left, or a stranger did."""
     loads = Loads()

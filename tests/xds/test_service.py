@@ -28,6 +28,8 @@ class FakeFleet:
     def __init__(self) -> None:
         self.membership = Membership(0, ())
         self.routable: dict[Address, bool] = {}
+        self.told: list[tuple[Address, bool]] = []
+        """All that it was told of that, in order."""
         self.issues: dict[Address, Issue | None] = {}
 
     def set_issue(self, address: Address, issue: Issue | None) -> None:
@@ -35,6 +37,7 @@ class FakeFleet:
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         self.routable[address] = is_routable
+        self.told.append((address, is_routable))
 
     async def becomes(self, address: Address, is_routable: bool) -> None:
         """Wait until this was told."""
@@ -232,8 +235,8 @@ async def test_grace_ends_the_wait_for_a_silent_envoy() -> None:
         envoy.ask("llama")
         await envoy.read_and_acknowledge()
         subject.set(A)
-        await subject.fleet.becomes(A, False)
         await subject.fleet.becomes(A, True)
+        assert subject.fleet.told == [(A, False), (A, True)]
     subject.discovery.close()
     await subject.server.stop(None)
 
@@ -418,7 +421,8 @@ async def test_the_log_complains_of_what_stays_withheld_and_of_nothing_else(
         old.ask("llama")
         await subject.has_envoys(1)
         subject.set_members(Member(A, tls_profile="tls-a"))
-        await eventually(lambda: subject.fleet.issues.get(A) == LACKS_TLS)
+        await asyncio.sleep(0)  # no longer than that, or patience might be over
+        assert subject.fleet.issues[A] is LACKS_TLS
         subject.set_members(Member(B, tls_profile="tls-b"))
         await eventually(lambda: LACKS_TLS.message in caplog.text)
     subject.discovery.close()

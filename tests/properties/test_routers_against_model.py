@@ -161,6 +161,11 @@ class RouterFleet(ModelFleet):
             return False
         return process.is_loading(self.now) or lease.id in process.leases
 
+    def _foreign(self, address: Address) -> int:
+        """Also in one room alone: what is in no room may hide it from the endpoint's account."""
+        account = self.dispatcher.ledger.account(address)
+        return account.foreign_slots + sum(one.foreign_slots for one in account.rooms.values())
+
     def check(self) -> None:
         super().check()
         self.loads = {

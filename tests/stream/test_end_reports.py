@@ -16,6 +16,7 @@ from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.upload_reports import UploadReports
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
+from tests.fakes.log import logged
 from tests.fakes.small_fleet import SmallFleet
 
 DESTINATION, SERVED = "x-gateway-destination-endpoint", "x-gateway-destination-endpoint-served"
@@ -131,6 +132,6 @@ async def test_bytes_that_are_no_report_are_refused_in_one_line(
         call = method()
         await call.write(b"\xff\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert record.getMessage() == "end reports: bytes that are no StreamAccessLogsMessage"
     await server.stop(0)

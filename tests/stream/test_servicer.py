@@ -18,17 +18,12 @@ from extproc.core.record import Verdict
 from extproc.pb import external_processor_pb2 as pb
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import EnvoyStream, HandStream, Rig, eventually, rig
+from tests.fakes.log import logged
 
 SHOWN = logging.WARNING
 
 
 # The usual way
-
-
-def ours(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Our own log records. One queue serves all of grpc.aio's event loops in a process, so what
-    is left of an earlier test's loop may be told by asyncio's logger during a later test."""
-    return [record for record in caplog.records if record.name.startswith("coxswain")]
 
 
 async def test_a_whole_exchange() -> None:
@@ -204,7 +199,7 @@ async def test_a_stream_that_dies_under_a_write(caplog: pytest.LogCaptureFixture
             assert len(picker.records) == 1
             picker.fleet.pass_time(10.0)
             assert picker.is_clean()
-    assert ours(caplog) == []
+    assert logged(caplog) == []
 
 
 async def test_deadlines_come_in_their_own_order() -> None:
@@ -390,7 +385,7 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
             return picker.is_clean()
 
         await eventually(is_over)
-    assert [record.getMessage() for record in ours(caplog)] == []
+    assert [record.getMessage() for record in logged(caplog)] == []
 
 
 # Bad input
@@ -418,7 +413,7 @@ async def test_a_message_without_sense(
         picker.fleet.pass_time(10.0)
         assert picker.leased == 1, "the other one's"
         assert (await other.ask(envoy.response_headers())).HasField("response_headers")
-    assert [told in record.getMessage() for record in ours(caplog)] == [True]
+    assert [told in record.getMessage() for record in logged(caplog)] == [True]
 
 
 async def test_garbage_while_a_request_waits(caplog: pytest.LogCaptureFixture) -> None:
@@ -434,7 +429,7 @@ async def test_garbage_while_a_request_waits(caplog: pytest.LogCaptureFixture) -
         picker.fleet.now += 1.0
         picker.fleet.look(picker.fleet.addresses[0], busy=0)
         assert picker.is_clean()
-    assert [record.getMessage() for record in ours(caplog)] == [ANY]
+    assert [record.getMessage() for record in logged(caplog)] == [ANY]
 
 
 async def test_observability_mode(caplog: pytest.LogCaptureFixture) -> None:
@@ -448,7 +443,7 @@ async def test_observability_mode(caplog: pytest.LogCaptureFixture) -> None:
         assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
         await picker.finished()
         assert picker.is_clean()
-    assert ["observability mode" in r.getMessage() for r in ours(caplog)] == [True]
+    assert ["observability mode" in r.getMessage() for r in logged(caplog)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -483,7 +478,7 @@ async def test_odd_requests(
         await picker.finished()
         picker.fleet.pass_time(10.0)
         assert picker.is_clean()
-    assert ours(caplog) == []
+    assert logged(caplog) == []
 
 
 async def test_a_stream_that_breaks_does_not_stop_another(

@@ -12,6 +12,7 @@ import pytest
 from extproc.pb import external_processor_pb2 as pb
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import EnvoyStream, Rig, eventually, rig
+from tests.fakes.log import logged
 
 STREAMS = 400
 """At once, on six slots: most of them wait."""
@@ -117,4 +118,4 @@ async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
             picker.fleet.look(address, busy=0)
             account = picker.fleet.account(address)
             assert account.leases == {} and account.free_slots == account.slots
-    assert [record.getMessage() for record in caplog.records] == []
+    assert [record.getMessage() for record in logged(caplog)] == []

@@ -16,6 +16,7 @@ from extproc.xds.abilities import HEADER
 from extproc.xds.gate import Gate
 from extproc.xds.subscription import CLUSTER_TYPE, ENDPOINT_TYPE
 from tests.fakes.discovery_client import DiscoveryClient
+from tests.fakes.log import logged
 
 
 class Served:
@@ -103,7 +104,7 @@ async def test_what_envoy_refuses_is_told_in_the_log_and_not_sent_again(
         envoy.ask(nonce=answer.nonce, error="no\nsuch authority")
         served.publish("good")
         assert await told(envoy) == "good []"
-    (line,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    (line,) = (record for record in logged(caplog) if record.levelno == logging.ERROR)
     assert "refused version 1" in line.getMessage()
     assert line.getMessage().endswith("no such authority")
 

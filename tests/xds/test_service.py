@@ -15,6 +15,7 @@ from extproc.core.observation import Issue
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
 from extproc.xds.abilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
 from tests.fakes.discovery_client import DiscoveryClient, assignments
+from tests.fakes.log import logged
 
 A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
 
@@ -267,7 +268,7 @@ async def test_a_refusal_is_one_log_line_and_no_loop(
         served.set(A)
         after = await envoy.read_and_acknowledge()
         assert after.version_info == str(served.fleet.membership.version)
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert record.getMessage() == (
         "Envoy 'edge-7' refused version 0 of the fleet and keeps the one before: bad assignment"
     )
@@ -296,7 +297,7 @@ async def test_bytes_that_are_no_question_are_refused_in_one_line(
         call = method()
         await call.write(b"\xff\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert record.getMessage().endswith("bytes that are no DiscoveryRequest")
     await served.has_envoys(0)
 

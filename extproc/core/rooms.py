@@ -36,7 +36,8 @@ def observe_rooms(
         room = account.rooms.get(model.name)
         if room is None:
             room = account.rooms[model.name] = Account(observation.began_at)
-        room_slots, busy_slots = UNLOADED_SLOTS, 0 if not model.is_loaded else None
+        # Whose client left while it is loading, may run there when it is loaded.
+        room_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
         if model.is_loaded and model.slots is not None:
             room_slots = model.slots
             _fill(account, room, room_slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from extproc.core.lease import LeaseEnd
 from extproc.core.observation import ModelReading
 from extproc.core.rooms import UNLOADED_SLOTS, has_rooms
 from tests.fakes.steered_fleet import SteeredFleet
@@ -38,6 +39,24 @@ def test_strangers_are_counted_by_model() -> None:
     fleet.queue(model="a")
     for _ in range(2):
         fleet.pick(model="b")
+
+
+def test_whose_client_left_while_a_model_is_loading_is_no_stranger_when_it_is_loaded() -> None:
+    """No look shows that it is gone before one sees the model's slots."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
+    account = fleet.dispatcher.ledger.account(address)
+    fleet.dispatcher.release(fleet.pick(model="b"), LeaseEnd.ABANDONED, fleet.now)
+    fleet.now += 0.5
+    loading = ModelReading(name="b", is_loaded=False, is_loading=True)
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("a", 2), loading])
+    assert account.leased_slots == 1
+    fleet.now += 0.5
+    fleet.look(address, slots=4, busy_slots=1, models=[loaded("a", 2), loaded("b", 2, 1)])
+    assert account.foreign_slots == account.rooms["b"].foreign_slots == 0
+    fleet.now += 0.5
+    fleet.look(address, slots=4, busy_slots=0, models=[loaded("a", 2), loaded("b", 2)])
+    assert account.leased_slots == account.rooms["b"].leased_slots == 0
 
 
 def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:

@@ -29,6 +29,8 @@ class RouterFleet(ModelFleet):
         self.asked: dict[int, str | None] = {}
         self.loads: dict[str, tuple[Address, Lease]] = {}
         """By model: the server that was last asked to load it, and by which request."""
+        self.lost: set[str] = set()
+        """Models whose server was lost meanwhile, and was not seen loading them since."""
         self.started = 0
         super().__init__(random, world)
         self._events += [self.unload, self.fail_load]
@@ -90,10 +92,10 @@ class RouterFleet(ModelFleet):
         self.started += 1
         before = self.loads.get(lease.room)
         if before is not None and before[0] != lease.address:
-            other = self.dispatcher.fleet.get(before[0])
-            is_lost = other is None or other.health is Health.DOWN
+            is_lost = lease.room in self.lost or self._is_lost(before[0])
             assert is_lost or not self._is_under_way(lease.room, *before), "loaded by two at once"
         self.loads[lease.room] = (lease.address, lease)
+        self.lost.discard(lease.room)
 
     def _check_lease(self, lease: Lease) -> None:
         account = self.dispatcher.ledger.account(lease.address)
@@ -152,6 +154,21 @@ class RouterFleet(ModelFleet):
 
     # Claims
 
+    def _is_lost(self, address: Address) -> bool:
+        endpoint = self.dispatcher.fleet.get(address)
+        return endpoint is None or endpoint.health is Health.DOWN
+
+    def _look_for_lost(self) -> None:
+        """A server that comes back may not have told yet that it is still loading."""
+        for model, (address, _) in self.loads.items():
+            endpoint = self.dispatcher.fleet.get(address)
+            reading = None if endpoint is None else endpoint.readings.get(model)
+            if self._is_lost(address):
+                self.lost.add(model)
+            elif reading is not None and reading.is_loading:
+                self.lost.discard(model)
+        self.lost &= self.loads.keys()
+
     def _is_under_way(self, model: str, address: Address, lease: Lease) -> bool:
         """Whether what was asked for has neither come nor failed."""
         server = self.servers[address]
@@ -171,6 +188,7 @@ class RouterFleet(ModelFleet):
         self.loads = {
             model: load for model, load in self.loads.items() if self._is_under_way(model, *load)
         }
+        self._look_for_lost()
         for endpoint in self.dispatcher.fleet:
             account = self.dispatcher.ledger.account(endpoint.address)
             for name, room in account.rooms.items():

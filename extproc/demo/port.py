@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+LOWEST = 16_384
+TRIES = 100
+KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _given: set[int] = set()  # by this process, and perhaps not listened on yet
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
     """Choose that many ports on which nobody listens on `host` right now, none of them twice.
 
-    Another process may take one before it is used; nothing can prevent that. Raises OSError
-    when there are no more.
+    They are none that the kernel gives to whoever asks it for any port. Another process may take
+    one before it is used; nothing can prevent that. Raises OSError when there are no more.
     """
     held: list[socket.socket] = []
     ports: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    tries = TRIES * count
     try:
         while len(ports) < count:
             one = socket.socket(family, socket.SOCK_STREAM)
             held.append(one)  # open until the end, or the kernel could offer the same again
-            one.bind((host, 0))
+            tries -= 1
+            wanted = _any_port() if tries > 0 else 0
+            try:
+                one.bind((host, wanted))
+            except OSError:
+                if wanted:
+                    continue
+                raise
             port = int(one.getsockname()[1])
             if port not in _given:
                 _given.add(port)
@@ -30,6 +43,15 @@ def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
     finally:
         for one in held:
             one.close()
+
+
+def _any_port() -> int:
+    """One below those that the kernel gives; 0, which makes it choose, where there are few."""
+    try:
+        end = int(KERNELS.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return LOWEST + secrets.randbelow(end - LOWEST) if end > LOWEST + TRIES else 0
 
 
 def free_port(host: str = LOOPBACK) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from extproc.demo import port as port_module
 from extproc.demo.port import LOOPBACK, free_port, free_ports, listening_problem
 
 
-def test_a_port_is_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_never_given_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever got it first may not listen on it yet."""
     first, second = free_ports(2)
     offered = [first, second, first, second, free_port()]
@@ -17,11 +18,32 @@ def test_a_port_is_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         def getsockname(self) -> tuple[str, int]:
             return LOOPBACK, offered.pop(0)
 
+    monkeypatch.setattr(port_module, "KERNELS", tmp_path / "none")
     monkeypatch.setattr(socket, "socket", Kernel)
     monkeypatch.setattr(port_module, "_given", set())
     assert free_ports(1) == [first]
     assert free_ports(1) == [second]
     assert len({first, second, *free_ports(1)}) == 3
+
+
+def test_a_port_is_none_that_the_kernel_gives_to_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A client, or a server that asks for any port, would take it before it is listened on."""
+    kernels = tmp_path / "range"
+    monkeypatch.setattr(port_module, "KERNELS", kernels)
+    monkeypatch.setattr(port_module, "_given", set())
+    kernels.write_text("18000\t60999\n")
+    assert max(free_ports(500)) < 18_000
+    kernels.write_text("1024\t60999\n")
+    assert free_port() > 0
+
+
+def test_where_hardly_a_port_is_free_the_kernel_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one that is tried is taken."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        monkeypatch.setattr(port_module, "_any_port", lambda: server.getsockname()[1])
+        assert free_port() not in {0, server.getsockname()[1]}
 
 
 def test_a_port_is_taken_exactly_while_somebody_listens() -> None:

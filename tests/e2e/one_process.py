@@ -25,6 +25,8 @@ from tests.fakes.authority import Pair
 from tests.fakes.picker import until
 
 FREE = "127.0.0.1:0"
+PATIENCE_S = 60.0
+"""How long a busy machine may let Envoy wait for the picker, and a client for Envoy."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ async def running(
         "admin": f"127.0.0.1:{free_port()}",
     }
     values = dict(values)
-    envoy |= {"countdown": False, **values.pop("envoy", {})}
+    envoy |= {"countdown": False, "message_timeout_s": PATIENCE_S, **values.pop("envoy", {})}
     settings = Settings.model_validate(
         {"listen": listen, "envoy": envoy, "drain_timeout_s": 0, **values}
     )
@@ -94,7 +96,8 @@ async def running(
     command = [find_envoy(), "-c", file, "--concurrency", "1", "--use-dynamic-base-id"]
     process = await asyncio.create_subprocess_exec(*map(str, command), "-l", "warning")
     try:
-        async with httpx.AsyncClient(base_url=f"http://{settings.envoy.listen}") as client:
+        base_url = f"http://{settings.envoy.listen}"
+        async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
             stack = Running(service, client, settings)
             if is_steered:
                 fleet = service.dispatcher.fleet

@@ -30,6 +30,8 @@ MODEL_SHAPE = ModelShape(embedding=256, layers=8)
 """Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
 CONTEXT_TOKENS = 16_384
 READY_S = 30.0
+PATIENCE_S = 60.0
+"""How long Envoy waits for a picker that does not get to answering, as on a busy machine."""
 POLL_S = 0.02
 CHAT = "/v1/chat/completions"
 
@@ -206,6 +208,7 @@ class Stack:
             "envoy": {
                 "listen": f"127.0.0.1:{self.envoy_port}",
                 "admin": f"127.0.0.1:{self.envoy_admin_port}",
+                "message_timeout_s": PATIENCE_S,
                 **settings.get("envoy", {}),
             },
             "endpoints": [server.address for server in self.servers],

@@ -23,6 +23,9 @@ from tests.fakes.raw_http import ask
 pytestmark = pytest.mark.e2e
 
 COMPLETION = "/v1/chat/completions"
+PATIENCE_S = 60.0
+PATIENT = EnvoyOptions(message_timeout_s=PATIENCE_S)
+"""With a picker that does not get to answering, as on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, options: EnvoyOptions | None = None) -> AsyncIterator[Rig]:
+async def rig(folder: Path, options: EnvoyOptions = PATIENT) -> AsyncIterator[Rig]:
     async with echo_server() as first, echo_server() as second:
         dead = f"{LOOPBACK}:{free_port()}"
         fixed = FixedPicker(
@@ -55,10 +58,10 @@ async def rig(folder: Path, options: EnvoyOptions | None = None) -> AsyncIterato
             host_names={first.address: "first.internal", second.address: "second.internal"},
         )
         async with fixed_picker(fixed) as picker:
-            chosen = replace(options or EnvoyOptions(), picker=HostPort(LOOPBACK, picker.port))
+            chosen = replace(options, picker=HostPort(LOOPBACK, picker.port))
             async with (
                 running_envoy(chosen, folder) as envoy,
-                httpx.AsyncClient(base_url=envoy.url) as client,
+                httpx.AsyncClient(base_url=envoy.url, timeout=PATIENCE_S) as client,
             ):
                 yield Rig(
                     envoy=envoy,
@@ -116,7 +119,7 @@ async def test_blocked_paths_are_refused_by_the_routes_in_every_disguise(
     tmp_path: Path, mode: Mode
 ) -> None:
     """With the picker dead, so nobody else can have refused them; no server sees any."""
-    async with rig(tmp_path, EnvoyOptions(mode=mode)) as it:
+    async with rig(tmp_path, replace(PATIENT, mode=mode)) as it:
         await it.picker.kill()
         tries = [(method, path) for path in TRICKS for method in ("GET", "POST", "OPTIONS", "HEAD")]
         for method, path in tries + ONE_METHOD:
@@ -186,7 +189,7 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
 
 async def test_original_dst_goes_only_where_the_picker_says(tmp_path: Path) -> None:
     """A forged header moves nothing; no answer, or more than one address, is a 503."""
-    async with rig(tmp_path, EnvoyOptions(mode=Mode.ORIGINAL_DST)) as it:
+    async with rig(tmp_path, replace(PATIENT, mode=Mode.ORIGINAL_DST)) as it:
         it.picker.sends_header = False
         forged = {names.DESTINATION: it.second.address}
         assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
@@ -225,7 +228,7 @@ async def test_metadata_alone_is_enough_to_choose(tmp_path: Path) -> None:
 
 
 async def test_a_body_longer_than_the_buffer_goes_through_once(tmp_path: Path) -> None:
-    async with rig(tmp_path, EnvoyOptions(body_buffer_bytes=65_536)) as it:
+    async with rig(tmp_path, replace(PATIENT, body_buffer_bytes=65_536)) as it:
         answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
         assert answer.status_code == 200
         assert it.first.reached[0].body_bytes == 3_000_000
@@ -238,7 +241,7 @@ async def test_a_body_longer_than_the_buffer_goes_through_once(tmp_path: Path) -
 
 async def test_the_fallback_avoids_a_server_whose_health_check_fails(tmp_path: Path) -> None:
     """Until it is well again; and with all of them unwell there is no panic, but 503."""
-    async with rig(tmp_path, EnvoyOptions(health_interval_s=0.1)) as it:
+    async with rig(tmp_path, PATIENT) as it:
         await it.picker.kill()
         it.first.health_status = 503
         await _until_healthy(it, {it.second.address})
@@ -273,7 +276,7 @@ async def _until_healthy(it: Rig, wanted: set[str]) -> None:
 
 async def test_hosts_are_rewritten_only_where_it_is_wanted(tmp_path: Path) -> None:
     for wanted, host in ((True, "first.internal"), (False, None)):
-        async with rig(tmp_path, EnvoyOptions(host_rewrite=wanted)) as it:
+        async with rig(tmp_path, replace(PATIENT, host_rewrite=wanted)) as it:
             await it.client.post(COMPLETION, json={})
             expected = host or f"{LOOPBACK}:{it.envoy.port}"
             assert it.first.reached[0].headers["host"] == expected
@@ -333,7 +336,7 @@ async def test_a_picker_that_comes_late_or_back_is_found(tmp_path: Path) -> None
     async with (
         echo_server() as server,
         running_envoy(options, tmp_path) as envoy,
-        httpx.AsyncClient(base_url=envoy.url) as client,
+        httpx.AsyncClient(base_url=envoy.url, timeout=PATIENCE_S) as client,
     ):
         assert (await client.post(COMPLETION, json={})).status_code == 503
         for _ in range(2):
@@ -346,7 +349,7 @@ async def test_a_picker_that_comes_late_or_back_is_found(tmp_path: Path) -> None
 
 async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
     """After `per_try_idle_timeout_s`, in the shape of OpenAI's errors, and not tried elsewhere."""
-    async with rig(tmp_path, EnvoyOptions(per_try_idle_timeout_s=0.3)) as it:
+    async with rig(tmp_path, replace(PATIENT, per_try_idle_timeout_s=0.3)) as it:
         it.picker.destinations = f"{it.first.address},{it.second.address}"
         answer = await it.client.post(f"{COMPLETION}/silent", json={})
         assert answer.status_code == 504
@@ -355,7 +358,7 @@ async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_dawdles_over_its_headers_is_sent_away(tmp_path: Path) -> None:
-    async with rig(tmp_path, EnvoyOptions(request_headers_timeout_s=0.3)) as it:
+    async with rig(tmp_path, replace(PATIENT, request_headers_timeout_s=0.3)) as it:
         reader, writer = await asyncio.open_connection(LOOPBACK, it.envoy.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost:")
         async with asyncio.timeout(10):

@@ -90,7 +90,7 @@ static_resources:
         - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: PICKER_PORT}}}
 """  # noqa: E501  # type names are as long as they are
 HEALTH_CHECKS = (
-    "health_checks: [{timeout: 1s, interval: 0.1s, no_traffic_interval: 0.1s,"
+    "health_checks: [{timeout: 60s, interval: 0.1s, no_traffic_interval: 0.1s,"
     " healthy_threshold: 1, unhealthy_threshold: 1, http_health_check: {path: /health}}]"
 )
 

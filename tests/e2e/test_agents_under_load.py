@@ -91,7 +91,7 @@ async def test_agents_killed_and_restarted_fail_no_request(llama: None, tmp_path
             served = load.served[first.address]
             await load.grew(10, second.address)
             still_ran = load.served[first.address] - served
-            assert still_ran <= first.slots, "nothing new began there"
+            assert still_ran <= 4, "only what each client had on its way"
             status = await fleet.stack.status()
             assert status["endpoints"][first.address]["issues"][0]["code"] == "agent-silent"
             await fleet.attach(first)
@@ -132,8 +132,8 @@ async def test_a_paused_picker_finds_all_its_agents_again(llama: None, tmp_path:
         async with constant_load(fleet.stack) as load:
             for server in fleet.stack.servers:
                 await load.grew(3, server.address)
-        status = await fleet.stack.status()
-        assert {one["health"] for one in status["endpoints"].values()} == {"ready"}
+        for server in fleet.stack.servers:
+            await fleet.until_health(server, "ready")
 
 
 async def test_an_agent_that_is_asked_to_stop_drains_first(llama: None, tmp_path: Path) -> None:
@@ -182,8 +182,12 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
             signalled(agent, signal.SIGKILL)
             await asyncio.sleep(4.0)  # longer than agents.ttl_s
             await load.grew(5)
-        picture = (await stack.status())["endpoints"][server.address]
-        assert picture["health"] == "ready" and picture["observed_age_s"] < 4.0
+
+        def is_seen(status: dict[str, Any]) -> bool:
+            picture = status["endpoints"][server.address]
+            return bool(picture["health"] == "ready" and picture["observed_age_s"] < 4.0)
+
+        await stack.until(is_seen)
 
 
 async def until_idle(fleet: Reported) -> None:

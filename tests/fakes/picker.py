@@ -39,7 +39,7 @@ Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.Processi
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something is so; the server runs in it too."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # the core knows no events
             await asyncio.sleep(0.001)
 

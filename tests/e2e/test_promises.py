@@ -47,7 +47,8 @@ def first_tokens_ms(stack: Stack) -> dict[str, int]:
     """What the log tells of requests that ended, by their ids."""
     assert stack.picker is not None
     told = {}
-    for line in stack.picker.log.read_text().splitlines():
+    whole, _, _ = stack.picker.log.read_text().rpartition("\n")  # the last may be half written
+    for line in whole.splitlines():
         fields = json.loads(line) if line.startswith("{") else {}
         if "first_token_ms" in fields:
             told[fields["request_id"]] = fields["first_token_ms"]

@@ -272,7 +272,9 @@ async def test_a_server_is_looked_at_anew_by_each_connection(tmp_path: Path) -> 
             {"address": f"https://{tap.address}", "ca_file": str(authority.ca), "server_name": name}
             for tap, name in ((tap_one, "one.test"), (tap_two, "two.test"))
         ]
-        async with running(tmp_path, {"endpoints": named}) as stack:
+        # Who knows already that nobody is left does not wait for it.
+        values = {"endpoints": named, "queue": {"timeout_s": 0.2}}
+        async with running(tmp_path, values) as stack:
             dispatcher = stack.service.dispatcher
             await until(lambda: all(each.is_pickable for each in dispatcher.fleet))
             dispatcher.set_intent(tap_two.address, Intent.DISABLED, time.monotonic())

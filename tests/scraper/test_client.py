@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -14,10 +15,9 @@ from extproc.demo.simulator.listener import Listener
 from scraper.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.patience import PATIENT
 
-PATIENT = Timeouts(connect_s=60, read_s=60, write_s=60, pool_s=60, slots_read_s=60)
-"""A machine may stand still for longer than the second that a server has to take a connection."""
-SHORT = Timeouts(connect_s=60, read_s=0.05, write_s=60, pool_s=60, slots_read_s=0.1)
+SHORT = replace(PATIENT, read_s=0.05, slots_read_s=0.1)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_stall_times_out(fake: FakeLlamaServer) -> None:
 
 async def test_slots_may_take_longer_than_anything_else(fake: FakeLlamaServer) -> None:
     """They wait for a decode step; a /health that is as slow is a server that is not well."""
-    timeouts = Timeouts(connect_s=60, read_s=0.05, write_s=60, pool_s=60, slots_read_s=60)
+    timeouts = replace(PATIENT, read_s=0.05)
     client = LlamaClient(EndpointTarget(address=fake.address), timeouts, time.monotonic)
     gate = asyncio.Event()
     for path in ("/slots", "/health"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,15 @@ from scraper.options import ScraperOptions
 from scraper.schedule import Attention, Cadence
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.patience import PATIENCE_S, PATIENT
 
-QUICK = ScraperOptions(cadence=Cadence(fast_s=0.005, slow_s=0.01), poke_gap_s=0.001)
-PATIENT = ScraperOptions(cadence=Cadence(fast_s=3_600.0, slow_s=3_600.0), poke_gap_s=0.001)
+QUICK = ScraperOptions(
+    cadence=Cadence(fast_s=0.005, slow_s=0.01),
+    poke_gap_s=0.001,
+    patience_s=PATIENCE_S,
+    timeouts=PATIENT,
+)
+RARE = replace(QUICK, cadence=Cadence(fast_s=3_600.0, slow_s=3_600.0))
 
 
 class Sink:
@@ -81,7 +88,7 @@ async def test_a_server_that_dies_and_comes_back_is_followed(
 
 
 async def test_a_poke_is_a_look_now_and_many_are_one(fake: FakeLlamaServer, sink: Sink) -> None:
-    scraper = Scraper(sink=sink, options=PATIENT)
+    scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
     await sink.saw(lambda o: o.sight is Sight.READY)
     for _ in range(100):
@@ -99,7 +106,7 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
     gate = asyncio.Event()
     fake.replies["/slots"] = Reply.of([{"is_processing": False}])
     fake.replies["/slots"].gate = gate
-    scraper = Scraper(sink=sink, options=PATIENT)
+    scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
     await fake.was_asked("/slots")
     scraper.poke(fake.address)
@@ -109,7 +116,7 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
 
 
 async def test_attention_decides_the_pace(fake: FakeLlamaServer, sink: Sink) -> None:
-    options = ScraperOptions(cadence=Cadence(fast_s=0.005, slow_s=3_600.0), poke_gap_s=0.001)
+    options = replace(QUICK, cadence=Cadence(fast_s=0.005, slow_s=3_600.0))
     attention = Attention.RESTLESS
     scraper = Scraper(sink=sink, options=options, attention=lambda _: attention)
     scraper.watch(target(fake))
@@ -136,7 +143,7 @@ async def test_the_same_target_is_kept_and_another_one_replaces_it(
     fake: FakeLlamaServer, sink: Sink
 ) -> None:
     fake.api_key = "sesame"
-    scraper = Scraper(sink=sink, options=PATIENT)
+    scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
     scraper.watch(target(fake))
     await sink.saw(lambda o: bool(o.issues))

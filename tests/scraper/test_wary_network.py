@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpcore
 import pytest
 
 from extproc.demo.simulator.listener import Listener
-from scraper.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
+from scraper.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.target import EndpointTarget
 from scraper.wary_network import MAX_INTERIM_BYTES, WaryStream
+from tests.fakes.patience import PATIENT
 
-ENDLESS = Timeouts(read_s=3600.0, slots_read_s=3600.0)
+ENDLESS = replace(PATIENT, read_s=3600.0, slots_read_s=3600.0)
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 FINAL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
 

@@ -21,6 +21,7 @@ from scraper.agent import link
 from scraper.agent.link import Link, LinkError, Wishes
 
 SOON_S = 0.05
+HOUR_S = 3600.0
 
 
 class MutePicker(AgentsServicer):
@@ -29,6 +30,7 @@ class MutePicker(AgentsServicer):
     def __init__(self, words: int) -> None:
         self.words = words
         self.heard: list[pb.AgentMessage] = []
+        self.began = asyncio.Event()
         self.ended = asyncio.Event()
 
     async def Attach(  # noqa: N802  # gRPC names it
@@ -36,6 +38,7 @@ class MutePicker(AgentsServicer):
         messages: AsyncIterator[pb.AgentMessage],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> None:
+        self.began.set()
         try:
             for number in range(1, self.words + 1):
                 await context.write(pb.PickerMessage(number=number))
@@ -59,6 +62,13 @@ async def mute(words: int) -> AsyncIterator[tuple[MutePicker, grpc.aio.Channel]]
         await server.stop(None)
 
 
+def let_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """For all that waits in this event loop."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+
+
 def fresh() -> Link:
     wishes = Wishes(look_now=lambda: None, attend=lambda _: None)
     return Link(pb.Hello(address="10.0.0.1:8080", agent_id="a"), wishes, time.monotonic)
@@ -69,13 +79,19 @@ async def test_a_picker_that_says_nothing_is_given_up(
     words: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its first word and after it; what it can do about that, only another attempt shows."""
-    monkeypatch.setattr(link, "WELCOME_S", SOON_S if words == 0 else 3600)
-    monkeypatch.setattr(link, "PICKER_SILENT_S", 3600 if words == 0 else SOON_S)
+    monkeypatch.setattr(link, "WELCOME_S", HOUR_S if words == 0 else 2 * HOUR_S)
+    monkeypatch.setattr(link, "PICKER_SILENT_S", 2 * HOUR_S if words == 0 else HOUR_S)
     async with mute(words) as (picker, channel):
+        subject = fresh()
+        work = asyncio.create_task(subject.run(channel))
+        await picker.began.wait()
+        while words and not subject.is_attached:  # noqa: ASYNC110  # it tells nobody
+            await asyncio.sleep(0.001)
+        let_pass(monkeypatch, HOUR_S)
         with pytest.raises(LinkError, match="said nothing") as caught:
-            await asyncio.wait_for(fresh().run(channel), 10)
+            await work
         assert not caught.value.is_refusal
-        await asyncio.wait_for(picker.ended.wait(), 10)
+        await picker.ended.wait()
 
 
 async def test_nothing_is_told_before_the_picker_spoke() -> None:
@@ -95,8 +111,12 @@ async def test_nothing_is_told_before_the_picker_spoke() -> None:
         work.cancel()
 
 
-async def test_a_stream_that_is_hung_up_ends_at_once_and_is_no_failure() -> None:
+async def test_a_stream_that_is_hung_up_ends_at_once_and_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also before the picker spoke."""
+    monkeypatch.setattr(link, "WELCOME_S", HOUR_S)
+    monkeypatch.setattr(link, "PICKER_SILENT_S", HOUR_S)
     for words in (0, 1):
         async with mute(words) as (picker, channel):
             subject = fresh()
@@ -104,6 +124,6 @@ async def test_a_stream_that_is_hung_up_ends_at_once_and_is_no_failure() -> None
             while words and not subject.is_attached:  # noqa: ASYNC110  # it tells nobody
                 await asyncio.sleep(0.001)
             subject.hang_up()
-            assert await asyncio.wait_for(work, 4) is False
+            assert await work is False
             if words == 0:
                 assert picker.heard == []

@@ -11,6 +11,13 @@ import pytest
 from extproc.core.address import Address, AddressError
 from scraper.agent.advertise import METADATA_VARIABLE, Advertise, AdvertiseError
 from tests.fakes.metadata_service import FakeMetadataService
+from tests.fakes.patience import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may stand still for longer than the metadata service has."""
+    monkeypatch.setattr("scraper.agent.advertise.TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -13,9 +13,17 @@ from scraper.discovery.memory import Found, Nothing, Pace
 from scraper.discovery.nomination import Listing
 from scraper.discovery.resolver import Hosts, Resolver, Services
 from tests.fakes.dns_server import FakeDnsServer
+from tests.fakes.patience import PATIENCE_S
 from tests.fakes.publications import Publications
 
 QUICK = Pace(min_s=0.01, max_s=0.02)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may stand still for longer than a name server has."""
+    monkeypatch.setattr("scraper.discovery.resolver.TRY_S", PATIENCE_S)
+    monkeypatch.setattr("scraper.discovery.resolver.LIFETIME_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -90,12 +98,12 @@ async def test_the_next_question_comes_when_the_answers_ttl_is_over(
     told = Publications()
     source = DnsEndpoints(told, Resolver([server.address]), pace, sleep)
     source.set([name])
-    assert await asyncio.wait_for(asleep.get(), 10) == pause_s
+    assert await asyncio.wait_for(asleep.get(), PATIENCE_S) == pause_s
     assert told.addresses == {"10.0.0.1:8080"}
     server.records["llama.test", "A"] = ["10.0.0.2"]
     asked = len(server.questions)
     turn.set()
-    assert await asyncio.wait_for(asleep.get(), 10) == pause_s
+    assert await asyncio.wait_for(asleep.get(), PATIENCE_S) == pause_s
     assert told.addresses == {"10.0.0.2:8080"} and len(server.questions) > asked
     await source.aclose()
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,6 +25,8 @@ from scraper.options import ScraperOptions
 from scraper.schedule import Attention, Cadence
 from scraper.sleep import SleepTrial
 from scraper.target import EndpointTarget
+from tests.fakes.patience import PATIENCE_S as ANSWER_PATIENCE_S
+from tests.fakes.patience import PATIENT
 
 LLAMA_SERVER = find_llama_server()
 pytestmark = [
@@ -30,6 +37,8 @@ PATIENCE_S = 40.0
 OPTIONS = ScraperOptions(
     cadence=Cadence(fast_s=0.02, slow_s=0.05),
     sleep_trial=SleepTrial(linger_s=0.3, trial_s=600.0),
+    timeouts=PATIENT,
+    patience_s=ANSWER_PATIENCE_S,
 )
 
 
@@ -99,6 +108,48 @@ async def complete(port: int, tokens: int, model: str | None = None) -> int:
     return response.status_code
 
 
+@asynccontextmanager
+async def at_work(port: int, model: str | None = None) -> AsyncIterator[None]:
+    """Somebody has the server write, past Coxswain, until the block is over, however late a look
+    at it is; then he hangs up."""
+    body = {"prompt": "row", "n_predict": -1, "ignore_eos": True, "stream": True}
+    if model is not None:
+        body["model"] = model
+
+    async def work() -> None:
+        async with httpx.AsyncClient(timeout=60) as client:
+            while True:
+                url = f"http://127.0.0.1:{port}/completion"
+                async with client.stream("POST", url, json=body) as response:
+                    assert response.status_code == 200
+                    async for _ in response.aiter_raw():
+                        pass
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
+        await asyncio.wait({working})
+    assert working.cancelled(), working.exception()
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Who opens the file waits until the block is over, by a lease of the kernel (fcntl(2))."""
+    if sys.platform != "linux":  # has no such thing
+        yield
+        return
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells that somebody wants to
+    lease = os.open(file, os.O_RDWR)
+    try:
+        fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    finally:
+        os.close(lease)
+        signal.signal(signal.SIGIO, before)
+
+
 def is_idle(observation: Observation) -> bool:
     return observation.sight is Sight.READY and observation.busy_slots == 0
 
@@ -111,16 +162,16 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
     port = free_port()
     water.scraper.watch(target(port))
     await water.saw(lambda o: o.sight is Sight.UNREACHABLE)
-    server = await water.start(port, "-m", large, "-np", "2", "--alias", "crew,eight")
-    await water.saw(lambda o: o.sight is Sight.LOADING)
+    with held(large):
+        server = await water.start(port, "-m", large, "-np", "2", "--alias", "crew,eight")
+        await water.saw(lambda o: o.sight is Sight.LOADING)
     ready = await water.saw(is_idle)
     assert ready.slots == 2 and ready.issues == ()
     assert {ready.models[0].name, *ready.models[0].aliases} == {"crew", "eight"}
 
     water.attention = Attention.STEADY
-    request = asyncio.create_task(complete(port, 300))
-    await water.saw(lambda o: o.busy_slots == 1)
-    assert await request == 200
+    async with at_work(port):
+        await water.saw(lambda o: o.busy_slots == 1)
     await water.saw(is_idle, after=len(water.seen))
 
     server.kill()
@@ -167,12 +218,11 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     one = await water.saw(is_idle)
     assert one.slots == 2
     assert {model.name: model.slots for model in one.models if model.is_loaded} == {"alpha": 2}
-    request = asyncio.create_task(complete(port, 2_000, "beta"))
-    busy = await water.saw(lambda o: (o.slots, o.busy_slots) == (4, 1))
+    async with at_work(port, "beta"):
+        busy = await water.saw(lambda o: (o.slots, o.busy_slots) == (4, 1))
     assert {model.name: model.busy_slots for model in busy.models} == {"alpha": 0, "beta": 1}
     assert [reading.model for reading in busy.slot_readings] == ["beta"]
     assert busy.context_tokens
-    assert await request == 200
     async with httpx.AsyncClient() as client:
         url = f"http://127.0.0.1:{port}/models/unload"
         assert (await client.post(url, json={"model": "alpha"})).status_code == 200
@@ -194,10 +244,9 @@ async def test_a_server_that_wants_to_sleep_sleeps_on_while_it_is_looked_at(
     sights = {observation.sight for observation in water.seen[asleep_from:]}
     assert sights == {Sight.ASLEEP}, "thirty looks and the model stayed unloaded"
 
-    request = asyncio.create_task(complete(port, 2_000))
-    stranger = await water.saw(lambda o: o.busy_slots == 1, after=len(water.seen))
+    async with at_work(port):
+        stranger = await water.saw(lambda o: o.busy_slots == 1, after=len(water.seen))
     assert stranger.sight is Sight.READY, "its request woke the server and was noticed"
-    assert await request == 200
     await water.saw(lambda o: o.sight is Sight.ASLEEP, after=len(water.seen))
 
 
@@ -206,7 +255,7 @@ async def test_a_model_of_a_router_sleeps_too(water: Water, models: Path) -> Non
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2", "--sleep-idle-seconds", "2")
     await water.saw(lambda o: o.sight is Sight.ASLEEP)
-    assert await complete(port, 1, "alpha") == 200
-    await water.saw(lambda o: o.sight is Sight.READY, after=len(water.seen))
+    async with at_work(port, "alpha"):
+        await water.saw(lambda o: o.sight is Sight.READY and o.slots == 2, after=len(water.seen))
     asleep = await water.saw(lambda o: o.sight is Sight.ASLEEP, after=len(water.seen))
     assert asleep.slots == 2, "the slots it had when it was awake"

@@ -6,9 +6,8 @@ import asyncio
 import fcntl
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -136,14 +135,15 @@ async def at_work(port: int, model: str | None = None) -> AsyncIterator[None]:
 
 @contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Who opens the file waits until the block is over, by a lease of the kernel (fcntl(2))."""
-    if sys.platform != "linux":  # has no such thing
-        yield
-        return
+    """Who opens the file waits until the block is over, by a lease of the kernel (fcntl(2)).
+
+    Some file systems grant none; then a loading that is over at once may be missed.
+    """
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells that somebody wants to
     lease = os.open(file, os.O_RDWR)
     try:
-        fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        with suppress(OSError):
+            fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         yield
     finally:
         os.close(lease)

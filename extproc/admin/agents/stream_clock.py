@@ -22,8 +22,8 @@ later. Looks of one agent follow each other, so a look is never dated before the
 that makes a jump of the network's delay no reason to think it old news.
 
 A machine's clock may run fast or slow by `DRIFT`, which is allowed for. One that is worse is
-found out when it claims to have had a message for longer than it exists; then `held_s` is not
-used.
+found out when it claims to have had a message for longer than it exists; from then on `held_s`
+is not used.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class StreamClock:
         earliest = sent_at + held_s * (1 - DRIFT)
         if earliest > now:
             self.is_wrong = True
-            return sent_at
-        return earliest
+        return sent_at if self.is_wrong else earliest
 
     def date(
         self, written_after: float, now: float, began_ago_s: float, answered_ago_s: float

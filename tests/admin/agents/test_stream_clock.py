@@ -63,6 +63,7 @@ def test_a_clock_that_runs_fast_is_found_out_and_not_used() -> None:
     clock.sent(1, 10.0)
     assert clock.written_after(1, held_s=50.0, now=12.0) == 10.0
     assert clock.is_wrong
+    assert clock.written_after(1, held_s=60.0, now=100.0) == 10.0, "nor where it could be true"
 
 
 def test_a_jump_of_the_network_makes_no_look_older_than_the_one_before() -> None:

@@ -41,6 +41,16 @@ class _Listener:
         self.poke(address)
 
 
+class HandClock:
+    """The picker's time where a test says how it passes."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @dataclass
 class FakeAgentsPort:
     """What the picker knows of its agents. `looked_at` are addresses that others look at too."""
@@ -51,6 +61,7 @@ class FakeAgentsPort:
     port: int
     published: list[list[EndpointSpec]]
     observed: list[Observation]
+    clock: Callable[[], float]
     looked_at: set[Address] = field(default_factory=set)
     changes: int = 0
 
@@ -64,15 +75,23 @@ class FakeAgentsPort:
         while not is_so():  # noqa: ASYNC110  # the core knows no events
             await asyncio.sleep(0.001)
 
+    async def swept(self) -> None:
+        """Wait until the silent were looked for at the present time of a `HandClock`."""
+        await self.until(lambda: self.service._silence._swept_at == self.clock())
+
     def knows(self, address: str) -> bool:
         return Address.parse(address) in self.dispatcher.fleet
 
 
 @asynccontextmanager
 async def agents_port(
-    ttl_s: float = 3.0, forget_s: float = 300.0, port: int = 0, guard: Guard | None = None
+    ttl_s: float = 3600.0,
+    forget_s: float = 7200.0,
+    port: int = 0,
+    guard: Guard | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[FakeAgentsPort]:
-    """A port that agents can attach to."""
+    """A port that agents can attach to; none falls silent unless a test shortens its patience."""
     listener = _Listener()
     dispatcher = Dispatcher(listener, Random(1))
     published: list[list[EndpointSpec]] = []
@@ -80,11 +99,11 @@ async def agents_port(
 
     def publish(specs: list[EndpointSpec]) -> None:
         published.append(specs)
-        dispatcher.set_members("agents", specs, time.monotonic())
+        dispatcher.set_members("agents", specs, clock())
 
     def observe(observation: Observation) -> None:
         observed.append(observation)
-        dispatcher.observe(observation, time.monotonic())
+        dispatcher.observe(observation, clock())
 
     def changed() -> None:
         fake.changes += 1
@@ -92,7 +111,7 @@ async def agents_port(
     service = AgentsService(
         AgentsSurroundings(
             dispatcher=dispatcher,
-            clock=time.monotonic,
+            clock=clock,
             publish=publish,
             observe=observe,
             reporting_changed=changed,
@@ -108,7 +127,7 @@ async def agents_port(
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{bound}") as channel:
-        fake = FakeAgentsPort(dispatcher, service, channel, bound, published, observed)
+        fake = FakeAgentsPort(dispatcher, service, channel, bound, published, observed, clock)
         try:
             yield fake
         finally:

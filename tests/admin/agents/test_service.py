@@ -20,10 +20,11 @@ from extproc.core.observation import Sight
 from extproc.core.outcome import Picked
 from extproc.core.request import Request
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from tests.fakes.agents import FakeAgentsPort, HandAgent, agents_port
+from tests.fakes.agents import FakeAgentsPort, HandAgent, HandClock, agents_port
 
 HERE = "10.0.0.1:8080"
-QUICK_TTL_S = 0.3
+QUICK = AgentsOptions(ttl_s=0.3)
+PATIENT = AgentsOptions(ttl_s=3600, forget_s=7200)
 
 
 async def ready(port: FakeAgentsPort, agent: HandAgent, address: str = HERE) -> None:
@@ -104,11 +105,13 @@ async def test_a_client_that_left_is_asked_about_and_its_slot_freed_by_the_answe
 
 
 async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() -> None:
-    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+    async with agents_port() as port:
         agent = HandAgent(port.channel)
         await ready(port, agent)
         lease = pick(port).lease
+        port.service.renew(QUICK)
         await port.until(lambda: port.endpoint(HERE).health is Health.DOWN)
+        port.service.renew(PATIENT)
         assert [issue.code for issue in port.endpoint(HERE).issues] == ["agent-silent"]
         account = port.dispatcher.ledger.account(Address.parse(HERE))
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
@@ -121,13 +124,20 @@ async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() 
         assert account.free_slots == 4
 
 
-async def test_a_heartbeat_is_enough_to_live() -> None:
-    async with agents_port(ttl_s=QUICK_TTL_S) as port:
-        agent = HandAgent(port.channel)
+async def test_a_heartbeat_is_enough_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "DEAF_AFTER_S", 3600)  # no silence is excused
+    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    clock = HandClock()
+    async with agents_port(ttl_s=3.0, clock=clock) as port:
+        agent = HandAgent(port.channel, pace=0.0)
         await ready(port, agent)
-        for _ in range(40):
+        known = port.service.roster.get(Address.parse(HERE))
+        assert known is not None
+        for _ in range(5):
+            clock.now += 2.0
+            await port.swept()
             await agent.beat()
-            await asyncio.sleep(QUICK_TTL_S / 20)
+            await port.until(lambda: known.heard_at == clock.now)
         assert port.endpoint(HERE).health is Health.READY
 
 
@@ -198,42 +208,44 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
 async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether an agent ever spoke there or not, and however often it is spoken to; one who
     speaks keeps its own."""
-    monkeypatch.setattr(silence, "CLOSE_AFTER_S", QUICK_TTL_S)
-    monkeypatch.setattr(silence, "NUMBER_EVERY_S", QUICK_TTL_S / 4)
-    monkeypatch.setattr(silence, "SWEEP_S", QUICK_TTL_S / 8)
-    async with agents_port() as port:
-        mute, gone, alive = (HandAgent(port.channel) for _ in range(3))
+    monkeypatch.setattr(silence, "DEAF_AFTER_S", 3600)  # no silence is excused
+    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    clock = HandClock()
+    async with agents_port(clock=clock) as port:
+        mute, gone, alive = (HandAgent(port.channel, pace=0.0) for _ in range(3))
         await mute.hear()
         await gone.hello(HERE)
         await alive.hello("10.0.0.2:8080", agent_id="b")
-
-        async def beats() -> None:
-            while True:
-                await alive.beat()
-                await asyncio.sleep(QUICK_TTL_S / 20)
-
-        life = asyncio.create_task(beats())
+        await port.until(lambda: len(port.service.roster) == 2)
+        known = port.service.roster.get(Address.parse("10.0.0.2:8080"))
+        assert known is not None
+        for _ in range(4):
+            clock.now += silence.CLOSE_AFTER_S / 3
+            await alive.beat()
+            await port.until(lambda: known.heard_at == clock.now)
+            await port.swept()
         for agent in (mute, gone):
-            code, text = await asyncio.wait_for(agent.ended(), 10)
+            code, text = await asyncio.wait_for(agent.ended(), 30)
             assert code is grpc.StatusCode.UNAVAILABLE and "nothing was heard" in text
-        assert not alive.call.done()
-        life.cancel()
+        clock.now += 1.0
+        await alive.beat()
+        await port.until(lambda: known.heard_at == clock.now)
 
 
 async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A picker that stood still, as under SIGSTOP, heard nobody because it did not listen."""
-    monkeypatch.setattr(silence, "DEAF_AFTER_S", 0.1)
-    monkeypatch.setattr(silence, "SWEEP_S", 0.02)
-    async with agents_port(ttl_s=QUICK_TTL_S) as port:
-        agent = HandAgent(port.channel)
+    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    clock = HandClock()
+    async with agents_port(ttl_s=3.0, clock=clock) as port:
+        agent = HandAgent(port.channel, pace=0.0)
         await ready(port, agent)
+        await port.swept()
+        clock.now += 9.0  # between two sweeps
+        await port.swept()
         known = port.service.roster.get(Address.parse(HERE))
-        assert known is not None
+        assert known is not None and not known.is_silent
         await agent.beat()
-        time.sleep(3 * QUICK_TTL_S)  # noqa: ASYNC251  # the whole loop stands still
-        heard_at = known.heard_at
-        await agent.beat()
-        await port.until(lambda: known.heard_at > heard_at)
+        await port.until(lambda: known.heard_at == clock.now)
         assert port.endpoint(HERE).health is Health.READY
         assert all(seen.sight is not Sight.UNREACHABLE for seen in port.observed)
 
@@ -278,10 +290,11 @@ async def test_a_farewell_is_short_where_others_name_the_server_too() -> None:
 
 
 async def test_where_the_picker_can_look_itself_silence_is_no_death() -> None:
-    async with agents_port(ttl_s=QUICK_TTL_S) as port:
+    async with agents_port() as port:
         port.looked_at.add(Address.parse(HERE))
         await ready(port, HandAgent(port.channel))
         address, before = Address.parse(HERE), port.changes
+        port.service.renew(QUICK)
         await port.until(lambda: not port.service.roster.is_reporting(address))
         await port.until(lambda: port.changes > before)
         assert port.endpoint(HERE).health is Health.READY
@@ -306,9 +319,9 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
         before, after = HandAgent(port.channel), HandAgent(port.channel)
         await ready(port, before)
         await before.leave()
-        port.service.renew(AgentsOptions(ttl_s=QUICK_TTL_S))
+        port.service.renew(QUICK)
         await port.until(lambda: len(port.service.roster) == 0)
-        port.service.renew(AgentsOptions(ttl_s=3600))
+        port.service.renew(PATIENT)
         await after.hello(HERE, agent_id="after")
         await port.until(lambda: port.knows(HERE))
         before.call.cancel()
@@ -319,7 +332,7 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
 
 async def test_many_agents_come_into_the_fleet_together() -> None:
     """As after a restart of the picker; one process plays them all, so none is hurried."""
-    async with agents_port(ttl_s=3600) as port:
+    async with agents_port() as port:
         agents = [HandAgent(port.channel) for _ in range(500)]
         await asyncio.gather(
             *(

@@ -12,6 +12,7 @@ import pytest
 from aiohttp.http_exceptions import BadHttpMessage
 from google.protobuf.message import DecodeError
 
+from extproc.app import logs
 from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign_bytes
 from extproc.app.request_log import log_request
 from extproc.core.outcome import Reason
@@ -38,8 +39,10 @@ class SlowStream(io.StringIO):
 
 
 @pytest.fixture
-def logger() -> Iterator[logging.Logger]:
-    """The parent of all our loggers, without what others attached."""
+def logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """The parent of all our loggers, without what others attached; its last lines are waited
+    for."""
+    monkeypatch.setattr(logs, "FLUSH_S", LONG_S)
     logger = logging.getLogger("coxswain")
     before = logger.level, logger.propagate
     logger.setLevel(logging.INFO)

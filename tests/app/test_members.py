@@ -62,9 +62,14 @@ class World:
 
 
 def settings(**flags: Any) -> Settings:
-    return load_settings(
+    """Of these flags; the grace is endless unless it is one of them, beyond what it may be."""
+    loaded = load_settings(
         flags={key.replace("__", "."): value for key, value in flags.items()}, environ={}
     )
+    if "discovery__grace_s" in flags:
+        return loaded
+    discovery = loaded.discovery.model_copy(update={"grace_s": 3600.0})
+    return loaded.model_copy(update={"discovery": discovery})
 
 
 @asynccontextmanager

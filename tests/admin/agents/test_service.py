@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.admin.agents import AgentsOptions, silence
+from extproc.admin.agents import AgentsOptions, service, silence
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
@@ -330,8 +330,10 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_many_agents_come_into_the_fleet_together() -> None:
+async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a restart of the picker; one process plays them all, so none is hurried."""
+    monkeypatch.setattr(silence, "CLOSE_AFTER_S", 3600)
+    monkeypatch.setattr(service, "GATHER_S", 0.5)
     async with agents_port() as port:
         agents = [HandAgent(port.channel) for _ in range(500)]
         await asyncio.gather(

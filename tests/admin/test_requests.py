@@ -193,9 +193,7 @@ async def test_refuses_ids_that_mean_nobody(
 
 async def test_the_text_names_those_who_are_meant(picker: FakePicker) -> None:
     """Of two requests with one id, the refusal tells their exchange ids, and those work."""
-    calls = [await picker.ask("twice")]
-    calls.append(await picker.ask("twice"))
-    await until(lambda: len(picker.registry) == 2)
+    calls = [await picker.ask("twice"), await picker.ask("twice")]
     _, text = await refusal(picker.admin.CancelRequest(pb.CancelRequestRequest(id="twice")))
     ids = [exchange.id for exchange in picker.registry]
     assert all(id_ in text for id_ in ids)

@@ -186,8 +186,14 @@ class FakePicker:
         *,
         has_body: bool = False,
     ) -> Stream:
-        """Send a request's headers as Envoy does, and wait until the picker knows it; with a body
-        it waits for that."""
+        """Send a request's headers as Envoy does, and wait until the picker knows it, whoever else
+        has its id; with a body it waits for that."""
+        before = {exchange.id for exchange in self.registry}
+
+        def is_known() -> bool:
+            found = self.registry.find(request_id, time.monotonic())
+            return any(exchange.id not in before for exchange, _ in found)
+
         call = ExternalProcessorStub(self.channel).Process()
         message = ext_proc.ProcessingRequest()
         own = {":method": "POST", ":path": path, "x-request-id": request_id}
@@ -195,7 +201,7 @@ class FakePicker:
             message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
         message.request_headers.end_of_stream = not has_body
         await call.write(message)
-        await until(lambda: bool(self.registry.find(request_id, time.monotonic())))
+        await until(is_known)
         return call
 
 

@@ -95,5 +95,5 @@ async def test_a_stop_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixtu
         running = one.stream()
         assert envoy.destination(await running.ask(envoy.request_headers()))
         await one.service.stop()
-    ours = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert ours == ["1 exchanges still run after 0.01 s"]
+    told = [each.getMessage() for each in caplog.records if each.name == "coxswain.stream"]
+    assert told == ["1 exchanges still run after 0.01 s"]

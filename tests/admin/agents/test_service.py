@@ -327,7 +327,9 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
         before.call.cancel()
         await port.until(lambda: writers() == 1)
         assert len(port.service.roster) == 1 and port.knows(HERE)
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    # gRPC has one queue for all loops of a process, and tells here of what an earlier one left.
+    errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert not [error for error in errors if "PollerCompletionQueue" not in error]
 
 
 async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.MonkeyPatch) -> None:

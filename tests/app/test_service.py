@@ -12,27 +12,25 @@ import pytest
 
 from extproc.app import ListenError, Service
 from extproc.core.address import Address
-from extproc.demo.port import free_ports
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.settings import Settings
 from tests.fakes.authority import Authority
 
+ANYWHERE = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+
 
 @pytest.mark.parametrize("taken", ["grpc", "admin", "http"])
 async def test_a_port_that_is_taken_is_named_and_the_others_are_let_go(taken: str) -> None:
     """So the process can end, or try again, as if it had never been started."""
-    names = ("grpc", "admin", "http")
-    listen = dict(zip(names, free_ports(len(names)), strict=True))
-    with socket.create_server(("127.0.0.1", listen[taken])):
-        settings = Settings.model_validate(
-            {"listen": {name: f"127.0.0.1:{port}" for name, port in listen.items()}}
-        )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        service = Service(Settings.model_validate({"listen": {**ANYWHERE, taken: place}}))
         with pytest.raises(ListenError, match=rf"listen\.{taken}"):
-            await Service(settings).start()
-        for name in {"admin", "http"} - {taken}:
+            await service.start()
+        for port in {service.admin_port, service.http_port} - {0}:
             with pytest.raises(ConnectionRefusedError):
-                await asyncio.open_connection("127.0.0.1", listen[name])
+                await asyncio.open_connection("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("port", ["grpc", "admin"])
@@ -42,17 +40,10 @@ async def test_a_renewed_certificate_is_served_at_the_next_handshake(
     """On Envoy's port as on the operators', with no restart and no reload."""
     authority = Authority(tmp_path)
     pair = authority.issue("server")
-    listen = dict(zip(("grpc", "admin", "http"), free_ports(3), strict=True))
     files = {"cert_file": str(pair.cert), "key_file": str(pair.key)}
-    settings = Settings.model_validate(
-        {
-            "listen": {name: f"127.0.0.1:{number}" for name, number in listen.items()},
-            f"{port}_tls": files,
-        }
-    )
-    place = ("127.0.0.1", listen[port])
-    service = Service(settings)
+    service = Service(Settings.model_validate({"listen": ANYWHERE, f"{port}_tls": files}))
     await service.start()
+    place = ("127.0.0.1", service.grpc_port if port == "grpc" else service.admin_port)
     try:
         assert await asyncio.to_thread(ssl.get_server_certificate, place) in pair.cert.read_text()
         before = pair.cert.read_text()
@@ -69,10 +60,9 @@ async def test_a_missing_key_of_the_settings_keeps_back_no_key_of_the_operators(
     keys = {name: tmp_path / name for name in ("listed", "added")}
     for key in keys.values():
         key.write_text("old")
-    listen = dict(zip(("grpc", "admin", "http"), free_ports(3), strict=True))
     settings = Settings.model_validate(
         {
-            "listen": {name: f"127.0.0.1:{number}" for name, number in listen.items()},
+            "listen": ANYWHERE,
             "endpoints": [{"address": "127.0.0.1:1", "api_key_file": str(keys["listed"])}],
             "admin": {"api_key_folder": str(tmp_path)},
         }
@@ -80,7 +70,7 @@ async def test_a_missing_key_of_the_settings_keeps_back_no_key_of_the_operators(
     service = Service(settings)
     await service.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{listen['admin']}") as channel:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.admin_port}") as channel:
             await AdminStub(channel).AddEndpoint(
                 pb.AddEndpointRequest(
                     address="127.0.0.1:2", api_key_file=str(keys["added"]), inject_key=True

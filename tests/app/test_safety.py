@@ -134,7 +134,7 @@ async def test_a_service_with_all_of_it(tmp_path: Path, monkeypatch: pytest.Monk
             assert "MY_LLAMA_KEY" in shown.json and "sk-" not in shown.json
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.grpc_port}") as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await channel.unary_unary("/x/y", lambda raw: raw)(b"", timeout=5)
+                await channel.unary_unary("/x/y", lambda raw: raw)(b"", timeout=30)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     finally:
         await service.stop()

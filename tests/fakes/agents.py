@@ -120,9 +120,12 @@ async def agents_port(
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
     )
     listener.poke = service.poke
-    server = grpc.aio.server(
-        options=(("grpc.so_reuseport", 0),), interceptors=(guard,) if guard is not None else ()
+    options = (
+        ("grpc.so_reuseport", 0),
+        # How long a stream may wait to be accepted, where many come at once to a slow machine.
+        ("grpc.server_max_unrequested_time_in_server", 3600),
     )
+    server = grpc.aio.server(options=options, interceptors=(guard,) if guard is not None else ())
     service.add_to(server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()

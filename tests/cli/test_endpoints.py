@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
+import pytest
+
+from extproc.cli import endpoint_watch
+from extproc.cli.output import print_json
 from tests.cli.typed_command import Run, parsed
 from tests.fakes.picker import running_picker, until
 
@@ -83,16 +88,23 @@ async def test_drain_of_a_busy_endpoint(run: Run) -> None:
         assert json.loads(lines[-1])["state"] == "drained"
 
 
-async def test_watches_print_a_line_for_each_change(run: Run) -> None:
+async def test_watches_print_a_line_for_each_change(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With `-o json --watch`, until the picker goes away (3)."""
+    printed: list[Any] = []
+
+    def note(line: Any, *, is_line: bool) -> None:
+        print_json(line, is_line=is_line)
+        printed.append(line)
+
+    monkeypatch.setattr(endpoint_watch, "print_json", note)
     async with running_picker() as picker:
         picker.add_ready(A)
         watching = asyncio.create_task(run("endpoints", "--watch", "-o", "json", picker=picker))
-        await until(
-            lambda: any("compare the fleet" in task.get_name() for task in asyncio.all_tasks())
-        )
+        await until(lambda: len(printed) == 1)
         picker.observe(A, slots=5)
-        await asyncio.sleep(0.2)
+        await until(lambda: len(printed) == 2)
     result = await watching
     assert result.exit_code == 3
     first, *rest = map(json.loads, result.stdout.splitlines())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from itertools import count
 
 import grpc
 import pytest
@@ -127,6 +128,20 @@ async def test_a_slow_watcher_keeps_only_final_states(picker: FakePicker) -> Non
         assert len(watcher.pending) == 1
         ((_, message),) = watcher.take(10)
         assert message is not None and message.slots.foreign == 99
+
+
+async def test_a_stall_while_comparing_delays_no_later_change(picker: FakePicker) -> None:
+    """Only the work of a look counts for when the next one is, not how long it took."""
+    looks = count()
+    looked: list[int] = []
+
+    def clock() -> float:
+        """Each look is an hour after the one before."""
+        looked.append(next(looks))
+        return 3600.0 * looked[-1]
+
+    with Board(picker.dispatcher, clock, interval_s=0.001).watch():
+        await until(lambda: len(looked) > 10)
 
 
 def known(picker: FakePicker) -> list[EndpointSpec]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -124,8 +125,9 @@ class RequestCalls(AdminServicer):
         told_at = 0.0
         while True:
             now = self._around.clock()
+            began_s = time.thread_time()  # a machine that stalls costs the loop nothing
             message = self._place(exchange.sight(now))
-            cost_s = self._around.clock() - now
+            cost_s = time.thread_time() - began_s
             is_news = (
                 told is None
                 or (told.state, told.position, told.of)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable
 
 import grpc
 import pytest
 
+from extproc.admin.requests import RequestCalls
 from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
+from extproc.core.registry import ExchangeSight
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until
@@ -112,6 +115,27 @@ async def test_watch_through_the_line(picker: FakePicker) -> None:
     last = (await rest_of(watch))[-1]
     assert (last.state, last.endpoint) == (pb.WatchQueueResponse.STATE_SERVED, A)
     calls[2].cancel()
+
+
+async def test_a_stall_while_looking_delays_no_later_look(
+    picker: FakePicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the work of a look counts for when the next one is, not how long it took."""
+    looks = 0
+    place = RequestCalls._place
+
+    def stalled(calls: RequestCalls, sight: ExchangeSight) -> pb.WatchQueueResponse:
+        nonlocal looks
+        looks += 1
+        time.sleep(1.2 * (looks == 1))
+        return place(calls, sight)
+
+    monkeypatch.setattr(RequestCalls, "_place", stalled)
+    call = await picker.ask("r1")
+    watch = picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1"))
+    await until(lambda: looks == 3)
+    watch.cancel()
+    call.cancel()
 
 
 async def test_watch_of_one_who_leaves(picker: FakePicker) -> None:

@@ -141,7 +141,8 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._memories: dict[Address, Memory] = {}
-        self._holders: dict[int, Address | set[Address]] = {}
+        # A set's order is another one in each process, and a simulation would be, too.
+        self._holders: dict[int, Address | dict[Address, None]] = {}
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -190,7 +191,7 @@ class PrefixIndex:
         found: dict[Address, None] = {}
         while low and len(found) < many:
             holders = self._holders[chain[low - 1]]
-            if isinstance(holders, set):
+            if isinstance(holders, dict):
                 found.update(dict.fromkeys(islice(holders, many)))
             else:
                 found[holders] = None
@@ -201,17 +202,17 @@ class PrefixIndex:
         holders = self._holders.get(block)
         if holders is None:
             self._holders[block] = address
-        elif isinstance(holders, set):
-            holders.add(address)
+        elif isinstance(holders, dict):
+            holders[address] = None
         else:
-            self._holders[block] = {holders, address}
+            self._holders[block] = {holders: None, address: None}
 
     def _drop(self, block: int, address: Address) -> None:
         holders = self._holders.get(block)
-        if isinstance(holders, set):
-            holders.discard(address)
+        if isinstance(holders, dict):
+            holders.pop(address, None)
             if len(holders) > 1:
                 return
-            self._holders[block] = holders.pop()
+            (self._holders[block],) = holders
         elif holders == address:
             del self._holders[block]

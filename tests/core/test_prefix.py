@@ -29,6 +29,17 @@ def test_what_was_read_is_expected_to_be_there() -> None:
     assert index.holders((7, 2), 4) == []
 
 
+def test_equal_holders_come_in_the_order_in_which_they_read() -> None:
+    """The same in every process, so that what is simulated can be played again."""
+    index = PrefixIndex()
+    readers = [Address("10.0.0.1", port) for port in range(20, 0, -1)]
+    for address in readers:
+        index.learn(address, (1,), 100)
+    assert index.holders((1,), 20) == readers
+    index.forget(readers[3])
+    assert index.holders((1,), 20) == readers[:3] + readers[4:]
+
+
 def test_a_restart_forgets_all() -> None:
     index = PrefixIndex()
     index.learn(A, (1, 2), 100)

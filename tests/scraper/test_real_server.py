@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -24,7 +25,6 @@ from scraper.options import ScraperOptions
 from scraper.schedule import Attention, Cadence
 from scraper.sleep import SleepTrial
 from scraper.target import EndpointTarget
-from tests.fakes.patience import PATIENCE_S as ANSWER_PATIENCE_S
 from tests.fakes.patience import PATIENT
 
 LLAMA_SERVER = find_llama_server()
@@ -36,8 +36,8 @@ PATIENCE_S = 40.0
 OPTIONS = ScraperOptions(
     cadence=Cadence(fast_s=0.02, slow_s=0.05),
     sleep_trial=SleepTrial(linger_s=0.3, trial_s=600.0),
-    timeouts=PATIENT,
-    patience_s=ANSWER_PATIENCE_S,
+    # A server that falls asleep as it is asked for /slots answers when somebody wakes it.
+    timeouts=replace(PATIENT, slots_read_s=10.0),
 )
 
 

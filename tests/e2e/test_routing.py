@@ -127,10 +127,10 @@ async def test_the_fast_server_is_found_out(llama: None, tmp_path: Path) -> None
 
 async def test_without_reading_bodies_both_servers_are_alike(llama: None, tmp_path: Path) -> None:
     """The control: the same requests, of which nothing is known, so that chance decides. It sends
-    fewer than 2 of 24 one way three times in a million."""
+    fewer than 3 of 24 one way four times in 100,000."""
     settings: dict[str, Any] = {**QUICK, "routing": {"read_body": "never"}}
     async with Stack.running(
         tmp_path, slots=(2, 2), shapes=(SLOW, FAST), settings=settings
     ) as stack:
         went_fast = await ask_one_after_another(stack)
-    assert 2 <= sum(went_fast) <= REQUESTS - 2, went_fast
+    assert 3 <= sum(went_fast) <= REQUESTS - 3, went_fast

@@ -22,11 +22,10 @@ from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.settings import Settings
 from tests.fakes.authority import Pair
+from tests.fakes.patience import PATIENCE_S
 from tests.fakes.picker import until
 
 FREE = "127.0.0.1:0"
-PATIENCE_S = 60.0
-"""How long a busy machine may let Envoy wait for the picker, and a client for Envoy."""
 
 
 @dataclass

@@ -25,13 +25,12 @@ from extproc.demo.process import Child, Children
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import Mode
 from extproc.settings import load_settings
+from tests.fakes.patience import PATIENCE_S
 
 MODEL_SHAPE = ModelShape(embedding=256, layers=8)
 """Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
 CONTEXT_TOKENS = 16_384
 READY_S = 30.0
-PATIENCE_S = 60.0
-"""How long Envoy waits for a picker that does not get to answering, as on a busy machine."""
 POLL_S = 0.02
 CHAT = "/v1/chat/completions"
 

@@ -18,12 +18,12 @@ from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from tests.fakes.echo_server import EchoServer, echo_server
 from tests.fakes.envoy import RunningEnvoy, running_envoy
 from tests.fakes.fixed_picker import FixedPicker, fixed_picker
+from tests.fakes.patience import PATIENCE_S
 from tests.fakes.raw_http import ask
 
 pytestmark = pytest.mark.e2e
 
 COMPLETION = "/v1/chat/completions"
-PATIENCE_S = 60.0
 PATIENT = EnvoyOptions(message_timeout_s=PATIENCE_S)
 """With a picker that does not get to answering, as on a busy machine."""
 

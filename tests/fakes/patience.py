@@ -1,11 +1,13 @@
-"""How long the scraper waits where a test is not about that: longer than any machine stands still.
+"""How long to wait where a test is not about that: longer than any machine stands still.
 
-By its own settings it gives a server one second to take a connection and three to answer.
+By their own settings the scraper gives a server one second to take a connection and three to
+answer, and Envoy goes on after a second without the picker.
 """
 
 from __future__ import annotations
 
 from scraper.client import Timeouts
+from scraper.options import ScraperOptions
 
 PATIENCE_S = 60.0
 PATIENT = Timeouts(
@@ -15,3 +17,4 @@ PATIENT = Timeouts(
     pool_s=PATIENCE_S,
     slots_read_s=PATIENCE_S,
 )
+PATIENT_LOOKS = ScraperOptions(patience_s=PATIENCE_S, timeouts=PATIENT)

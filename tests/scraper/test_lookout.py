@@ -20,11 +20,10 @@ from scraper.options import ScraperOptions
 from scraper.schedule import Attention
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
-from tests.fakes.patience import PATIENCE_S, PATIENT
+from tests.fakes.patience import PATIENT, PATIENT_LOOKS
 
 RECORDED = Path(__file__).parent.parent / "data" / "llamacpp"
-OPTIONS = ScraperOptions(patience_s=PATIENCE_S, timeouts=PATIENT)
-IMPATIENT = ScraperOptions(patience_s=0.02, timeouts=PATIENT)
+IMPATIENT = replace(PATIENT_LOOKS, patience_s=0.02)
 NEVER_ASLEEP = {"may_sleep": False}
 
 
@@ -41,7 +40,7 @@ Open = Callable[..., Lookout]
 async def open_lookout(fake: FakeLlamaServer) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        def open_one(options: ScraperOptions = OPTIONS, **target: Any) -> Lookout:
+        def open_one(options: ScraperOptions = PATIENT_LOOKS, **target: Any) -> Lookout:
             lookout = Lookout(
                 EndpointTarget(address=fake.address, **target), options, time.monotonic
             )
@@ -279,7 +278,7 @@ async def test_slots_that_never_answer_stay_no_failure(
     fake: FakeLlamaServer, open_lookout: Open
 ) -> None:
     timeouts = replace(PATIENT, slots_read_s=0.05)
-    options = ScraperOptions(patience_s=PATIENCE_S, timeouts=timeouts)
+    options = replace(PATIENT_LOOKS, timeouts=timeouts)
     lookout = open_lookout(options)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
     for _ in range(2):

@@ -12,18 +12,12 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.observation import Observation, Sight
 from scraper.loop import Scraper
-from scraper.options import ScraperOptions
 from scraper.schedule import Attention, Cadence
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
-from tests.fakes.patience import PATIENCE_S, PATIENT
+from tests.fakes.patience import PATIENT_LOOKS
 
-QUICK = ScraperOptions(
-    cadence=Cadence(fast_s=0.005, slow_s=0.01),
-    poke_gap_s=0.001,
-    patience_s=PATIENCE_S,
-    timeouts=PATIENT,
-)
+QUICK = replace(PATIENT_LOOKS, cadence=Cadence(fast_s=0.005, slow_s=0.01), poke_gap_s=0.001)
 RARE = replace(QUICK, cadence=Cadence(fast_s=3_600.0, slow_s=3_600.0))
 
 

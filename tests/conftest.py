@@ -3,10 +3,13 @@ what it means in a terminal, though a shell has those ignore it that it starts i
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("coxswain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -14,6 +17,23 @@ settings.load_profile("coxswain")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS = Path(__file__).parent
+ON_ASYNCIO = {"cli", "demo", "e2e", "fakes", "deploy", "tools", "docs"}
+"""Folders of what runs on asyncio's own event loop, and of tests that drive whole processes. All
+else is part of `coxswain serve`, which runs on uvloop, and so do its tests."""
+AGENT = ("scraper/agent", "app/test_agent")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Give each test the event loop that its part has in production."""
+    place = item.path.relative_to(TESTS)
+    if place.parts[0] in ON_ASYNCIO or str(place).startswith(AGENT):
+        return {"asyncio": asyncio.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from extproc.admin import Health
 from extproc.admin.agents import AgentsService, AgentsSurroundings
 from extproc.app import options, safety
 from extproc.app.admin_port import AdminPort
-from extproc.app.alarm import Alarm
+from extproc.app.core_timer import CoreTimer
 from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
@@ -88,7 +88,7 @@ class Service:
             self._switchboard, Random(), options.dispatcher_options(settings)
         )
         self._waiting_room = WaitingRoom()
-        self._alarm = Alarm(self.dispatcher.advance)
+        self._timer = CoreTimer(self.dispatcher.advance)
         self._scraper = Scraper(
             sink=self._observe,
             attention=self._attention,
@@ -177,7 +177,7 @@ class Service:
         safety.check_exposure(settings)
         switchboard = self._switchboard
         switchboard.on_settled.append(self._waiting_room.settled)
-        switchboard.on_wake_at.append(self._alarm.wake_at)
+        switchboard.on_wake_at.append(self._timer.wake_at)
         switchboard.on_membership_changed += [
             self._discovery.membership_changed,
             self._watched.changed,
@@ -221,7 +221,7 @@ class Service:
         await self._members.aclose()
         self._watched.stop()
         await self._scraper.aclose()
-        self._alarm.stop()
+        self._timer.stop()
         await self._pages.stop()
         await self._telemetry.aclose()
 

@@ -1,10 +1,12 @@
-"""Claims about extproc/app/alarm.py, on a real event loop."""
+"""Claims about extproc/app/core_timer.py, on a real event loop."""
 
 from __future__ import annotations
 
 import asyncio
 
-from extproc.app.alarm import Alarm
+import pytest
+
+from extproc.app.core_timer import CoreTimer
 
 
 class Rung:
@@ -22,22 +24,36 @@ class Rung:
 async def test_it_rings_at_the_earliest_time_that_was_asked_for() -> None:
     """A later wish does not put it off, and neither rings twice."""
     rung = Rung()
-    alarm = Alarm(rung)
+    timer = CoreTimer(rung)
     now = asyncio.get_running_loop().time()
-    alarm.wake_at(now + 3600)
-    alarm.wake_at(now + 0.01)
-    alarm.wake_at(now + 7200)
+    timer.wake_at(now + 3600)
+    timer.wake_at(now + 0.01)
+    timer.wake_at(now + 7200)
     await asyncio.wait_for(rung.once.wait(), 30)
     assert len(rung.times) == 1 and rung.times[0] >= now + 0.01
+
+
+@pytest.mark.parametrize("ahead_s", [-1.0, 0.0, 0.0001, 0.0004, 0.0006, 0.01])
+async def test_a_wish_for_a_time_that_is_near_stands_a_later_one(ahead_s: float) -> None:
+    """Where the loop calls back at once it gives no timer handle; a second wish works all the same,
+    be it earlier or later."""
+    rung = Rung()
+    timer = CoreTimer(rung)
+    now = asyncio.get_running_loop().time()
+    timer.wake_at(now + ahead_s)
+    timer.wake_at(now + 3600)
+    timer.wake_at(now + ahead_s - 0.0001)
+    await asyncio.wait_for(rung.once.wait(), 30)
+    assert len(rung.times) == 1
 
 
 async def test_after_it_rang_it_can_be_set_again() -> None:
     """Also to a time that has passed."""
     rung = Rung()
-    alarm = Alarm(rung)
+    timer = CoreTimer(rung)
     for _ in range(3):
         rung.once.clear()
-        alarm.wake_at(0.0)
+        timer.wake_at(0.0)
         await asyncio.wait_for(rung.once.wait(), 30)
     assert len(rung.times) == 3
 
@@ -45,12 +61,12 @@ async def test_after_it_rang_it_can_be_set_again() -> None:
 async def test_stopped_it_is_silent() -> None:
     """Twice is no error; a new wish counts again."""
     rung = Rung()
-    alarm = Alarm(rung)
-    alarm.wake_at(0.0)
-    alarm.stop()
-    alarm.stop()
+    timer = CoreTimer(rung)
+    timer.wake_at(0.0)
+    timer.stop()
+    timer.stop()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert rung.times == []
-    alarm.wake_at(0.0)
+    timer.wake_at(0.0)
     await asyncio.wait_for(rung.once.wait(), 30)

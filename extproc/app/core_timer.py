@@ -1,0 +1,41 @@
+"""One timer for the whole core: it fires at the earliest time that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class CoreTimer:
+    """Calls `fire(now)` on the event loop. Times are those of `loop.time`, monotonic seconds.
+
+    It remembers by itself when it is due: uvloop's `call_at` returns a handle without `when()`
+    for a time that is less than half a millisecond away.
+    """
+
+    def __init__(self, fire: Callable[[float], None]) -> None:
+        self._fire = fire
+        self._due_at = 0.0
+        self._handle: asyncio.Handle | None = None
+
+    def wake_at(self, when: float) -> None:
+        """Fire at `when`, unless an earlier call is due already. Never blocks."""
+        if self._handle is not None:
+            if self._due_at <= when:
+                return
+            self._handle.cancel()
+        self._handle = asyncio.get_running_loop().call_at(when, self._on_due)
+        self._due_at = when
+
+    def stop(self) -> None:
+        """Fire no more until it is asked again; calling it twice is no error."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _on_due(self) -> None:
+        self._handle = None
+        self._fire(asyncio.get_running_loop().time())

@@ -135,6 +135,7 @@ def _has_infinity(tree: object) -> bool:
 
 def _parse_beginning(part: bytes) -> Any:
     """What stands before the end or the first fault, whichever comes first; None for nothing."""
+    part = _before_fault_of_utf8(part)
     for _ in range(2):
         part = part.rstrip(_NUMBER_END)  # a number at the end may be half of one
         try:
@@ -144,6 +145,20 @@ def _parse_beginning(part: bytes) -> Any:
         else:
             return _without_half_a_text(tree, part)
     return None
+
+
+def _before_fault_of_utf8(part: bytes) -> bytes:
+    """All of it, or what stands before the first byte that is no UTF-8. O(its size), about 5 us
+    for 64 KiB of ASCII.
+
+    The parser itself forgives a text that ends in half a character, closed or not, in one of the
+    two ways in which a beginning is read, and raises in the other.
+    """
+    try:
+        part.decode()
+    except UnicodeDecodeError as error:
+        return part[: error.start]
+    return part
 
 
 def _place(message: str, part: bytes) -> int:

@@ -190,6 +190,26 @@ def test_what_stands_before_a_fault_counts(fault: bytes) -> None:
     assert body.problem is not None and not body.is_complete
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (b'{"model":"m","prompt":"p","user":"caf\xe9"}', ("m", "p", 1)),
+        (b'{"model":"m","prompt":"caf\xe9","n":2}', ("m", "caf", 1)),
+        (b'{"n":2,"model":"caf\xe9"}', (None, "", 2)),
+        (b'{"n":2,"model":"caf\xe9","prompt":"p"}', (None, "", 2)),
+        (b'{"model":"m","x":["caf\xe9"],"user":"u","n":2}', ("m", "", 1)),
+    ],
+)
+def test_a_text_that_is_no_utf_8_is_a_fault(
+    part: bytes, told: tuple[str | None, str, int], is_whole: bool
+) -> None:
+    """Also where half a character stands right before its closing quote."""
+    body = read(part, is_whole=is_whole)
+    assert (body.model, body.text, body.answers) == told
+    assert not body.is_complete and (body.problem is not None) is is_whole
+
+
 @pytest.mark.parametrize("part", [b"", b"[]", b"7", b'"row"', b"null", b"\xff\xfe{", b"a=b", b"{"])
 def test_what_is_no_object_says_nothing(part: bytes) -> None:
     body = read(part)
@@ -246,6 +266,23 @@ def test_any_json_cut_anywhere(
 def test_any_bytes(part: bytes, kind: Kind, is_strict: bool) -> None:
     for is_whole in (True, False):
         read_body(part, kind, is_whole=is_whole, is_strict=is_strict)
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1), st.binary(min_size=1, max_size=4), st.data())
+@example({"prompt": "p", "user": "caf"}, b"\xe9", 28)
+def test_any_bytes_anywhere_in_any_json(
+    body: dict[str, Any], noise: bytes, at: st.DataObject | int
+) -> None:
+    """Also in the last text, which is read for a second time without its unfinished end."""
+    whole = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+    place = at if isinstance(at, int) else at.draw(st.integers(0, len(whole)))
+    for is_whole in (True, False):
+        read_body(
+            whole[:place] + noise + whole[place:],
+            Kind.GENERATION,
+            is_whole=is_whole,
+            is_strict=False,
+        )
 
 
 @given(st.binary(max_size=40), st.integers(0, 100))

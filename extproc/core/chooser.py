@@ -30,6 +30,8 @@ READING_WEIGHT = 3.0
 prompt its other slots get no tokens, and the slot itself is taken for longer."""
 ALIKE_S, ALIKE_SHARE = 0.05, 0.1
 """Costs that differ by less are alike, for they are estimates: then the load decides."""
+SESSION_SHARE = 0.25
+"""How much more than the best one the session's last endpoint may cost, and still keeps it."""
 MIN_PATIENCE_S = 0.05
 """A saving below this is not worth a wait."""
 
@@ -46,6 +48,14 @@ class Choice(NamedTuple):
 
     address: Address
     cost: Cost | None = None
+
+
+class Scored(NamedTuple):
+    """A candidate with what it would cost."""
+
+    is_late: bool
+    cost_s: float
+    choice: Choice
 
 
 def is_choosy(order: Order, request: Request) -> bool:
@@ -85,7 +95,7 @@ class Chooser:
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = promised_s(order, request)
         is_loaded = self._seat(best, order).is_loaded
-        scored: list[tuple[bool, float, Choice]] = []
+        scored: list[Scored] = []
         for address in candidates:
             if address not in picker:
                 continue
@@ -96,8 +106,30 @@ class Chooser:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, room, request, picker, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            scored.append((is_late, cost.total_s, Choice(address, cost)))
-        return _least_loaded_of_the_cheapest(scored) or Choice(best)
+            scored.append(Scored(is_late, cost.total_s, Choice(address, cost)))
+        if not scored:
+            return Choice(best)
+        return self._session_kept(scored, request) or _least_loaded_of_the_cheapest(scored)
+
+    def _session_kept(self, scored: list[Scored], request: Request) -> Choice | None:
+        """The session's last endpoint, unless another one is clearly better for the request: by
+        more than `SESSION_SHARE`, by what is in its cache, or because it keeps the promise."""
+        home = self._state.sessions.home(request.session_id)
+        if home is None:
+            return None
+        kept = next((one for one in scored if one.choice.address == home), None)
+        if kept is None:
+            return None
+        cheapest = min(scored, key=_by_cost)
+        endpoint = self._state.fleet.get(home)
+        is_kept = (
+            kept.is_late == cheapest.is_late
+            and kept.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
+            and _saved_s(kept.choice) >= _saved_s(cheapest.choice) - ALIKE_S
+            and endpoint is not None
+            and endpoint.is_first_choice
+        )
+        return kept.choice if is_kept else None
 
     def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
         """What a choice counts for an endpoint, whether or not it has a slot free."""
@@ -183,11 +215,13 @@ class Chooser:
         return known[1]
 
 
-def _least_loaded_of_the_cheapest(scored: list[tuple[bool, float, Choice]]) -> Choice | None:
+def _by_cost(one: Scored) -> tuple[bool, float]:
+    return one.is_late, one.cost_s
+
+
+def _least_loaded_of_the_cheapest(scored: list[Scored]) -> Choice:
     """Of those that keep the promise, if any does, the first that costs about the least."""
-    if not scored:
-        return None
-    is_late, least_s, cheapest = min(scored, key=lambda entry: entry[:2])
+    is_late, least_s, cheapest = min(scored, key=_by_cost)
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
     saved_s = _saved_s(cheapest) - ALIKE_S  # what a cache spares is no matter of estimates
     return next(

@@ -124,6 +124,9 @@ def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -
         meant["objective"] = objective.name
     if objective.has_promise:
         meant["promise_kept"] = f"{state.promises.share(objective.name, now):.1%}"
+    home = state.sessions.home(request.session_id)
+    if home is not None:
+        meant["session_served_by"] = str(home)
     debt_s = state.fairness.debt_s(state.fairness.peek(objective, request.fairness_id))
     meant["fairness_debt_s"] = f"{debt_s:.1f}"
     return meant

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from extproc.core.address import Address
 from extproc.core.chooser import READING_WEIGHT, Chooser, Home
 from extproc.core.demand import Demand
+from extproc.core.observation import Sight
 from extproc.core.order import Order
 from extproc.core.request import Request
 from tests.fakes.steered_fleet import SteeredFleet
@@ -107,3 +110,84 @@ def test_requests_join_those_with_their_adapter() -> None:
     for _ in range(4):
         for adapter, home in homes.items():
             assert fleet.pick(adapter=adapter).address == home
+
+
+PROMPTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "short": lambda number: {"prompt_tokens": 10 + number},
+    "long": lambda number: {
+        "prompt_blocks": tuple(range(10_000 * number, 10_000 * number + 100)),
+        "prompt_tokens": 6400,
+    },
+    "not read": lambda _: {},
+}
+"""What is known of a session's prompts: no two of them begin alike."""
+
+
+def session_at(fleet: SteeredFleet, home: Address, **asked: Any) -> None:
+    """The session's last prompt was answered there."""
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home}), **asked))
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_a_session_stays_where_it_was(kind: str) -> None:
+    """Whatever its prompts have in common, and however often it comes: of 20 prompts in a row
+    chance would send all to one of three endpoints once in a billion times."""
+    fleet = SteeredFleet()
+    for _ in range(3):
+        fleet.add(2)
+    served = set()
+    for number in range(20):
+        lease = fleet.pick(session_id="s", **PROMPTS[kind](number))
+        served.add(lease.address)
+        fleet.now += 0.5
+        fleet.finish(lease)
+    assert len(served) == 1
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_a_session_stays_beside_a_little_load(kind: str) -> None:
+    """Its endpoint answers somebody else, others are idle: that costs less than a quarter."""
+    fleet = SteeredFleet()
+    home, *_ = [fleet.add(4) for _ in range(3)]
+    session_at(fleet, home, **PROMPTS[kind](0))
+    fleet.pick(allowed=frozenset({home}))
+    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == home
+
+
+@pytest.mark.parametrize("kind", ["short", "long"])
+def test_a_session_yields_to_load(kind: str) -> None:
+    """It does not wait for a slot, nor for an endpoint that is clearly slower by now; then it
+    stays where it went."""
+    fleet = SteeredFleet()
+    full, other = fleet.add(1), fleet.add(1)
+    session_at(fleet, full, **PROMPTS[kind](0))
+    taken = fleet.pick(allowed=frozenset({full}))
+    session_at(fleet, other, **PROMPTS[kind](1))
+    fleet.finish(taken)
+    assert fleet.pick(session_id="s", **PROMPTS[kind](2)).address == other
+
+    fleet = SteeredFleet()
+    busy, idle = fleet.add(20), fleet.add(20)
+    session_at(fleet, busy, **PROMPTS[kind](0))
+    for _ in range(19):
+        fleet.pick(allowed=frozenset({busy}))
+    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == idle
+
+
+def test_a_session_yields_to_a_cache_that_is_known() -> None:
+    """A conversation that went on elsewhere is read there."""
+    fleet = SteeredFleet()
+    home, reader = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    fleet.finish(fleet.pick(**LONG, allowed=frozenset({reader})))
+    session_at(fleet, home)
+    assert fleet.pick(session_id="s", **LONG).address == reader
+
+
+def test_a_session_wakes_no_server() -> None:
+    """One that fell asleep has forgotten what it read."""
+    fleet = SteeredFleet()
+    home, awake = fleet.add(4), fleet.add(4)
+    session_at(fleet, home, prompt_tokens=100)
+    fleet.now += 1.0
+    fleet.look(home, slots=4, sight=Sight.ASLEEP)
+    assert fleet.pick(session_id="s", prompt_tokens=100).address == awake

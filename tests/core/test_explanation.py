@@ -156,3 +156,12 @@ def test_asking_changes_nothing() -> None:
         assert len(fleet.dispatcher.state.fairness) == 1
         chosen.append(picked)
     assert chosen[0] == chosen[1]
+
+
+def test_the_server_of_a_session_is_named() -> None:
+    fleet = SteeredFleet()
+    home, _ = fleet.add(2), fleet.add(2)
+    assert "session_served_by" not in ask(fleet, session_id="s").understood
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home})))
+    found = ask(fleet, session_id="s")
+    assert (found.understood["session_served_by"], found.chosen) == (str(home), home)

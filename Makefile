@@ -4,6 +4,7 @@ ENDPOINTS ?=
 UP ?=
 TESTS ?= tests
 BENCH ?=
+CHAOS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -12,11 +13,11 @@ COMPILED := build/compiled
 RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
-SOURCES := extproc scraper tests tools $(wildcard bench)
+SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
-	fast-tests llama
+	fast-tests llama chaos
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,10 @@ llama: venv ## Build llama-server into your cache (6 to 9 minutes), for `make up
 bench: venv ## Measure speed and memory, of the compiled code where that can be made
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m bench $(BENCH)
+
+chaos: venv ## Break everything in seeded orders and account for each request; CHAOS="--help"
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
+	@$(RUN_COMPILED) $(PY) -m rigs.chaos $(CHAOS)
 
 format: venv ## Format the code and mend what ruff can mend
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .

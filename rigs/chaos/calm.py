@@ -1,0 +1,118 @@
+"""What must be gone when no request is: asked of the picker, of Envoy and of the servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from extproc.demo.process import Child
+from rigs.chaos.records import Leftover
+from rigs.chaos.stage import Stage
+
+CALM_S = 30.0
+"""A slot whose client left may stay taken for `ledger.draining_cap_s`; what is left so long after
+that is left for good."""
+POLL_S = 0.2
+CORRECTIONS = "coxswain_audit_corrections_total"
+SPARE_DESCRIPTORS = 24
+"""Connections to servers and to Envoy that are kept open, in one or another number."""
+SPARE_TASKS = 12
+SPARE_OBJECTS = 24
+"""Ended leases that a server's next observation is still compared with."""
+SPARE_MIB = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What the picker's process uses."""
+
+    descriptors: int
+    resident_mib: float
+    tasks: int
+
+
+async def footprint(stage: Stage) -> Footprint:
+    assert stage.picker is not None
+    return Footprint(
+        descriptors=descriptors(stage.picker),
+        resident_mib=resident_mib(stage.picker),
+        tasks=(await stage.census())["tasks"],
+    )
+
+
+async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
+    """Wait until nothing is left, for a minute at most; what is left then. `before` is what the
+    same process used before the load; without it, sizes are not compared."""
+    give_up_at = time.monotonic() + CALM_S
+    while left := await _left(stage):
+        if time.monotonic() > give_up_at:
+            break
+        await asyncio.sleep(POLL_S)
+    corrections = await stage.metric(CORRECTIONS)
+    if corrections:
+        left.append(Leftover(what=CORRECTIONS, value=corrections))
+    if before is not None:
+        left += _grown(before, await footprint(stage))
+    return left
+
+
+async def _left(stage: Stage) -> list[Leftover]:
+    status = await stage.status()
+    numbers = {
+        "exchanges": status["exchanges"],
+        "waiting tickets": status["queue"]["waiting"],
+        "running requests": status["running"],
+    }
+    for address, endpoint in status["endpoints"].items():
+        for kind in ("leased", "foreign"):
+            numbers[f"{kind} slots of {address}"] = endpoint["slots"][kind]
+    for server in stage.servers:
+        if server.child is not None and server.child.is_running:
+            try:
+                numbers[f"busy slots of {server.name}"] = await stage.busy_slots(server)
+            except (httpx.HTTPError, ValueError, TypeError):
+                numbers[f"unanswered questions of {server.name}"] = 1
+    numbers |= {
+        f"envoy {name}": value
+        for name, value in (await stage.envoy_stats()).items()
+        if name.endswith(("downstream_rq_active", "cluster.llama.upstream_rq_active"))
+        and not name.startswith("http.admin")
+    }
+    if not any(numbers.values()):
+        census = await stage.census()
+        for name, count in census.items():
+            if name != "tasks" and count > SPARE_OBJECTS:
+                numbers[f"objects {name}"] = count
+    return [Leftover(what=what, value=value) for what, value in numbers.items() if value]
+
+
+def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
+    left = []
+    if after.descriptors > before.descriptors + SPARE_DESCRIPTORS:
+        text = f"{after.descriptors}, {before.descriptors} before"
+        left.append(Leftover(what="descriptors of the picker", value=text))
+    if after.tasks > before.tasks + SPARE_TASKS:
+        left.append(
+            Leftover(what="tasks of the picker", value=f"{after.tasks}, {before.tasks} before")
+        )
+    if after.resident_mib > before.resident_mib + SPARE_MIB:
+        text = f"{after.resident_mib:.0f} MiB, {before.resident_mib:.0f} before"
+        left.append(Leftover(what="memory of the picker", value=text))
+    return left
+
+
+def descriptors(child: Child) -> int:
+    """How many files and sockets the process has open."""
+    return len(os.listdir(f"/proc/{child.pid}/fd"))
+
+
+def resident_mib(child: Child) -> float:
+    for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(f"process {child.pid} tells no VmRSS")

@@ -1,0 +1,67 @@
+"""`python -m rigs.chaos.launch ARGUMENT ...`: the command `coxswain` with a clock that can be
+moved, and that counts what lives in its process when it is asked to.
+
+- SIGUSR2: the wall clock is off by as many seconds as the file `CHAOS_CLOCK` says.
+- SIGUSR1: the numbers of live tasks and of the product's own objects go to the file
+  `CHAOS_CENSUS`, as JSON.
+
+Elapsed time is what it is: on one machine nobody can see two monotonic clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+CLOCK = "CHAOS_CLOCK"
+CENSUS = "CHAOS_CENSUS"
+COUNTED = frozenset({"Exchange", "Lease", "Ticket"})
+"""Classes of the product of which none may live on when no request does."""
+
+_seconds, _nanoseconds = time.time, time.time_ns
+_offset_s = 0.0
+
+
+def census() -> dict[str, int]:
+    """How many tasks have not ended, and how many objects there are of what is counted."""
+    gc.collect()
+    found = Counter({"tasks": 0})
+    for one in gc.get_objects():
+        name = type(one).__name__
+        if isinstance(one, asyncio.Task):
+            found["tasks"] += not one.done()
+        elif name in COUNTED and type(one).__module__.startswith("extproc."):
+            found[name] += 1
+    return dict(found)
+
+
+def _write_census(*_: object) -> None:
+    file = Path(os.environ[CENSUS])
+    fresh = file.with_suffix(".new")
+    fresh.write_text(json.dumps(census()))
+    fresh.replace(file)
+
+
+def _read_clock(*_: object) -> None:
+    global _offset_s  # noqa: PLW0603  # as there is one clock in a process
+    _offset_s = float(Path(os.environ[CLOCK]).read_text())
+
+
+def main() -> None:
+    time.time = lambda: _seconds() + _offset_s
+    time.time_ns = lambda: _nanoseconds() + int(_offset_s * 1e9)
+    signal.signal(signal.SIGUSR1, _write_census)
+    signal.signal(signal.SIGUSR2, _read_clock)
+    from extproc.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

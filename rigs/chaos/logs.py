@@ -1,0 +1,77 @@
+"""Reads what Envoy and the picker wrote about requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rigs.chaos.records import Ended, Line
+
+PREFIX = "chaos-"
+"""What the ids of our requests begin with."""
+
+
+def access_lines(logs: Iterable[Path]) -> list[Line]:
+    """Our requests' lines in Envoy's access log."""
+    return [
+        Line(
+            id=line["request_id"],
+            status=int(line.get("status", 0)),
+            endpoint=line.get("endpoint", ""),
+            attempts=int(line.get("attempts", 0) or 0),
+            bytes_out=int(line.get("bytes_out", 0)),
+            flags=line.get("flags", ""),
+            details=line.get("details", ""),
+        )
+        for line in _objects(logs)
+        if str(line.get("request_id", "")).startswith(PREFIX)
+    ]
+
+
+def request_ends(logs: Iterable[Path]) -> list[Ended]:
+    """Our requests' ends in the picker's log."""
+    return [
+        Ended(
+            id=line["request_id"],
+            outcome=line["outcome"],
+            endpoint=line["endpoint"],
+            status=line["status"],
+        )
+        for line in _objects(logs)
+        if line.get("logger") == "coxswain.request"
+        and str(line.get("request_id", "")).startswith(PREFIX)
+    ]
+
+
+def troubles(logs: Iterable[Path]) -> list[str]:
+    """What the picker logged as an error, or with a traceback; a process's last words, too."""
+    found = []
+    for log in logs:
+        for text in log.read_text(errors="replace").splitlines():
+            line = _object(text)
+            if line is None:
+                if "Traceback" in text or "Error" in text:
+                    found.append(text)
+            elif line.get("level") in ("error", "critical") or "exception" in line:
+                found.append(f"{line.get('logger')}: {line.get('message')}")
+    return found
+
+
+def _objects(logs: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for log in logs:
+        for text in log.read_text(errors="replace").splitlines():
+            line = _object(text)
+            if line is not None:
+                yield line
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None  # a killed process stopped in the middle of it
+    return line if isinstance(line, dict) else None

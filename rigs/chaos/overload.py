@@ -1,0 +1,135 @@
+"""Plain overload: nothing fails, there is only more to do than the slots can.
+
+Eight slots of 0.4 s: 60 requests/s with 2 s of patience, then 20/s, exactly what they can, with
+5 s; three storms of 2,000 clients who all leave; two bursts of 40 that wait for 1 ms. After each
+part every client was answered in time and every slot is free again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from extproc.demo.process import Children
+from rigs.chaos.accounting import Verdict, judge
+from rigs.chaos.calm import calm_down, footprint
+from rigs.chaos.load import Clients
+from rigs.chaos.logs import PREFIX, access_lines, request_ends
+from rigs.chaos.records import Books, Leftover
+from rigs.chaos.stage import Stage
+from rigs.chaos.wishes import Wish
+
+SERVICE_S = 0.4
+SLOTS = (2, 2, 4)
+TIMEOUT_S = 5.0
+FORGOTTEN_S = 15.0
+"""A client that has no answer so long past its deadline will get none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How long and how large; the short form is for `make test`."""
+
+    steady_s: float = 20.0
+    storms: int = 3
+    storm: int = 2000
+    bursts: int = 2
+    burst: int = 40
+
+
+SHORT = Sizes(steady_s=6.0, storms=1, storm=600)
+
+
+async def attack(
+    folder: Path, sizes: Sizes, seed: int, say: Callable[[str], None], mode: str = "discovery"
+) -> Verdict:
+    """Run all parts on one stack and judge them together."""
+    settings = {"queue": {"timeout_s": TIMEOUT_S}, "scraper": {"slow_interval_s": 0.5}}
+    async with Children(folder) as children:
+        stage = Stage(folder, children, mode=mode, settings=settings)
+        try:
+            return await _attack(stage, sizes, Random(seed), say)
+        finally:
+            await stage.close()
+
+
+async def _attack(
+    stage: Stage, sizes: Sizes, source: Random, say: Callable[[str], None]
+) -> Verdict:
+    for slots in SLOTS:
+        await stage.add_server(slots, flags=("--service-time", str(SERVICE_S)))
+    stage.list_servers()
+    await stage.start_picker()
+    await stage.start_envoy()
+    await stage.until_ready()
+    before = await footprint(stage)
+    clients = Clients(stage.envoy_port, no_answer_s=FORGOTTEN_S)
+    parts = [
+        ("60 requests/s, patience 2 s", _steady(clients, source, 60, 2000, sizes.steady_s)),
+        ("20 requests/s, patience 5 s", _steady(clients, source, 20, 5000, sizes.steady_s)),
+        *(
+            (f"storm of {sizes.storm} that leave", _storm(clients, source, sizes.storm))
+            for _ in range(sizes.storms)
+        ),
+        *(
+            (f"burst of {sizes.burst} that wait 1 ms", _burst(clients, source, sizes.burst))
+            for _ in range(sizes.bursts)
+        ),
+    ]
+    left: list[Leftover] = []
+    for what, part in parts:
+        begun = len(clients.calls)
+        await part
+        await clients.join()
+        rest = await calm_down(stage, None)
+        left += [Leftover(what=f"after {what}: {one.what}", value=one.value) for one in rest]
+        told = "; ".join(f"{one.what}: {one.value}" for one in rest) or "nothing"
+        say(f"{what}: {len(clients.calls) - begun} requests, left over: {told}")
+    left += [one for one in await calm_down(stage, before) if one not in left]
+    await stage.stop()  # and have the ends of their logs written
+    books = Books(
+        calls=clients.calls,
+        arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
+        lines=access_lines(stage.envoy_logs),
+        ended=request_ends(stage.picker_logs),
+        slots={server.address: server.slots for server in stage.servers},
+        leftovers=left,
+    )
+    return judge(books)
+
+
+def _wish(source: Random, patience_ms: int, leaves_after_s: float | None = None) -> Wish:
+    return Wish(
+        id=f"{PREFIX}{source.getrandbits(64):016x}",
+        kind="overload" if leaves_after_s is None else "storm",
+        tokens=4,
+        is_streamed=source.random() < 0.5,
+        patience_ms=patience_ms,
+        leaves_after_s=leaves_after_s,
+    )
+
+
+async def _steady(
+    clients: Clients, source: Random, rate: float, patience_ms: int, seconds: float
+) -> None:
+    """Evenly, whatever becomes of them."""
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(0.0, began_at + number / rate - loop.time()))
+        clients.send(_wish(source, patience_ms))
+
+
+async def _storm(clients: Clients, source: Random, count: int) -> None:
+    """All at once; each leaves within a second, whether it waits or is being served."""
+    for _ in range(count):
+        clients.send(_wish(source, 5000, leaves_after_s=source.random()))
+        await asyncio.sleep(0)
+
+
+async def _burst(clients: Clients, source: Random, count: int) -> None:
+    for _ in range(count):
+        clients.send(_wish(source, 1))

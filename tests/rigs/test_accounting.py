@@ -1,0 +1,196 @@
+"""The accounting fails on false books, on each rule's own grounds; and true books pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigs.chaos.accounting import judge
+from rigs.chaos.load import NO_ANSWER
+from rigs.chaos.records import Arrival, Books, Call, Closed, Ended, Leftover, Line, Window
+
+ONE, OTHER = "127.0.0.1:1", "127.0.0.1:2"
+
+
+def call(**changes: Any) -> Call:
+    """A request that was served."""
+    served = {
+        "id": "chaos-1",
+        "kind": "whole",
+        "sent_at": 10.0,
+        "ended_at": 11.0,
+        "status": 200,
+        "endpoint": ONE,
+        "body_bytes": 7,
+        "is_whole": True,
+    }
+    return Call(**{**served, **changes})
+
+
+def arrival(**changes: Any) -> Arrival:
+    answered = {
+        "id": "chaos-1",
+        "server": ONE,
+        "at": 10.1,
+        "status": 200,
+        "last_byte_at": 10.9,
+        "closed_at": 10.95,
+        "is_whole": True,
+    }
+    return Arrival(**{**answered, **changes})
+
+
+def line(**changes: Any) -> Line:
+    told = {
+        "id": "chaos-1",
+        "status": 200,
+        "endpoint": ONE,
+        "attempts": 1,
+        "bytes_out": 7,
+        "flags": "",
+        "details": "via_upstream",
+    }
+    return Line(**{**told, **changes})
+
+
+def ended(**changes: Any) -> Ended:
+    told = {"id": "chaos-1", "outcome": "served", "endpoint": ONE, "status": 200}
+    return Ended(**{**told, **changes})
+
+
+def books(**changes: Any) -> Books:
+    true = Books(
+        calls=[call()],
+        arrivals=[arrival()],
+        lines=[line()],
+        ended=[ended()],
+        slots={ONE: 1, OTHER: 1},
+    )
+    return replace(true, **changes)
+
+
+def refusal(reason: str = "queue-timeout", **changes: Any) -> Books:
+    """Refused by the picker after the second that it allowed."""
+    status = 504 if reason == "queue-timeout" else 503
+    refused = call(status=status, reason=reason, endpoint="", patience_s=1.0, **changes)
+    return books(
+        calls=[refused],
+        arrivals=[],
+        lines=[line(status=status, endpoint="", details="")],
+        ended=[ended(outcome=reason, endpoint="-", status=0)],
+    )
+
+
+def broken(books: Books) -> list[str]:
+    return sorted({finding.rule for finding in judge(books).findings})
+
+
+def test_true_books_pass() -> None:
+    assert judge(books()).findings == []
+    assert judge(refusal()).findings == []
+    left = call(status=0, is_whole=False, has_left=True, body_bytes=0)
+    assert judge(books(calls=[left], arrivals=[], lines=[], ended=[])).findings == []
+
+
+HUNG = call(status=0, is_whole=False, error=NO_ANSWER, body_bytes=0)
+CUT = call(is_whole=False, error="reset", body_bytes=3)
+FAILED = {"status": 503, "reason": "", "body_bytes": 7}
+SECOND = arrival(server=OTHER, at=10.2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "false"),
+    [
+        ("lost", books(calls=[HUNG])),
+        ("unexplained", books(calls=[CUT])),
+        ("unexplained", books(calls=[call(is_sound=False)])),
+        ("unexplained", books(calls=[call(**FAILED)], lines=[line(status=503)])),
+        ("no-endpoint", refusal("no-endpoint")),
+        ("twice", books(arrivals=[arrival(), SECOND])),
+        ("twice", replace(refusal(), arrivals=[arrival()])),
+        ("early", refusal(ended_at=10.5)),
+        ("log", books(lines=[])),
+        ("log", books(lines=[line(), line()])),
+        ("log", books(lines=[line(status=503)])),
+        ("log", books(lines=[line(bytes_out=8)])),
+        ("log", books(lines=[line(endpoint=OTHER)])),
+        ("log", books(arrivals=[])),
+        ("log", books(lines=[line(), line(id="chaos-2")])),
+        ("log", books(arrivals=[arrival(), arrival(id="chaos-2", at=20)])),
+        ("picker", books(ended=[])),
+        ("picker", books(ended=[ended(), ended()])),
+        ("picker", books(ended=[ended(outcome="withdrawn")])),
+        ("picker", replace(refusal(), ended=[])),
+        ("leftover", books(leftovers=[Leftover(what="leased", value=1)])),
+    ],
+)
+def test_false_books_fail(rule: str, false: Books) -> None:
+    assert rule in broken(false)
+
+
+def two(at: float, **changes: Any) -> Books:
+    """Two requests at one server with one slot, the second one at `at`."""
+    return books(
+        calls=[call(), call(id="chaos-2", **changes)],
+        arrivals=[arrival(), arrival(id="chaos-2", at=at, last_byte_at=at + 1, closed_at=at + 1)],
+        lines=[line(), line(id="chaos-2")],
+        ended=[ended(), ended(id="chaos-2")],
+    )
+
+
+def test_a_full_server_is_full_until_its_answer_was_written() -> None:
+    assert broken(two(10.5)) == ["full"]
+    assert broken(two(10.9)) == []
+    unfinished = two(10.92)
+    unfinished.arrivals[0].is_whole = False
+    assert broken(unfinished) == []
+    unfinished.arrivals[0].closed_at = 0.0
+    assert "full" in broken(unfinished)
+
+
+def test_a_request_for_two_slots_takes_two() -> None:
+    assert broken(two(10.95, weight=2)) == ["full"]
+    assert broken(replace(two(10.95, weight=2), slots={ONE: 2})) == []
+
+
+def test_where_envoy_goes_on_to_may_be_full() -> None:
+    """The fallbacks were named when the request was sent elsewhere."""
+    again = two(10.5)
+    assert broken(replace(again, lines=[line(), line(id="chaos-2", attempts=2)])) == []
+
+
+@pytest.mark.parametrize("why", ["drained", "down"])
+def test_nobody_goes_where_the_picker_knows_better(why: str) -> None:
+    closed = Closed(server=ONE, why=why, began_at=9.0, ended_at=12.0)
+    assert broken(books(closed=[closed])) == ["closed"]
+    just_closed = replace(closed, began_at=10.0)
+    assert broken(books(closed=[just_closed])) == []
+    assert broken(books(closed=[replace(closed, server=OTHER)])) == []
+
+
+def test_the_rigs_own_fault_explains_a_failure() -> None:
+    failed = books(calls=[call(**FAILED)], lines=[line(status=503)])
+    failed.arrivals[0].fault, failed.arrivals[0].status = "503", 503
+    assert broken(failed) == []
+
+
+def test_a_window_excuses_its_rules_at_its_server_in_its_time() -> None:
+    window = Window(
+        what="killed", began_at=10.5, ended_at=10.6, excuses=frozenset({"unexplained"}), server=ONE
+    )
+    cut = books(calls=[CUT])
+    assert judge(replace(cut, windows=[window])).excused == {"unexplained: killed": 1}
+    for missed in (
+        replace(window, server=OTHER),
+        replace(window, excuses=frozenset({"lost"})),
+        replace(window, began_at=11.5, ended_at=12.0),
+    ):
+        assert broken(replace(cut, windows=[missed])) == ["unexplained"]
+
+
+def test_nothing_excuses_what_is_left_over() -> None:
+    always = Window(what="all", began_at=0, ended_at=1e9, excuses=frozenset({"leftover"}))
+    left = books(leftovers=[Leftover(what="leased", value=1)], windows=[always])
+    assert broken(left) == ["leftover"]

@@ -61,6 +61,8 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         request_headers_timeout_s=envoy.request_headers_timeout_s,
         request_body_timeout_s=envoy.request_body_timeout_s,
         request_body_idle_timeout_s=envoy.request_body_idle_timeout_s,
+        request_body_min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,
+        request_body_grace_s=envoy.request_body_grace_s,
         connection_idle_timeout_s=envoy.connection_idle_timeout_s,
         max_connections=envoy.max_connections,
         max_heap_bytes=envoy.max_heap_bytes,

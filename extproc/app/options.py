@@ -13,6 +13,7 @@ from extproc.core.models import ModelMatch
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.request import ReadingOptions
+from extproc.stream.upload import UploadLimits
 from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
 from scraper.client import Timeouts
 from scraper.options import ScraperOptions
@@ -60,15 +61,20 @@ def _objectives(settings: Settings) -> Objectives:
 
 def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
     """`started_at` is the Unix time of the start: a reload does not make models younger."""
-    routing = settings.routing
+    routing, envoy = settings.routing, settings.envoy
     return ExchangeOptions(
         queue_timeout_s=settings.queue.timeout_s,
         adds_response_headers=settings.response_headers,
         started_at=started_at,
+        uploads=UploadLimits(
+            idle_s=envoy.request_body_idle_timeout_s,
+            min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,
+            grace_s=envoy.request_body_grace_s,
+        ),
         reading=ReadingOptions(
             reads_bodies=routing.read_body != "never",
             limit_bytes=routing.body_limit_bytes,
-            short_bytes=min(routing.body_limit_bytes, settings.envoy.body_buffer_bytes),
+            short_bytes=min(routing.body_limit_bytes, envoy.body_buffer_bytes),
             is_strict=routing.body_errors == "strict",
         ),
     )

@@ -296,6 +296,11 @@ class Dispatcher:
         is_settled = is_settled and not self.state.loads.pending_at(address)
         return not is_settled or account.foreign_slots > 0 or account.has_draining
 
+    def is_wanted(self, lease: Lease) -> bool:
+        """Whether somebody waits who could use the slots of this lease. O(lanes that suit)."""
+        endpoint = self.fleet.get(lease.address)
+        return endpoint is not None and self.line.has_any_for(endpoint)
+
     def has_leases(self, address: Address) -> bool:
         """Whether requests of ours run there; False for a stranger."""
         return address in self.fleet and bool(self.ledger.account(address).leases)

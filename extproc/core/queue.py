@@ -175,6 +175,12 @@ class Line:
             found.update(self._anchored.get(anchor, {}))
         return [lane for demand, lane in found.items() if demand.suits(endpoint)]
 
+    def has_any_for(self, endpoint: Endpoint) -> bool:
+        """Whether somebody waits whom the endpoint can serve."""
+        if self.lanes_for(endpoint):
+            return True
+        return any(ticket.demand.suits(endpoint) for ticket in self._apart.values())
+
     def lanes(self) -> Iterator[Lane]:
         """Every lane in which somebody waits."""
         return iter(self._lanes.values())

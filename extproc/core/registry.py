@@ -56,12 +56,12 @@ class KnownExchange(Protocol):
     def break_off(self) -> None:
         """Envoy reported that it did not come to its proper end."""
 
-    def stands_still_at(self, body_bytes: int) -> bool:
-        """Envoy told how much came of a request that has not ended; whether that is no more
-        than the last time, while a slot is held for it."""
+    def upload_reported(self, body_bytes: int, now: float) -> str | None:
+        """Envoy reported how much came of a request that is not whole. Returns why it has to
+        end, in words for its client; None where it may go on."""
 
-    async def give_up_upload(self, now: float) -> None:
-        """End it because the rest of its request does not come. May wait for the network."""
+    async def end_upload(self, why: str, now: float) -> None:
+        """End it for that reason. May wait for the network."""
 
     async def cancel(self, now: float) -> None:
         """End it for its client; one that is over is no error. May wait for the network."""

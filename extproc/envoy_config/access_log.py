@@ -40,6 +40,11 @@ from extproc.envoy_config import names
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
 
+REPORTS_PER_GRACE = 4
+"""The picker allows for this many within `request_body_grace_s`."""
+LEAST_INTERVAL_S = 0.001
+"""Envoy takes none shorter."""
+
 LINE = {
     "time": "%START_TIME%",
     "request_id": "%REQ(X-REQUEST-ID)%",
@@ -91,16 +96,17 @@ def end_reports(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def upload_reports(options: EnvoyOptions) -> list[AccessLog]:
-    """Now and then a message to the picker about each request that has a server and no answer.
+    """Now and then a message to the picker about each request that got its server before its
+    body was whole, and has no answer yet.
 
     It tells how much of the body came, and whether that is all. Nothing else would: most of a
     long body goes to the server without the picker, or stays with a client that has stopped.
     """
-    if not options.request_body_idle_timeout_s:
+    if report_interval(options) is None:
         return []
     chosen = MetadataMatcher(
         filter=names.LB_NAMESPACE,
-        path=[MetadataMatcherPathSegment(key=names.EXCHANGE)],
+        path=[MetadataMatcherPathSegment(key=names.UPLOAD)],
         value=ValueMatcher(present_match=True),
     )
     nothing = ComparisonFilter(
@@ -118,12 +124,15 @@ def upload_reports(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
-    """How often `upload_reports` are made."""
-    if not options.request_body_idle_timeout_s:
+    """How often `upload_reports` are made; None where no setting needs them."""
+    times_s = [options.request_body_idle_timeout_s / 2]
+    if options.request_body_min_rate_bytes_per_s:
+        times_s.append(options.request_body_grace_s / REPORTS_PER_GRACE)
+    wanted_s = [each for each in times_s if each]
+    if not wanted_s:
         return None
-    return HttpConnectionManagerHcmAccessLogOptions(
-        access_log_flush_interval=timedelta(seconds=options.request_body_idle_timeout_s)
-    )
+    interval = timedelta(seconds=max(LEAST_INTERVAL_S, min(wanted_s)))
+    return HttpConnectionManagerHcmAccessLogOptions(access_log_flush_interval=interval)
 
 
 def _to_picker(log_name: str, filter_: AccessLogFilter, options: EnvoyOptions) -> AccessLog:

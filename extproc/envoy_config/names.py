@@ -16,6 +16,9 @@ SUBSET: Final = "x-gateway-destination-endpoint-subset"
 EXCHANGE: Final = "x-coxswain-exchange"
 """The metadata key by which a report names the picker's exchange."""
 
+UPLOAD: Final = "x-coxswain-upload"
+"""The metadata key of a request whose body was not whole when the picker chose its server."""
+
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 

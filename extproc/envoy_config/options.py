@@ -95,6 +95,8 @@ class EnvoyOptions:
     request_headers_timeout_s: float = 10.0
     request_body_timeout_s: float = 300.0  # counted beside the time in the line
     request_body_idle_timeout_s: float = 30.0  # with a slot held for it; 0 waits for ever
+    request_body_min_rate_bytes_per_s: int = 125_000  # while others wait; 0 is no bound
+    request_body_grace_s: float = 2.0  # how far behind that rate a client may be
     connection_idle_timeout_s: float = 300.0
     max_connections: int = 50_000
     max_heap_bytes: int = 4096 * MIB  # near it new requests are refused; 0 is unbounded

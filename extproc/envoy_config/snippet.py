@@ -7,6 +7,7 @@ from typing import Any
 
 from envoy_data_plane.envoy.config.route.v3 import Route
 
+from extproc.envoy_config.access_log import report_interval
 from extproc.envoy_config.bootstrap import served_cluster
 from extproc.envoy_config.clusters import clusters, own_clusters
 from extproc.envoy_config.credentials import with_check_of_clients
@@ -94,7 +95,7 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
     if options.tracing is not None:
         last += _TRACING.lstrip("\n")
     manager = _MANAGER
-    if options.request_body_idle_timeout_s:
+    if report_interval(options) is not None:
         manager += _PERIODIC.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [
         (manager, "http_connection_manager", tree(steered_manager(options))),

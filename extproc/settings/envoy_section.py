@@ -21,6 +21,7 @@ from extproc.settings.values import (
 )
 
 MIB: Final = 1024 * 1024
+MAX_RATE_BYTES_PER_S: Final = 10**12
 MAX_HEAP_BYTES: Final = 10**15
 """A petabyte: more is a number in the wrong unit."""
 
@@ -149,6 +150,19 @@ class EnvoySettings(Section):
         default=30.0,
         description="A request for which a slot is held, and of whose body nothing comes for "
         "this long, is refused within twice this time; 0 waits for ever.",
+    )
+    request_body_min_rate_bytes_per_s: Whole = Field(
+        default=125_000,
+        ge=0,
+        le=MAX_RATE_BYTES_PER_S,
+        description="While another request waits for its slot, the body of a request must come "
+        "at this rate at least (125,000 is 1 Mbit/s), or the request is refused; 0 sets no "
+        "least rate.",
+    )
+    request_body_grace_s: SomeSeconds = Field(
+        default=2.0,
+        description="How far a client may fall behind that rate before its slot goes to another "
+        "request.",
     )
     connection_idle_timeout_s: SomeSeconds = Field(
         default=300.0, description="When a client's connection without a request is closed."

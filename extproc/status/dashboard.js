@@ -26,7 +26,7 @@ const MEANINGS = {
   "shutting-down": "the picker was stopped",
   "bad-request": "could not be understood",
   cancelled: "an operator ended it",
-  "upload-stalled": "the rest of its body did not come",
+  "upload-stalled": "the rest of its body did not come, or came too slowly",
   shed: "sheddable, and nothing was free",
   evicted: "gave way to a more critical one",
   "model-not-found": "nobody serves its model",

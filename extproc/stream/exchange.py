@@ -31,6 +31,7 @@ from extproc.stream.options import ExchangeOptions
 from extproc.stream.reception import Denied, PassOn, Reception, Told, Understood, Wish
 from extproc.stream.relay import Relay
 from extproc.stream.stage import SPOKEN, TOLD, Stage, state_at, verdict_at
+from extproc.stream.upload import Upload
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -72,7 +73,7 @@ class Exchange:
         "_replies",
         "_response",
         "_trace_parent",
-        "_uploaded_bytes",
+        "_upload",
         "_waited_s",
         "id",
         "stage",
@@ -104,7 +105,7 @@ class Exchange:
         self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
-        self._uploaded_bytes = -1
+        self._upload: Upload | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
         self.stage = Stage.NEW
@@ -164,13 +165,16 @@ class Exchange:
             case _:
                 assert_never(settlement)
 
-    def stands_still_at(self, body_bytes: int) -> bool:
-        """Learn how much came of a body that has not ended. True where it holds a slot, and no
-        more came since the last time that this was told."""
-        if self.stage is not Stage.LEASED or self._response is not None:
-            return False
-        before, self._uploaded_bytes = self._uploaded_bytes, body_bytes
-        return body_bytes == before
+    def upload_reported(self, body_bytes: int, now: float) -> str | None:
+        """Learn how much came of a body that has not ended. Returns why the exchange has to end,
+        in words for the client; None where it may go on, or holds no slot for an upload."""
+        lease = self._lease
+        if self.stage is not Stage.LEASED or self._response is not None or lease is None:
+            return None
+        if self._upload is None:
+            self._upload = Upload(self._options.uploads, lease.opened_at)
+        is_wanted = self._dispatcher.is_wanted(lease)
+        return self._upload.reported(body_bytes, now, is_wanted=is_wanted)
 
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
         """An operator ends it; returns whether a reply is left that must be written at once.
@@ -317,7 +321,9 @@ class Exchange:
         assert head is not None
         self.ticket = None
         self._addresses = addresses
-        replies = self._reception.question.answer(addresses, self.id, head.controls, new_body)
+        question = self._reception.question
+        is_upload = self._lease is not None and not question.has_all
+        replies = question.answer(addresses, self.id, head.controls, new_body, is_upload=is_upload)
         self._destination = replies[0]
         self._say(*replies)
 

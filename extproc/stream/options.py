@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from extproc.stream.request import ReadingOptions
+from extproc.stream.upload import UploadLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,4 +16,5 @@ class ExchangeOptions:
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
     reading: ReadingOptions = field(default_factory=ReadingOptions)
+    uploads: UploadLimits = field(default_factory=UploadLimits)
     started_at: int = 0

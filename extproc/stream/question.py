@@ -31,6 +31,7 @@ class Question:
     __slots__ = (
         "_can_ask",
         "_comes_in_pieces",
+        "_has_body",
         "_kind",
         "_owes_trailers",
         "_upload",
@@ -42,6 +43,7 @@ class Question:
     def __init__(self) -> None:
         self._kind = "request_headers"
         self._can_ask = False
+        self._has_body = False
         self._comes_in_pieces = False
         self._upload: Relay | None = None
         self._owes_trailers = False
@@ -54,7 +56,8 @@ class Question:
         """Learn from the first message of a stream how the body will come."""
         mode = message.protocol_config.request_body_mode
         self.must_be_answered = mode == codec.FULL_DUPLEX
-        if message.request_headers.end_of_stream:
+        self._has_body = not message.request_headers.end_of_stream
+        if not self._has_body:
             return
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
@@ -64,6 +67,11 @@ class Question:
     def can_bring_body(self) -> bool:
         """Whether a body follows that can be read before the decision."""
         return self._can_ask
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing more of the request is to come."""
+        return self.is_whole or not self._has_body
 
     def bring_body(self, *, is_short: bool) -> list[pb.ProcessingResponse]:
         """Have the body sent, if it does not come anyway; all of it if it is told to be short."""
@@ -125,9 +133,14 @@ class Question:
         exchange_id: str,
         removed: tuple[str, ...],
         new_body: bytes | None = None,
+        *,
+        is_upload: bool = False,
     ) -> list[pb.ProcessingResponse]:
-        """The decision, then all that was held back for it; `new_body` replaces the whole."""
-        decision = codec.destination(addresses, exchange_id, kind=self._kind, removed=removed)
+        """The decision, then all that was held back for it; `new_body` replaces the whole.
+        `is_upload` has Envoy report how the rest of the body comes."""
+        decision = codec.destination(
+            addresses, exchange_id, kind=self._kind, removed=removed, is_upload=is_upload
+        )
         replies = [decision]
         if self._upload is not None:
             if new_body is not None:

@@ -77,15 +77,15 @@ class RunningStream:
     def break_off(self) -> None:
         self.exchange.break_off()
 
-    def stands_still_at(self, body_bytes: int) -> bool:
-        return self.exchange.stands_still_at(body_bytes)
+    def upload_reported(self, body_bytes: int, now: float) -> str | None:
+        return self.exchange.upload_reported(body_bytes, now)
 
-    async def give_up_upload(self, now: float) -> None:
-        await self.cancel(now, Reason.UPLOAD_STALLED)
+    async def end_upload(self, why: str, now: float) -> None:
+        await self.cancel(now, Reason.UPLOAD_STALLED, why)
 
-    async def cancel(self, now: float, reason: Reason = Reason.CANCELLED) -> None:
+    async def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> None:
         """End it for its client: refused where it waits, cut off where it runs. One whose stream
         ends in the same moment is over anyway."""
-        if self.exchange.cancel(now, reason):
+        if self.exchange.cancel(now, reason, text):
             with suppress(StreamOverError):
                 await self.answer()

@@ -1,8 +1,8 @@
-"""Clients that stop in the middle of their request, and would hold a slot until they go.
+"""Ends requests that hold a slot while the rest of their body does not come, or comes slowly.
 
 Most of a long body never passes the picker: Envoy sends it straight to the server. So Envoy
-tells, every `envoy.request_body_idle_timeout_s`, how much came of each request that has a server
-and no answer yet. One that is told the same twice has stood still for at least that long.
+reports, several times within `envoy.request_body_grace_s`, how much came of each request that got
+its server before it was whole and has no answer yet. `upload.Upload` decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class UploadReports:
-    """Ends running exchanges whose request stands still. Belongs to one event loop."""
+    """Hands Envoy's reports to running exchanges, and ends those that may not go on. Belongs to
+    one event loop."""
 
     def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
         self._registry = registry
@@ -28,16 +29,20 @@ class UploadReports:
         self._ending: set[asyncio.Task[None]] = set()
 
     def take_in(self, entry: pb.HTTPAccessLogEntry) -> None:
-        """Learn from one report. Ends what stands still in a task of its own, since that writes
-        to the network; an exchange is ended once, so there are never more than leases."""
+        """Learn from one report. An exchange is ended in a task of its own, since that writes to
+        the network; it is ended once, so there are never more tasks than leases."""
         common = entry.common_properties
         if common.HasField("time_to_last_rx_byte") or LB_NAMESPACE not in (
             namespaces := common.metadata.filter_metadata
         ):
             return
         stream = self._registry.get(namespaces[LB_NAMESPACE].fields[EXCHANGE].string_value)
-        if stream is None or not stream.stands_still_at(entry.request.request_body_bytes):
+        if stream is None:
             return
-        ending = asyncio.create_task(stream.give_up_upload(self._clock()))
+        now = self._clock()
+        why = stream.upload_reported(entry.request.request_body_bytes, now)
+        if why is None:
+            return
+        ending = asyncio.create_task(stream.end_upload(why, now))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

@@ -28,11 +28,11 @@ class Known:
     def break_off(self) -> None:
         """Nothing to break."""
 
-    def stands_still_at(self, body_bytes: int) -> bool:
-        return False
+    def upload_reported(self, body_bytes: int, now: float) -> str | None:
+        return None
 
-    async def give_up_upload(self, now: float) -> None:
-        """Nothing to give up."""
+    async def end_upload(self, why: str, now: float) -> None:
+        """Nothing to end."""
 
     async def cancel(self, now: float) -> None:
         """Nothing to cancel."""

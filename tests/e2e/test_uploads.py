@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,6 +72,14 @@ class Upload:
         self.sent += count
         await self.writer.drain()
 
+    async def trickle(self) -> tuple[int, bytes]:
+        """Send a few bytes now and then until it is answered."""
+        answering = asyncio.create_task(self.answer())
+        while not (await asyncio.wait([answering], timeout=0.1))[0]:
+            with suppress(ConnectionError):
+                await self.send(10)
+        return await answering
+
     async def answer(self) -> tuple[int, bytes]:
         head = await self.reader.readuntil(b"\r\n\r\n")
         return int(head.split()[1]), head.lower()
@@ -88,29 +96,37 @@ async def until_leased(stack: Stack, count: int) -> None:
 
 
 async def test_who_stops_in_the_middle_loses_its_slot(stack: Stack) -> None:
-    """And whoever waits for the slot gets it."""
+    """Also while nobody waits for it."""
     async with Upload.to(stack, large()) as upload:
         await upload.send(SOME_BYTES)
         await until_leased(stack, 1)
-        waiting = asyncio.create_task(stack.ask())
-        while (await stack.status())["queue"]["waiting"] != 1:
-            await upload.send(1)
         status, head = await upload.answer()
         assert status == 408
         assert b"x-coxswain-reason: upload-stalled" in head
-        assert (await waiting).status_code == 200
+        assert (await stack.ask()).status_code == 200
 
 
-async def test_who_goes_on_keeps_it_however_slowly(stack: Stack) -> None:
-    """Over three times the limit, a few bytes each time; a stall is noticed within twice."""
-    async with Upload.to(stack, large()) as upload:
-        await upload.send(SOME_BYTES)
+async def test_who_goes_on_slowly_keeps_it_until_others_wait(stack: Stack) -> None:
+    """Over three times the idle limit, a few bytes each time. Then whoever waits gets the slot,
+    while a client at some pace is left alone."""
+    async with Upload.to(stack, large()) as slow:
+        await slow.send(SOME_BYTES)
         await until_leased(stack, 1)
         for _ in range(15):
             await asyncio.sleep(IDLE_S / 5)
-            await upload.send(10)
-        await upload.send(len(upload.body))
-        assert (await upload.answer())[0] == 200
+            await slow.send(10)
+        async with Upload.to(stack, large()) as waiting:
+            await waiting.send(SOME_BYTES)
+            await stack.until_waiting(1)
+            status, head = await slow.trickle()
+            assert status == 408
+            assert b"x-coxswain-reason: upload-stalled" in head
+            await until_leased(stack, 1)
+            also_waiting = asyncio.create_task(stack.ask())
+            await stack.until_waiting(1)
+            await waiting.send(len(waiting.body))
+            assert (await waiting.answer())[0] == 200
+            assert (await also_waiting).status_code == 200
 
 
 async def test_waiting_and_thinking_are_no_stalls(stack: Stack) -> None:

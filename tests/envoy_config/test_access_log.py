@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from extproc.envoy_config import names
 from extproc.envoy_config.access_log import (
     LINE,
+    REPORTS_PER_GRACE,
     access_lines,
     end_reports,
     report_interval,
     upload_reports,
 )
 from extproc.envoy_config.options import EnvoyOptions
+from extproc.stream import codec, upload
 from tests.envoy_config.parts import plain
 
 
@@ -49,19 +54,46 @@ def test_the_picker_hears_only_of_bad_ends() -> None:
 
 
 def test_uploads_are_told_of_while_they_have_a_server_and_no_answer() -> None:
-    """Only the periodic ones, only without a status, only with an exchange of ours."""
-    options = EnvoyOptions(request_body_idle_timeout_s=7)
+    """Only the periodic ones, only without a status, only those that were not whole when they got
+    their server: the others would be thousands of reports that tell nothing."""
+    options = EnvoyOptions()
     (report,) = upload_reports(options)
     periodic, silent, chosen = filters_of(report)
     assert periodic == {"log_type_filter": {"types": ["DownstreamPeriodic"]}}
     assert silent["status_code_filter"]["comparison"]["value"].get("default_value", 0) == 0
     matcher = chosen["metadata_filter"]["matcher"]
-    assert (matcher["filter"], matcher["path"]) == ("envoy.lb", [{"key": "x-coxswain-exchange"}])
+    assert (matcher["filter"], matcher["path"]) == ("envoy.lb", [{"key": "x-coxswain-upload"}])
     assert chosen["metadata_filter"]["match_if_key_not_found"] is False
-    interval = report_interval(options)
-    assert interval is not None and plain(interval) == {"access_log_flush_interval": "7s"}
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "min_rate", "grace_s", "interval"),
+    [
+        (30, 125_000, 2, "0.500s"),
+        (30, 0, 2, "15s"),
+        (0, 125_000, 8, "2s"),
+        (0.5, 125_000, 2, "0.250s"),
+        (0, 1, 0.001, "0.001s"),
+    ],
+)
+def test_reports_come_as_often_as_the_limits_need(
+    idle_s: float, min_rate: int, grace_s: float, interval: str
+) -> None:
+    """Four times within the grace, twice within the idle time, and as often as Envoy can."""
+    options = EnvoyOptions(
+        request_body_idle_timeout_s=idle_s,
+        request_body_min_rate_bytes_per_s=min_rate,
+        request_body_grace_s=grace_s,
+    )
+    found = report_interval(options)
+    assert found is not None and plain(found) == {"access_log_flush_interval": interval}
+
+
+def test_the_picker_counts_on_as_many_reports() -> None:
+    assert REPORTS_PER_GRACE == upload.REPORTS_PER_GRACE
+    assert names.UPLOAD == codec.UPLOAD
 
 
 def test_no_bound_for_uploads_no_reports() -> None:
-    options = EnvoyOptions(request_body_idle_timeout_s=0)
+    options = EnvoyOptions(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
     assert upload_reports(options) == [] and report_interval(options) is None

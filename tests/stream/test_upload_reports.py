@@ -10,6 +10,7 @@ from extproc.core.registry import Registry
 from extproc.pb import access_log_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running import RunningStream
+from extproc.stream.stage import Stage
 from extproc.stream.upload_reports import UploadReports
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -32,7 +33,11 @@ class Desk:
         self.registry.enter(RunningStream(exchange, cast("Any", hand)))
         return exchange, hand
 
-    async def tell(self, exchange: Exchange, body_bytes: int, *, is_whole: bool = False) -> None:
+    async def tell(
+        self, exchange: Exchange, body_bytes: int, *, is_whole: bool = False, after_s: float = 15.0
+    ) -> None:
+        """A report, `after_s` after what was before it."""
+        self.fleet.now += after_s
         entry = pb.HTTPAccessLogEntry()
         entry.request.request_body_bytes = body_bytes
         metadata = entry.common_properties.metadata.filter_metadata
@@ -43,11 +48,11 @@ class Desk:
         await asyncio.sleep(0)
 
 
-async def test_the_same_number_twice_is_a_client_that_stopped() -> None:
+async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
     """It is refused once, and its slot is free for others."""
     desk = Desk()
     exchange, hand = desk.ask()
-    for body_bytes in (10, 20, 20, 20):
+    for body_bytes in (10, 20, 20, 20, 20):
         await desk.tell(exchange, body_bytes)
     assert [envoy.refusal(answer) for answer in hand.sent] == [(408, "upload-stalled")]
     record = exchange.end(desk.fleet.now)
@@ -64,6 +69,22 @@ async def test_who_goes_on_is_left_alone() -> None:
     for _ in range(3):
         await desk.tell(exchange, 12, is_whole=True)
     assert hand.sent == []
+
+
+async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
+    """It is refused with the rate that was wanted; the next in line is a whole request."""
+    desk = Desk()
+    exchange, hand = desk.ask()
+    for body_bytes in (10, 11, 12):
+        await desk.tell(exchange, body_bytes, after_s=0.5)
+    waiting, _ = desk.ask()
+    assert waiting.stage is Stage.WAITING
+    for body_bytes in (13, 14, 15):
+        assert hand.sent == []
+        await desk.tell(exchange, body_bytes, after_s=0.5)
+    (answer,) = hand.sent
+    assert envoy.refusal(answer) == (408, "upload-stalled")
+    assert b"less than 125000 bytes a second while others waited" in answer.SerializeToString()
 
 
 async def test_who_waits_or_is_answered_is_left_alone() -> None:

@@ -20,6 +20,7 @@ from extproc.stream.codec.names import (
     SERVED,
     SESSION,
     TRACE_PARENT,
+    UPLOAD,
 )
 from extproc.stream.codec.replies import (
     ask_for_body,
@@ -46,6 +47,7 @@ __all__ = [
     "SERVED",
     "SESSION",
     "TRACE_PARENT",
+    "UPLOAD",
     "BadRequestError",
     "RequestHead",
     "ResponseHead",

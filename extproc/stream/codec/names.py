@@ -7,6 +7,8 @@ from typing import Final
 DESTINATION: Final = "x-gateway-destination-endpoint"
 SERVED: Final = "x-gateway-destination-endpoint-served"
 EXCHANGE: Final = "x-coxswain-exchange"
+UPLOAD: Final = "x-coxswain-upload"
+"""Set for a request whose body was not whole when it got its server."""
 LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"

@@ -13,6 +13,7 @@ from extproc.stream.codec.names import (
     DESTINATION,
     EXCHANGE,
     LB_NAMESPACE,
+    UPLOAD,
 )
 
 if TYPE_CHECKING:
@@ -63,16 +64,19 @@ def destination(
     *,
     kind: str = "request_headers",
     removed: tuple[str, ...] = (),
+    is_upload: bool = False,
 ) -> pb.ProcessingResponse:
     """Send the request to the first of `addresses`, the others being fallbacks in order.
 
     `kind` is the question that this answers: the request's headers, or its body. `removed` are
-    the headers that no server should see.
+    the headers that no server should see. `is_upload` has Envoy report how the body comes.
     """
     response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
     if addresses:
         fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
         fields[EXCHANGE].string_value = exchange_id
+        if is_upload:
+            fields[UPLOAD].bool_value = True
     return response
 
 

@@ -1,0 +1,68 @@
+"""The rest of a request's body, while a slot is held for it: does it come, and fast enough?
+
+    idle   nothing came for `idle_s`: the client has stopped, whoever waits or not
+    lag    how far the client is behind a sender of the least rate; it grows only while another
+           request waits for the slot, and what comes faster than that pays for no later pause
+
+So an upload keeps a slot from others for the time that the least rate takes, and `grace_s`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+REPORTS_PER_GRACE: Final = 4
+"""How often Envoy reports within `grace_s`."""
+LAG_SHARE: Final = 1 - 1.5 / REPORTS_PER_GRACE
+"""An upload ends at the first report at which it lags by more than this share of `grace_s`: a
+report comes up to one interval late, and the server's slot is free a moment later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadLimits:
+    """`idle_s` and `min_rate_bytes_per_s` may be 0, for no such limit."""
+
+    idle_s: float = 30.0
+    min_rate_bytes_per_s: int = 125_000
+    grace_s: float = 2.0
+
+
+class Upload:
+    """Fed with Envoy's reports about one request. Pure; `now` is monotonic seconds."""
+
+    __slots__ = ("_body_bytes", "_lag_s", "_limits", "_moved_at", "_reported_at")
+
+    def __init__(self, limits: UploadLimits, now: float) -> None:
+        """`now` is when the slot was given."""
+        self._limits = limits
+        self._reported_at = now
+        self._moved_at = now
+        self._body_bytes: int | None = None
+        self._lag_s = 0.0
+
+    def reported(self, body_bytes: int, now: float, *, is_wanted: bool) -> str | None:
+        """Learn how much has come in all; `is_wanted` tells that a request waits for the slot.
+        Returns why the upload has to end, in words for its client, or None."""
+        limits = self._limits
+        before, elapsed_s = self._body_bytes, now - self._reported_at
+        self._body_bytes, self._reported_at = body_bytes, now
+        # What the first report tells may have come before the slot was given.
+        new_bytes = 0 if before is None else body_bytes - before
+        if new_bytes or before is None:
+            self._moved_at = now
+        if limits.idle_s and now - self._moved_at >= limits.idle_s:
+            return STOPPED
+        if not limits.min_rate_bytes_per_s:
+            return None
+        lag_s = self._lag_s - new_bytes / limits.min_rate_bytes_per_s
+        self._lag_s = max(0.0, lag_s + elapsed_s if is_wanted else lag_s)
+        if self._lag_s <= limits.grace_s * LAG_SHARE:
+            return None
+        return TOO_SLOW % limits.min_rate_bytes_per_s
+
+
+STOPPED: Final = "The rest of the request did not come."
+TOO_SLOW: Final = (
+    "The rest of the request came at less than %d bytes a second while others waited for its slot."
+)

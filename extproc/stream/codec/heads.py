@@ -128,9 +128,10 @@ def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
     if wait_ms is not None and not _is_count(wait_ms):
         problem = f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more."
         raise BadRequestError(problem, head)
+    ttft = get(TTFT[0]) or get(TTFT[1]) or ""
     return head._replace(
         queue_timeout_s=None if wait_ms is None else int(wait_ms) / 1000,
-        ttft_s=int(ttft) / 1000 if _is_count(ttft := get(TTFT, "")) else None,
+        ttft_s=int(ttft) / 1000 if _is_count(ttft) else None,
         objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
         fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or head.fairness_id,
         adapter=_name(get(ADAPTER)),

@@ -13,17 +13,24 @@ LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
 TRACE_PARENT: Final = "traceparent"
-TTFT: Final = "x-slo-ttft-ms"
+TTFT: Final = ("x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")
 MODEL: Final = "x-gateway-model-name"
 """What a gateway that routes by bodies read there; servers may see it."""
 ADAPTER: Final = "x-lora-adapter"
 SESSION: Final = "x-session-id"
 OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
 FAIRNESS_ID: Final = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
+UNUSED: Final = (
+    *("x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"),
+    *("x-slo-tpot-ms", "x-llm-d-slo-tpot-ms"),
+)
+"""What other endpoint pickers obey and this one does not: ignored, and no server sees it either."""
 CREDENTIALS: Final = ("authorization", "x-api-key")
 CLIENT: Final = "x-coxswain-client"
 """The name of the client whose key Envoy checked, and then took away. No client can write it."""
-CONTROL_HEADERS: Final = frozenset({QUEUE_TIMEOUT, TTFT, ADAPTER, *OBJECTIVE, *FAIRNESS_ID})
+CONTROL_HEADERS: Final = frozenset(
+    {QUEUE_TIMEOUT, ADAPTER, *TTFT, *OBJECTIVE, *FAIRNESS_ID, *UNUSED}
+)
 """Request headers for us alone: no server sees them."""
 FULL_DUPLEX: Final = 4
 """`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""

@@ -81,6 +81,18 @@ def test_a_possible_patience(text: str, seconds: float) -> None:
     assert head(envoy.request_headers(x_coxswain_queue_timeout_ms=text)).queue_timeout_s == seconds
 
 
+@pytest.mark.parametrize("header", ["x-slo-ttft-ms", "x-llm-d-slo-ttft-ms"])
+def test_a_promise_under_either_name(header: str) -> None:
+    message = envoy.request_headers(**{header: "250"})
+    assert (head(message).ttft_s, head(message).controls) == (0.25, (header,))
+
+
+@pytest.mark.parametrize("header", names.UNUSED)
+def test_what_other_pickers_obey_is_taken_off_and_means_nothing(header: str) -> None:
+    found = head(envoy.request_headers(**{header: "large"}))
+    assert found == head(envoy.request_headers())._replace(controls=(header,))
+
+
 def test_an_absurd_content_length_is_not_ours() -> None:
     """It is between the client and the server; it neither helps nor hinders a decision."""
     for text in ("-5", "99999999999999999999999", "x", b"\xff"):

@@ -17,11 +17,11 @@ A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
 
 def test_a_destination() -> None:
     """The header and the metadata are equal, first choice first; control headers are removed."""
-    answer = codec.destination((A, B), "e1", removed=(names.ADAPTER, names.TTFT))
+    answer = codec.destination((A, B), "e1", removed=(names.ADAPTER, names.QUEUE_TIMEOUT))
     value = f"{A},{B}"
     common = answer.request_headers.response
     assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: value}
-    assert list(common.header_mutation.remove_headers) == [names.ADAPTER, names.TTFT]
+    assert list(common.header_mutation.remove_headers) == [names.ADAPTER, names.QUEUE_TIMEOUT]
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
     assert fields[codec.DESTINATION].string_value == value
     assert fields[codec.EXCHANGE].string_value == "e1"

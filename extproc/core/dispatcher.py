@@ -151,7 +151,7 @@ class Dispatcher:
             first_token_at, window = judge_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED and run is not None:
             learn_end(self.state, lease, run, now, window)
-        if end is LeaseEnd.ABANDONED:
+        if end is not LeaseEnd.SERVED:
             self._listener.unsure_of(address)
             self._wake()
         self._desk.offer(address, now)

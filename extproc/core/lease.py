@@ -2,6 +2,7 @@
 
     open --release(served)----> closed
     open --release(abandoned)-> draining --shown free, or the cap passed--> closed
+    open --release(handed over)-> the same, but not before the request must have reached its server
 
 A draining lease belongs to a client that left: llama.cpp finishes its current step before
 it lets go of the slot, so the slot stays taken until it is seen free.
@@ -27,6 +28,7 @@ class LeaseEnd(Enum):
 
     SERVED = "served"  # the server finished: its slot is free
     ABANDONED = "abandoned"  # the exchange broke off: the server may still be at it
+    HANDED_OVER = "handed over"  # it begins now, and nobody will tell of its end
 
 
 class LeaseError(Exception):

@@ -21,6 +21,10 @@ from extproc.core.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.observation import Observation
 from extproc.core.rooms import has_rooms, observe_rooms
 
+HANDOVER_S = 0.25
+"""How long a gateway takes at most from our answer to its request's arrival at the server. Looks
+that began before say nothing of a request whose stream ended with the answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingCaps:
@@ -93,14 +97,16 @@ class Ledger:
         account.add(lease)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
-        """The exchange is over. An abandoned one drains, a served one frees its slots now."""
+        """The exchange is over. A served one frees its slots now, an abandoned one drains; so does
+        one that was handed over, as if its client left when it must have reached its server."""
         if end is LeaseEnd.SERVED:
             self._close(lease, now)
             return
-        lease.leave(now)
+        left_at = now + HANDOVER_S if end is LeaseEnd.HANDED_OVER else now
+        lease.leave(left_at)
         account = self._accounts[lease.address]
         cap_s = self._caps.sighted_s if account.is_sighted else self._caps.blind_s
-        heapq.heappush(self._caps_due, (now + cap_s, lease.id, lease))
+        heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
 
     def observe(self, observation: Observation, now: float) -> None:
         """Correct one endpoint's numbers; raises `KeyError` for a stranger."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from extproc.core.lease import LeaseEnd
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -50,6 +52,15 @@ def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: boo
     if response is None or response.is_local_reply or is_cancelled:
         return True
     return response.is_stream and is_broken
+
+
+def lease_end(
+    response: ResponseHead | None, *, is_cut: bool, is_unsent: bool, is_handed_over: bool
+) -> LeaseEnd:
+    """How a request ended, for its server's slot."""
+    if is_unsent or not may_still_run(response, is_cut=is_cut):
+        return LeaseEnd.SERVED
+    return LeaseEnd.HANDED_OVER if is_handed_over else LeaseEnd.ABANDONED
 
 
 def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:

@@ -5,6 +5,7 @@
             --headers, nothing more wanted: the decision
             --headers, asks for the models> ANSWERED  by us, for the whole fleet
     READING --enough of the body----------: the decision
+            --half-close, where a gateway does that: the decision, by what is here
             --an answer: no body will come> PASSING   Envoy chose an endpoint by itself
             --an operator cancels---------> REFUSED
     the decision -------------------------> LEASED    holds a lease; the destination goes out
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.lease import Lease
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord
 from extproc.core.registry import ExchangeSight
@@ -65,6 +66,7 @@ class Exchange:
         "_download",
         "_is_broken",
         "_is_cancelled",
+        "_is_half_closed",
         "_lease",
         "_options",
         "_pick_s",
@@ -105,6 +107,7 @@ class Exchange:
         self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
+        self._is_half_closed = False
         self._upload: Upload | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
@@ -131,6 +134,15 @@ class Exchange:
             self._say(codec.unchanged(kind))
         else:
             raise ProtocolError("a message of a kind that is unknown here")
+
+    def half_close(self, now: float) -> bool:
+        """Nothing more will be said. Returns whether there is something to say all the same: an
+        Envoy closes its half when its client has gone, others as soon as they have asked."""
+        self._is_half_closed = self._reception.question.lacks_config
+        if not self._is_half_closed or self.stage is not Stage.READING:
+            return False
+        self._act_on(self._reception.read_what_came(), now)
+        return True
 
     @property
     def is_undecided(self) -> bool:
@@ -231,7 +243,9 @@ class Exchange:
         is_unsent = response is None and self._destination is not None
         if self.stage is Stage.ENDED:
             raise ExchangeError(f"exchange {self.id} ended twice")
-        verdict = verdict_at(self.stage, is_cut=is_cut, is_unsent=is_unsent)
+        is_handed_over = self._is_half_closed and response is None and not self._is_cancelled
+        is_broken = is_cut and not is_handed_over
+        verdict = verdict_at(self.stage, is_cut=is_broken, is_unsent=is_unsent)
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         endpoint = self._endpoint()
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
@@ -239,8 +253,9 @@ class Exchange:
             self._dispatcher.withdraw(ticket, now)
         first_token_at = self._answered_at
         if lease is not None:
-            may_still_run = not is_unsent and answer.may_still_run(response, is_cut=is_cut)
-            lease_end = LeaseEnd.ABANDONED if may_still_run else LeaseEnd.SERVED
+            lease_end = answer.lease_end(
+                response, is_cut=is_cut, is_unsent=is_unsent, is_handed_over=is_handed_over
+            )
             first_token_at = self._dispatcher.release(lease, lease_end, now)
         head, request, objective = self._reception.head, self._reception.request, self._objective()
         return ExchangeRecord(
@@ -268,9 +283,10 @@ class Exchange:
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers for the second time")
-        if request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
-            self._download = Relay("response_body", is_open=True)
         understood = self._reception.begin(request)
+        question = self._reception.question
+        if question.lacks_config or request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
+            self._download = Relay("response_body", is_open=True)
         if understood is None:
             self.stage = Stage.READING
             self._say(*self._reception.bring_body())
@@ -320,8 +336,8 @@ class Exchange:
         head = self._reception.head
         assert head is not None
         self.ticket = None
-        self._addresses = addresses
         question = self._reception.question
+        addresses = self._addresses = question.nameable(addresses)
         is_upload = self._lease is not None and not question.has_all
         replies = question.answer(addresses, self.id, head.controls, new_body, is_upload=is_upload)
         self._destination = replies[0]

@@ -4,8 +4,10 @@
     body asked for   Envoy holds the headers back; the answer is the one about the body
     full duplex      there is no question: the answer about the headers is deferred, what came
                      of the body is held here, and both go out together, then the rest flows
+    no word of it    a gateway that is no Envoy: as full duplex. It may close its half at once,
+                     reads the first address alone, and need not tell what the server answered
 
-In the last two the body can be replaced, as long as all of it is here.
+In the last three the body can be replaced, as long as all of it is here.
 
 Trailers are the exception to all of it. Envoy 1.40 lets go of a body that came in pieces, keeps
 it for a further try, and lets go of all it keeps once more on our word about the trailers: the
@@ -37,6 +39,7 @@ class Question:
         "_upload",
         "body",
         "is_whole",
+        "lacks_config",
         "must_be_answered",
     )
 
@@ -49,12 +52,15 @@ class Question:
         self._owes_trailers = False
         self.body = b""
         self.is_whole = False
+        self.lacks_config = False
+        """Whether the first message had no `protocol_config`, which each Envoy sends."""
         self.must_be_answered = False
         """Whether a gateway asks, which may know nobody to go to unless it is told."""
 
     def begin(self, message: pb.ProcessingRequest) -> None:
         """Learn from the first message of a stream how the body will come."""
-        mode = message.protocol_config.request_body_mode
+        self.lacks_config = not message.HasField("protocol_config")
+        mode = codec.FULL_DUPLEX if self.lacks_config else message.protocol_config.request_body_mode
         self.must_be_answered = mode == codec.FULL_DUPLEX
         self._has_body = not message.request_headers.end_of_stream
         if not self._has_body:
@@ -103,6 +109,17 @@ class Question:
             return False
         self.body, self.is_whole = self._upload.held(), self._upload.has_end
         return True
+
+    def end_body(self) -> None:
+        """No more of the body will come, though its end was not told."""
+        assert self._upload is not None
+        self._upload.take(b"", is_last=True)
+        self.body = self._upload.held()
+        self._has_body = False
+
+    def nameable(self, addresses: tuple[Address, ...]) -> tuple[Address, ...]:
+        """Those of the list that can be told: only Envoys are known to walk one."""
+        return addresses[:1] if self.lacks_config else addresses
 
     def forget_body(self) -> None:
         """It was read and stays as it is: a thousand that wait would keep gigabytes here."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.outcome import Reason
-from extproc.core.request import Request
+from extproc.core.request import Kind, Request
 from extproc.stream import codec
 from extproc.stream.adapters import with_last_word
 from extproc.stream.models import model_list
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.outcome import Picked
-    from extproc.core.request import Kind
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.body import RequestBody
     from extproc.stream.options import ExchangeOptions
@@ -95,7 +94,7 @@ class Reception:
             self.head = error.head
             return Denied(Reason.BAD_REQUEST, str(error))
         self._subset = read_subset(message)
-        self._kind = slot_kind(head.method, head.path)
+        self._kind = _kind_of(head)
         if self._kind is None:
             told = self._models() if asks_for_models(head.method, head.path) else None
             return told or self._pass_on()
@@ -118,6 +117,11 @@ class Reception:
     def take_trailers(self) -> Understood | None:
         """The body ended with trailers; None when it is not here."""
         return self._read() if self.question.take_trailers() else None
+
+    def read_what_came(self) -> Understood:
+        """No more of the body will come: what is here has to do."""
+        self.question.end_body()
+        return self._read() if self.question.body else self._wish(NOT_READ)
 
     @property
     def announced(self) -> Request | None:
@@ -213,3 +217,11 @@ class Reception:
             return None
         fleet = self._dispatcher.fleet
         return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))
+
+
+def _kind_of(head: codec.RequestHead) -> Kind | None:
+    """What it does with its slot; None when it takes none. Where nobody told its path, a body
+    tells that it takes one: gateways have their inference routes asked about."""
+    if head.path or not head.has_body:
+        return slot_kind(head.method, head.path)
+    return Kind.GENERATION

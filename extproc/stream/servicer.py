@@ -93,9 +93,13 @@ class ExternalProcessor:
         try:
             # A client that leaves resets its stream, which cancels us wherever we wait. So a
             # request in line reads nothing: of ten thousand, each would hold a read for it.
-            while isinstance(message := await context.read(), pb.ProcessingRequest):
-                self._feed(exchange, message)
-                del message  # a request that waits needs its headers no more
+            while True:
+                message: object = await context.read()
+                if isinstance(message, pb.ProcessingRequest):
+                    self._feed(exchange, message)
+                elif not exchange.half_close(self._clock()):
+                    break
+                message = None  # a request that waits needs its headers no more
                 if exchange.ticket is not None:
                     self._waiting_room.enter(stream, exchange.ticket)
                     await stream.answer(

@@ -91,10 +91,14 @@ class Rig:
     async def connect(self, port: int) -> None:
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
 
-    def stream(self) -> EnvoyStream:
+    @property
+    def channel(self) -> grpc.aio.Channel:
         assert self._channel is not None
+        return self._channel
+
+    def stream(self) -> EnvoyStream:
         method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse]
-        method = self._channel.stream_stream(
+        method = self.channel.stream_stream(
             f"/{SERVICE}/Process", response_deserializer=pb.ProcessingResponse.FromString
         )
         return EnvoyStream(method())
@@ -133,11 +137,12 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    *slots: int, max_queued: int = 100, queue_timeout_s: float = 60.0
+    *slots: int, max_queued: int = 100, queue_timeout_s: float = 60.0, fallbacks: int = 2
 ) -> AsyncIterator[Rig]:
     """A running picker in front of endpoints with these slots."""
     picker = Rig(
-        SmallFleet(*slots, max_queued=max_queued), ExchangeOptions(queue_timeout_s=queue_timeout_s)
+        SmallFleet(*slots, max_queued=max_queued, fallbacks=fallbacks),
+        ExchangeOptions(queue_timeout_s=queue_timeout_s),
     )
     server = grpc.aio.server()
     picker.processor.add_to(server)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf import struct_pb2
 
 from extproc.core.address import Address, AddressError
+from extproc.pb import base_pb2
 from extproc.stream.codec.names import (
     ADAPTER,
     CLIENT,
@@ -31,7 +32,6 @@ from extproc.stream.sharing import shared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from extproc.pb import base_pb2
     from extproc.pb import external_processor_pb2 as pb
 
 MAX_NAME_CHARS: Final = 256
@@ -44,6 +44,7 @@ _MAX_ATTEMPTS: Final = 100
 class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
+    Method and path are empty where a gateway leaves out all that HTTP/2 writes with a colon.
     Times are None when not asked for. `fairness_id` is the tenant: named by the client, else by
     Envoy where it checks clients' keys, else made from the client's API key by a hash that only
     this process knows. `model` is what a gateway read
@@ -99,6 +100,8 @@ class ResponseHead(NamedTuple):
 def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     """Read what we need; raises `BadRequestError` for a head that no server could answer."""
     found = _pick_out(message.headers, REQUEST_HEADERS)
+    if not (":path" in found or ":method" in found):
+        found = _pick_out(_in_lower_case(message.headers), REQUEST_HEADERS)
     get = found.get
     length = get("content-length", "")
     has_body = not message.end_of_stream
@@ -116,7 +119,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         and not get("content-type", "").lower().startswith(_NOT_JSON),
         body_bytes=int(length) if _is_count(length) else None,
     )
-    if not head.path:
+    if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
     return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
 
@@ -219,6 +222,15 @@ def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, 
         if key in wanted and key not in found:
             found[key] = header.raw_value.decode("utf-8", "replace") or header.value
     return found
+
+
+def _in_lower_case(headers: base_pb2.HeaderMap) -> base_pb2.HeaderMap:
+    """The same with keys as HTTP/2 has them: who leaves out `:path` may write `Content-Type`."""
+    lowered = base_pb2.HeaderMap()
+    lowered.CopyFrom(headers)
+    for header in lowered.headers:
+        header.key = header.key.lower()
+    return lowered
 
 
 def _is_count(text: str) -> bool:

@@ -127,7 +127,8 @@ def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -
     home = state.sessions.home(request.session_id)
     if home is not None:
         meant["session_served_by"] = str(home)
-    debt_s = state.fairness.debt_s(state.fairness.peek(objective, request.fairness_id))
+    flow = state.fairness.peek(objective, request.fairness_id, request.tenant)
+    debt_s = state.fairness.debt_s(flow)
     meant["fairness_debt_s"] = f"{debt_s:.1f}"
     return meant
 

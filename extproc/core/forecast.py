@@ -22,7 +22,8 @@ from extproc.core.views import MAX_VIEWS, seat
 
 if TYPE_CHECKING:
     from extproc.core.demand import Demand
-    from extproc.core.lane import FlowQueue, Lane
+    from extproc.core.flow_queue import FlowQueue, TenantQueue
+    from extproc.core.lane import Lane
     from extproc.core.lease import Lease
     from extproc.core.order import Order
     from extproc.core.picker import Picker
@@ -54,7 +55,8 @@ class Outlook(NamedTuple):
 
 
 class Forecast:
-    """Reads the state; changes nothing. A place is O(flows + its position in its own flow)."""
+    """Reads the state; changes nothing. A place is O(tenants + its tenant's flows +
+    its position in its own flow)."""
 
     def __init__(self, state: State) -> None:
         self.pace = Pace()
@@ -67,7 +69,7 @@ class Forecast:
 
     def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
         """Where a request would stand if it entered the line now."""
-        flow = self._state.fairness.peek(order.objective, request.fairness_id)
+        flow = self._state.fairness.peek(order.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, order, flow)
         return self._place(ticket, now, is_apart=False, newcomers=1)
 
@@ -125,24 +127,33 @@ class Forecast:
                 continue
             other = promises.share(promise, now)
             if criticality < ticket.criticality or other < share:
-                ahead += sum(len(tickets) for tickets in queue)
+                ahead += len(queue)
             elif other == share:
                 ahead += self._ahead_in_turn(ticket, queue)
         return ahead
 
-    def _ahead_in_turn(self, ticket: Ticket, queue: FlowQueue) -> int:
-        """Flows take turns by weight: of each as many go first as have gone of its own."""
+    def _ahead_in_turn(self, ticket: Ticket, queue: TenantQueue) -> int:
+        """Tenants take turns by weight: of each as many go first as will have gone of its own."""
+        tenant = ticket.flow.tenant
+        waiting = dict(queue.tenants())
+        own = waiting.pop(tenant, None)
+        index = 0 if own is None else self._ahead_in_tenant(ticket, own)
+        ahead = index
+        for other, flows in waiting.items():
+            turns = (index + 1) * other.weight / tenant.weight
+            is_first = other.virtual_s <= tenant.virtual_s
+            ahead += min(len(flows), int(turns + (0.5 if is_first else -0.5)))
+        return ahead
+
+    def _ahead_in_tenant(self, ticket: Ticket, queue: FlowQueue) -> int:
+        """Its flows take turns, too."""
         own = queue.tickets_of(ticket.flow)
-        index = sum(1 for id_ in islice(own, MAX_COUNTED) if id_ < ticket.id)
-        ahead = 0
+        index = ahead = sum(1 for id_ in islice(own, MAX_COUNTED) if id_ < ticket.id)
         for tickets in queue:
-            first = next(iter(tickets.values()))
-            if first.flow is ticket.flow:
-                ahead += index
-            else:
-                turns = (index + 1) * first.flow.weight / ticket.flow.weight
-                is_first = first.flow.virtual_s <= ticket.flow.virtual_s
-                ahead += min(len(tickets), int(turns + (0.5 if is_first else -0.5)))
+            other = next(iter(tickets.values())).flow
+            if other is not ticket.flow:
+                is_first = other.virtual_s <= ticket.flow.virtual_s
+                ahead += min(len(tickets), index + is_first)
         return ahead
 
     def _outlook(self, demand: Demand, now: float) -> Outlook:

@@ -109,7 +109,7 @@ class Line:
 
     def enter(self, request: Request, now: float, order: Order = PLAIN) -> Ticket:
         """Put a request at the end of its flow in the lane of its demand."""
-        flow = self._fairness.flow(order.objective, request.fairness_id)
+        flow = self._fairness.flow(order.objective, request.fairness_id, request.tenant)
         ticket = Ticket(next(self._ids), request, now, order, flow)
         if not self._tickets:
             self._fairness.contention_began()

@@ -39,8 +39,9 @@ class Request:
     only endpoints that may serve it, None for any. `ttft_s` is a promise of its own, in place of
     its objective's: it steers where the request goes, never its turn in line, or a client could
     ask its way past the others. `is_verbatim` tells that its body cannot be changed: the server
-    will read the model's name that the client wrote. `adapter_numbers` are adapters that it names
-    by the server's own numbers.
+    will read the model's name that the client wrote. `tenant` is whose key it came with, empty
+    without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
+    objective's. `adapter_numbers` are adapters that it names by the server's own numbers.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Request:
     adapter: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
     objective: str | None = None
+    tenant: str = ""
     fairness_id: str = ""
     session_id: str | None = None
     prompt_blocks: tuple[int, ...] = ()

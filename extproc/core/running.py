@@ -102,7 +102,7 @@ class Running:
     ) -> Run:
         """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
         slot-seconds."""
-        flow = self._fairness.flow(objective, request.fairness_id)
+        flow = self._fairness.flow(objective, request.fairness_id, request.tenant)
         self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
         run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
         self._count_adapters(lease.address, request.adapters, +1)

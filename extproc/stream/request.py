@@ -123,6 +123,7 @@ def request_of(
         adapter=adapter,
         adapter_numbers=numbers,
         objective=head.objective,
+        tenant=head.tenant,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
         prompt_blocks=chain(names.seed(model, adapter, numbers), body.text) if body.text else (),

@@ -90,26 +90,33 @@ def test_deadlines_of_the_served_do_not_pile_up() -> None:
     assert len(line._deadlines) < 200
 
 
+WHOSE = [("a", ""), ("a", "x"), ("a", "y"), ("", "z"), ("b", "z")]
+"""Tenants and their flows; without a tenant the flow is one."""
+
+
 @given(
     moves=st.lists(
         st.tuples(st.sampled_from(["enter", "move", "leave", "look"]), st.integers(0, 99))
     ),
-    used_s=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    used_s=st.lists(st.integers(0, 2), min_size=5, max_size=5),
 )
 def test_who_comes_back_stands_where_it_would(
     moves: list[tuple[str, int]], used_s: list[int]
 ) -> None:
-    """Tickets of three tenants that go from lane to lane, and may come back to each: first of a
-    lane is the one that came first of the tenant that used least."""
+    """Tickets of three tenants, some with flows, that go from lane to lane, and may come back to
+    each: first of a lane is the one that came first of the flow that used least of the tenant that
+    used least."""
     line, tickets = Line(), list[Ticket]()
     for what, number in moves:
         ticket = tickets[number % len(tickets)] if tickets else None
         if what == "enter":
             order = Order(demand=DEMANDS[number % 2])
-            request = Request(id="r", timeout_s=1.0, fairness_id=str(number % 3))
+            whose, fairness_id = WHOSE[number % 5]
+            request = Request(id="r", timeout_s=1.0, tenant=whose, fairness_id=fairness_id)
             tickets.append(line.enter(request, 0.0, order))
             flow = tickets[-1].flow
             flow.virtual_s = max(flow.virtual_s, used_s[number % 3])
+            flow.tenant.virtual_s = max(flow.tenant.virtual_s, used_s[number % 5])
         elif what == "move" and ticket is not None:
             line.change_demand(ticket, DEMANDS[ticket.demand is DEMANDS[0]])
         elif what == "leave" and ticket is not None:
@@ -118,8 +125,13 @@ def test_who_comes_back_stands_where_it_would(
         elif what == "look":
             for lane in line.lanes():
                 here = [one for one in tickets if one.lane is lane]
-                first = min(here, key=lambda one: (one.flow.virtual_s, one.id))
-                assert lane.head(Promises(), 0.0)[1] is first
+                first = lane.head(Promises(), 0.0)[1]
+                tenant = first.flow.tenant
+                of_tenant = [one for one in here if one.flow.tenant is tenant]
+                assert first is min(of_tenant, key=lambda one: (one.flow.virtual_s, one.id))
+                assert tenant.virtual_s == min(one.flow.tenant.virtual_s for one in here)
+                if len({one.flow for one in here}) == len({one.flow.tenant for one in here}):
+                    assert first is min(here, key=lambda one: (one.flow.tenant.virtual_s, one.id))
                 assert lane.oldest() is min(here)
 
 
@@ -134,7 +146,8 @@ def test_many_that_come_back_together_are_put_in_order_once() -> None:
     queue = next(iter(next(line.lanes()).queues.values()))
     for ticket in tickets[1::2]:
         line.change_demand(ticket, DEMANDS[0])
-    (waiting,) = queue
+    ((_, flows),) = queue.tenants()
+    (waiting,) = flows
     assert list(waiting) != sorted(waiting)
     for ticket in tickets:
         (lane,) = line.lanes()

@@ -132,3 +132,32 @@ async def test_headers_for_the_picker_reach_no_server(mode: str, tmp_path: Path)
     assert "x-session-id: chat-7" in head
     for name in (*wishes, "x-gateway-destination-endpoint"):
         assert name not in head, name
+
+
+async def test_fresh_names_beside_a_key_gain_nothing(tmp_path: Path) -> None:
+    """Where Envoy checks keys: six requests, each under a name of its own, came before three of
+    another key, whose turn comes as if they had none."""
+    keys = tmp_path / "keys.txt"
+    keys.write_text("cheat key-of-cheat\nhonest key-of-honest\n")
+    settings = {"clients": {"keys_file": str(keys)}}
+    asked_by = {name: {"authorization": f"Bearer key-of-{name}"} for name in ("cheat", "honest")}
+    async with (
+        Children(tmp_path) as children,
+        httpx.AsyncClient(timeout=60, headers=asked_by["honest"]) as client,
+    ):
+        stack = Stack(tmp_path, children, client)
+        await stack.add_server(1, kind="simulator")
+        await stack.start_picker(settings)
+        await stack.start_envoy()
+        await stack.until_ready()
+        held = await stack.hold(headers=asked_by["cheat"])
+        order: list[str] = []
+        tasks = []
+        for number, name in enumerate([*["cheat"] * 6, *["honest"] * 3]):
+            headers = {**asked_by[name], "x-gateway-inference-fairness-id": f"fresh {number}"}
+            asked = asyncio.create_task(stack.ask(headers=headers))
+            tasks.append(asyncio.create_task(note(asked, name, order)))
+            await stack.until_waiting(number + 1)
+        await held.leave()
+        await asyncio.gather(*tasks)
+        assert order[:4].count("honest") == 3, order

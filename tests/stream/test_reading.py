@@ -386,23 +386,29 @@ def test_tenants_are_told_apart_by_their_keys() -> None:
     desk = Desk(4)
     for key in ("Bearer a", "Bearer a", "Bearer b"):
         desk.feed(desk.exchange(), envoy.request_headers(authorization=key))
-    ids = [request.fairness_id for request in desk.asked]
-    assert ids[0] == ids[1] != ids[2]
-    assert not any("Bearer" in id_ or id_ == "" for id_ in ids)
+    tenants = [request.tenant for request in desk.asked]
+    assert tenants[0] == tenants[1] != tenants[2]
+    assert not any("Bearer" in tenant or tenant == "" for tenant in tenants)
 
 
 def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
-    """It takes the key away before it asks. What the client itself names goes before that."""
+    """It takes the key away before it asks. What the client itself says only divides its part."""
     desk = Desk(4)
     for headers in (
         {"x_coxswain_client": "web"},
         {"x_coxswain_client": "web", "authorization": "Bearer a"},
         {"x_coxswain_client": "batch"},
         {"x_coxswain_client": "web", "x_gateway_inference_fairness_id": "team-a"},
+        {"x_gateway_inference_fairness_id": "team-a"},
     ):
         desk.feed(desk.exchange(), envoy.request_headers(**headers))
-    ids = [request.fairness_id for request in desk.asked]
-    assert ids == ["client-web", "client-web", "client-batch", "team-a"]
+    assert [(request.tenant, request.fairness_id) for request in desk.asked] == [
+        ("client-web", ""),
+        ("client-web", ""),
+        ("client-batch", ""),
+        ("client-web", "team-a"),
+        ("", "team-a"),
+    ]
 
 
 # Full duplex

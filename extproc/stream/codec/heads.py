@@ -45,10 +45,10 @@ class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
     Method and path are empty where a gateway leaves out all that HTTP/2 writes with a colon.
-    Times are None when not asked for. `fairness_id` is the tenant: named by the client, else by
-    Envoy where it checks clients' keys, else made from the client's API key by a hash that only
-    this process knows. `model` is what a gateway read
-    in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
+    Times are None when not asked for. `tenant` is whose key it came with: named by Envoy where it
+    checks clients' keys, else made from the client's API key by a hash that only this process
+    knows; empty without a key. `fairness_id` is what the client says. `model` is what a gateway
+    read in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
     `body_bytes` how long it will be, as far as that was told. `controls` are the headers that
     are for us alone.
     """
@@ -59,6 +59,7 @@ class RequestHead(NamedTuple):
     queue_timeout_s: float | None = None
     ttft_s: float | None = None
     objective: str | None = None
+    tenant: str = ""
     fairness_id: str = ""
     session_id: str | None = None
     model: str | None = None
@@ -109,7 +110,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         method=shared(get(":method", "")),
         path=shared(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
         id=get("x-request-id", "")[:MAX_ID_CHARS],
-        fairness_id=_tenant(found),
+        tenant=_tenant(found),
         session_id=_name(get(SESSION)),
         model=_name(get(MODEL)),
         trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
@@ -136,7 +137,7 @@ def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
         queue_timeout_s=None if wait_ms is None else int(wait_ms) / 1000,
         ttft_s=int(ttft) / 1000 if _is_count(ttft) else None,
         objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
-        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or head.fairness_id,
+        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or "",
         adapter=_name(get(ADAPTER)),
         controls=tuple(filter(CONTROL_HEADERS.__contains__, found)),
     )

@@ -54,6 +54,11 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._endpoints)
 
+    @property
+    def version(self) -> int:
+        """Grows with each change of who is in it, and of what the operator wants of whom."""
+        return self._version
+
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints.values())
 

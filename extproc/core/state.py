@@ -17,6 +17,7 @@ from extproc.core.running import Running
 from extproc.core.scorer import Scorer
 from extproc.core.sessions import Sessions
 from extproc.core.spread import Spread
+from extproc.core.subsets import Subsets
 from extproc.core.timing import Timing
 from extproc.core.views import Views
 
@@ -42,4 +43,5 @@ class State:
         self.prefixes = PrefixIndex()
         self.sessions = Sessions()
         self.spread = Spread()
+        self.subsets = Subsets(self.fleet)
         self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running)

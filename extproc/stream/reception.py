@@ -22,12 +22,13 @@ from extproc.stream.naming import why_not_after_all
 from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.question import Question
 from extproc.stream.request import NOT_READ, understand
-from extproc.stream.subset import allowed_by, read_subset
+from extproc.stream.subset import HintError, read_subset
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.outcome import Picked
+    from extproc.core.subsets import Hint
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.body import RequestBody
     from extproc.stream.options import ExchangeOptions
@@ -74,13 +75,13 @@ NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 class Reception:
     """Fed with the messages about one request. Synchronous; changes nothing but itself."""
 
-    __slots__ = ("_dispatcher", "_kind", "_options", "_subset", "head", "question", "request")
+    __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "head", "question", "request")
 
     def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions) -> None:
         self._dispatcher = dispatcher
         self._options = options
         self._kind: Kind | None = None
-        self._subset: tuple[str, ...] | None = None
+        self._hint: Hint | None = None
         self.head: codec.RequestHead | None = None
         self.question = Question()
         self.request: Request | None = None
@@ -93,7 +94,10 @@ class Reception:
         except codec.BadRequestError as error:
             self.head = error.head
             return Denied(Reason.BAD_REQUEST, str(error))
-        self._subset = read_subset(message)
+        try:
+            self._hint = read_subset(message, self._dispatcher.state.subsets)
+        except HintError as error:
+            return Denied(Reason.BAD_REQUEST, str(error))
         self._kind = _kind_of(head)
         if self._kind is None:
             told = self._models() if asks_for_models(head.method, head.path) else None
@@ -167,6 +171,7 @@ class Reception:
         head, kind = self.head, self._kind
         assert head is not None and kind is not None
         allowed = self._allowed()
+        self._hint = None  # a long one must not be kept for as long as its request waits
         if allowed is not None and not allowed:
             return NOBODY
         question = self.question
@@ -213,10 +218,9 @@ class Reception:
         return None if found is None else Told(found)
 
     def _allowed(self) -> frozenset[Address] | None:
-        if self._subset is None:
+        if self._hint is None:
             return None
-        fleet = self._dispatcher.fleet
-        return allowed_by(self._subset, (e.address for e in fleet if not e.is_removed))
+        return self._dispatcher.state.subsets.allowed(self._hint)
 
 
 def _kind_of(head: codec.RequestHead) -> Kind | None:

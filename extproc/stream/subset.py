@@ -1,61 +1,57 @@
 """A gateway's hint which endpoints may serve a request (the endpoint picker protocol's subset).
 
-It stands in the filter metadata `envoy.lb.subset_hint`: a list, or one text with commas. An
-entry is `ip:port`, or an IP alone for all its ports. What names nothing counts for nobody.
+It stands in the filter metadata `envoy.lb.subset_hint`: a list, or one text with commas. What its
+entries are is said in `extproc.core.subsets`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.address import Address, AddressError
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from google.protobuf import struct_pb2
 
+    from extproc.core.subsets import Hint, Subsets
     from extproc.pb import external_processor_pb2 as pb
 
 NAMESPACE: Final = "envoy.lb.subset_hint"
 KEY: Final = "x-gateway-destination-endpoint-subset"
-_ANY_PORT: Final = 1
-"""Stands for the port while the host of an entry without one is read."""
+MAX_ENTRIES: Final = 4096
+MAX_BYTES: Final = 256 * 1024
+"""Bounds of a hint, for one that is new costs the picker time: about as many entries with IPv6
+addresses fit."""
+TOO_LONG: Final = (
+    f"The gateway's hint which endpoints may serve this request is too long: at most {MAX_ENTRIES} "
+    f"entries and {MAX_BYTES} bytes."
+)
 
 
-def read_subset(request: pb.ProcessingRequest) -> tuple[str, ...] | None:
-    """The entries of the hint, None without one; an empty hint allows nobody."""
+class HintError(ValueError):
+    """A hint that cannot be heeded; `str(error)` is for the client."""
+
+
+def read_subset(request: pb.ProcessingRequest, subsets: Subsets) -> Hint | None:
+    """The hint, None without one; an empty hint allows nobody.
+
+    Raises `HintError` for one that is too long.
+    """
     if not request.HasField("metadata_context"):
         return None
     namespaces = request.metadata_context.filter_metadata
     if NAMESPACE not in namespaces or KEY not in namespaces[NAMESPACE].fields:
         return None
     value = namespaces[NAMESPACE].fields[KEY]
+    if len(value.list_value.values) > MAX_ENTRIES:
+        raise HintError(TOO_LONG)
+    raw = value.SerializeToString()
+    return subsets.find(raw) or subsets.add(raw, _entries(value, raw))
+
+
+def _entries(value: struct_pb2.Value, raw: bytes) -> tuple[str, ...]:
+    if len(raw) > MAX_BYTES or raw.count(b",") >= MAX_ENTRIES:
+        raise HintError(TOO_LONG)
     if value.WhichOneof("kind") == "list_value":
         texts = [one.string_value for one in value.list_value.values]
     else:
         texts = [value.string_value]
-    return tuple(entry for text in texts for entry in _entries(text))
-
-
-def allowed_by(subset: Iterable[str], fleet: Iterable[Address]) -> frozenset[Address]:
-    """Which addresses of the fleet the hint allows. O(entries + fleet)."""
-    whole: set[Address] = set()
-    hosts: set[str] = set()
-    for entry in subset:
-        try:
-            whole.add(Address.parse(entry))
-        except AddressError:
-            host = _host(entry)
-            if host is not None:
-                hosts.add(host)
-    return frozenset(a for a in fleet if a in whole or a.host in hosts)
-
-
-def _entries(text: str) -> Iterator[str]:
-    return (entry for part in text.split(",") if (entry := part.strip()))
-
-
-def _host(entry: str) -> str | None:
-    try:
-        return Address.of(entry.removeprefix("[").removesuffix("]"), _ANY_PORT).host
-    except AddressError:
-        return None
+    return tuple(entry for text in texts for part in text.split(",") if (entry := part.strip()))

@@ -147,6 +147,8 @@ def _unexplained(index: _Index) -> Iterator[Suspect]:
             continue
         if call.is_refused and call.reason in CHOICES:
             continue
+        if call.reason == "upload-stalled" and call.kind.endswith("upload"):
+            continue
         if call.is_refused and call.reason in STATES:
             yield _suspect(call.reason, call, "refused", index.servers_of(call))
         elif not any(arrival.fault for arrival in index.arrivals[call.id]):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
 from extproc.demo.process import Child
+from rigs.chaos.launch import TASK
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 
@@ -25,6 +27,14 @@ SPARE_TASKS = 12
 SPARE_OBJECTS = 24
 """Ended leases that a server's next observation is still compared with."""
 SPARE_MIB = 64
+OF_ENVOY = frozenset(
+    {
+        "http.coxswain.downstream_rq_active",
+        "http.coxswain.downstream_cx_active",
+        "cluster.llama.upstream_rq_active",
+        "cluster.llama.upstream_cx_active",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +43,7 @@ class Footprint:
 
     descriptors: int
     resident_mib: float
-    tasks: int
+    tasks: Counter[str]
 
 
 async def footprint(stage: Stage) -> Footprint:
@@ -41,7 +51,9 @@ async def footprint(stage: Stage) -> Footprint:
     return Footprint(
         descriptors=descriptors(stage.picker),
         resident_mib=resident_mib(stage.picker),
-        tasks=(await stage.census())["tasks"],
+        tasks=Counter(
+            {name: n for name, n in (await stage.census()).items() if name.startswith(TASK)}
+        ),
     )
 
 
@@ -80,13 +92,13 @@ async def _left(stage: Stage) -> list[Leftover]:
     numbers |= {
         f"envoy {name}": value
         for name, value in (await stage.envoy_stats()).items()
-        if name.endswith(("downstream_rq_active", "cluster.llama.upstream_rq_active"))
-        and not name.startswith("http.admin")
+        if name in OF_ENVOY
     }
+    numbers |= {f"requests at {one.name}'s front": one.front.open_requests for one in stage.servers}
     if not any(numbers.values()):
         census = await stage.census()
         for name, count in census.items():
-            if name != "tasks" and count > SPARE_OBJECTS:
+            if not name.startswith(TASK) and count > SPARE_OBJECTS:
                 numbers[f"objects {name}"] = count
     return [Leftover(what=what, value=value) for what, value in numbers.items() if value]
 
@@ -96,10 +108,8 @@ def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
     if after.descriptors > before.descriptors + SPARE_DESCRIPTORS:
         text = f"{after.descriptors}, {before.descriptors} before"
         left.append(Leftover(what="descriptors of the picker", value=text))
-    if after.tasks > before.tasks + SPARE_TASKS:
-        left.append(
-            Leftover(what="tasks of the picker", value=f"{after.tasks}, {before.tasks} before")
-        )
+    if after.tasks.total() > before.tasks.total() + SPARE_TASKS:
+        left.append(Leftover(what="more tasks of the picker", value=after.tasks - before.tasks))
     if after.resident_mib > before.resident_mib + SPARE_MIB:
         text = f"{after.resident_mib:.0f} MiB, {before.resident_mib:.0f} before"
         left.append(Leftover(what="memory of the picker", value=text))

@@ -74,6 +74,7 @@ class Front:
         self.is_hidden = False
         """Whether the picker's and agents' questions (all but requests and Envoy's health
         checks) are cut off."""
+        self.open_requests = 0
         self._port = port
         self._backend = backend
         self._journal = journal
@@ -128,10 +129,12 @@ class Front:
         if head.startswith(b"POST "):
             arrival = Arrival(id=_header(head, b"x-request-id"), server=self.address, at=at)
             self._journal.append(arrival)
+            self.open_requests += 1
             try:
                 await self._answer(head, arrival, reader, writer)
             finally:
                 arrival.closed_at = self._clock()
+                self.open_requests -= 1
             return
         if b"envoy/hc" not in head.lower():
             self._questions.add(writer)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 CLOCK = "CHAOS_CLOCK"
 CENSUS = "CHAOS_CENSUS"
+TASK = "task "
 COUNTED = frozenset({"Exchange", "Lease", "Ticket"})
 """Classes of the product of which none may live on when no request does."""
 
@@ -29,13 +30,15 @@ _offset_s = 0.0
 
 
 def census() -> dict[str, int]:
-    """How many tasks have not ended, and how many objects there are of what is counted."""
+    """How many tasks have not ended, by what they run, and how many objects there are of what is
+    counted."""
     gc.collect()
-    found = Counter({"tasks": 0})
+    found: Counter[str] = Counter()
     for one in gc.get_objects():
         name = type(one).__name__
         if isinstance(one, asyncio.Task):
-            found["tasks"] += not one.done()
+            if not one.done():
+                found[TASK + getattr(one.get_coro(), "__qualname__", "?")] += 1
         elif name in COUNTED and type(one).__module__.startswith("extproc."):
             found[name] += 1
     return dict(found)

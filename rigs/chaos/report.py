@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 from rigs.chaos.accounting import Verdict
 
@@ -19,3 +20,37 @@ def lines(verdict: Verdict) -> list[str]:
     if len(verdict.findings) > SHOWN:
         told.append(f"    and {len(verdict.findings) - SHOWN} more")
     return told
+
+
+@dataclass(slots=True)
+class Total:
+    """All runs of one command together."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    excused: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+
+    def add(self, verdict: Verdict, done: Counter[str], seconds: float) -> None:
+        self.runs += 1
+        self.seconds += seconds
+        self.counts += verdict.counts
+        self.excused += verdict.excused
+        self.done += done
+        self.broken += Counter(finding.rule for finding in verdict.findings)
+
+    def lines(self) -> list[str]:
+        """As tables in Markdown, for docs/reliability.md."""
+        told = [f"{self.runs} runs, {self.seconds / 60:.0f} minutes.", ""]
+        told += _table("what was done", self.done)
+        told += _table("what became of requests", self.counts)
+        told += _table("in a window in which nobody could know", self.excused)
+        told += _table("what must not be", self.broken)
+        return told
+
+
+def _table(title: str, counts: Counter[str]) -> list[str]:
+    rows = [f"| {what} | {count:,} |" for what, count in sorted(counts.items())]
+    return [f"| {title} | times |", "|---|---:|", *(rows or ["| nothing | 0 |"]), ""]

@@ -7,32 +7,61 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from extproc.demo.llama_server import find_llama_server
 from extproc.demo.process import ChildError
 from rigs.chaos import overload, report
 from rigs.chaos.accounting import Verdict
+from rigs.chaos.attack import attack
+from rigs.chaos.script import MODES, draw_script
+
+LONG_S = 60.0
+"""Of load; a run takes about half as long again to begin and to come to rest."""
+SHORT_S = 40.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when everything held, 1 when something did not, 2 when it could not run."""
     given = _parser().parse_args(arguments)
-    try:
-        with _folder(given.keep) as folder:
-            verdict = asyncio.run(_overload(given, folder))
-    except ChildError as error:
-        print(f"chaos: {error}\n{error.tail}", file=sys.stderr)
-        return 2
-    print("\n".join(report.lines(verdict)))
-    print("chaos: HELD" if not verdict.findings else "chaos: BROKEN")
-    return 1 if verdict.findings else 0
+    broken = []
+    total = report.Total()
+    for seed in range(given.seed, given.seed + given.seeds):
+        try:
+            with _folder(given.keep) as folder:
+                verdict = asyncio.run(_run(given, seed, folder, total))
+        except ChildError as error:
+            print(f"chaos: seed {seed}: {error}\n{error.tail}", file=sys.stderr)
+            return 2
+        print("\n".join(report.lines(verdict)), flush=True)
+        if verdict.findings:
+            broken.append(seed)
+    print("\n".join(total.lines()))
+    if broken:
+        print(f"chaos: BROKEN by seed {', '.join(map(str, broken))}")
+    else:
+        print("chaos: everything held")
+    return 1 if broken else 0
 
 
-async def _overload(given: argparse.Namespace, folder: Path) -> Verdict:
-    sizes = overload.SHORT if given.short else overload.Sizes()
-    return await overload.attack(folder, sizes, given.seed, _say, given.mode)
+async def _run(given: argparse.Namespace, seed: int, folder: Path, total: report.Total) -> Verdict:
+    began_at = time.monotonic()
+    if given.scenario == "overload":
+        sizes = overload.SHORT if given.short else overload.Sizes()
+        mode = given.mode or "discovery"
+        verdict = await overload.attack(folder, sizes, seed, _say, mode)
+        total.add(verdict, Counter({"overload": 1}), time.monotonic() - began_at)
+        return verdict
+    seconds = given.seconds or (SHORT_S if given.short else LONG_S)
+    has_llama = find_llama_server() is not None and not given.simulators
+    script = draw_script(seed, seconds, mode=given.mode, has_llama=has_llama)
+    print(script, flush=True)
+    outcome = await attack(folder, script, _say)
+    total.add(outcome.verdict, outcome.done, time.monotonic() - began_at)
+    return outcome.verdict
 
 
 @contextmanager
@@ -54,8 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rigs.chaos", description=__doc__)
     add = parser.add_argument
     add("scenario", nargs="?", choices=["chaos", "overload"], default="chaos")
-    add("--seed", type=int, default=1)
-    add("--mode", choices=["discovery", "gateway", "original-dst"], default="discovery")
-    add("--short", action="store_true")
-    add("--keep", type=Path, metavar="FOLDER", help="keep configurations and logs there")
+    add("--seed", type=int, default=1, help="of the first run; a seed replays its script")
+    add("--seeds", type=int, default=1, help="how many runs, each with the next seed")
+    add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
+    add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
+    add("--short", action="store_true", help=f"{SHORT_S:g} s of load, smaller storms")
+    add("--simulators", action="store_true", help="no real llama-servers")
+    add("--keep", type=Path, metavar="FOLDER", help="keep configurations, logs and records there")
     return parser

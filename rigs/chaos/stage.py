@@ -101,7 +101,7 @@ class Stage:
         has_agent: bool = False,
         flags: tuple[str, ...] = (),
     ) -> Server:
-        """Start one more; it is listed when `list_servers` is called next, or by its agent."""
+        """Start one more; `list_servers` lists it, or `start_agent` reports it."""
         port, backend = free_ports(2)
         keyed = self.security.server_flags() if self.security else []
         context = self.security.server_context() if self.security else None
@@ -115,8 +115,6 @@ class Stage:
         )
         self.servers.append(server)
         await self.start_server(server)
-        if has_agent:
-            await self.start_agent(server)
         return server
 
     async def start_server(self, server: Server) -> None:
@@ -134,9 +132,11 @@ class Stage:
         await server.child.wait_ready(listens, timeout_s=READY_S)
         await server.front.open()
 
-    async def kill_server(self, server: Server) -> None:
-        """SIGKILL; its port refuses from now on."""
+    async def stop_server(self, server: Server, grace_s: float) -> None:
+        """SIGTERM, or SIGKILL without a grace; its port refuses when it is gone."""
         assert server.child is not None
+        if grace_s:
+            await server.child.stop(grace_s)
         server.child.kill()
         await server.front.close()
         await server.child.wait()
@@ -257,16 +257,33 @@ class Stage:
         return answer.status_code == 200 and "x-coxswain-endpoint" in answer.headers
 
     async def until_ready(self) -> None:
-        """Wait until the picker and Envoy serve by every server."""
+        """Wait until the picker finds every server ready."""
 
         async def is_ready() -> bool:
             told = (await self.status())["endpoints"]
             return all(
-                told.get(server.address, {}).get("health") == "ready" for server in self.servers
+                told.get(server.address, {}).get("health") in ("ready", "degraded")
+                for server in self.servers
             )
 
         async with asyncio.timeout(READY_S):
             await until(is_ready)
+
+    async def until_known(self) -> None:
+        """Wait until a picker that was lost knows the fleet again, and Envoy knows it."""
+
+        async def is_known() -> bool:
+            try:
+                status = await self.status()
+            except (httpx.HTTPError, ValueError):
+                return False
+            is_met = bool(status["envoys"]) or self.mode == "original-dst"
+            return is_met and any(
+                one["health"] in ("ready", "degraded") for one in status["endpoints"].values()
+            )
+
+        async with asyncio.timeout(READY_S):
+            await until(is_known)
 
     # What can be seen
 

@@ -10,6 +10,8 @@ PATIENT_S = 12.0
 HURRIED_MS = (1, 2, 5, 20, 100, 400)
 """Waits that are mostly too short to be met; the shortest are below what timers can tell apart."""
 SLOW_PIECES = 6
+LARGE_BYTES = 200_000
+"""More of a body than the picker reads: it gets its slot while the rest is still being sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class Wish:
     choices: int = 1
     leaves_after_s: float | None = None
     upload_pause_s: float = 0.0  # between the pieces of its body
+    padding: int = 0  # of its body, in bytes
 
     @property
     def body(self) -> bytes:
@@ -36,6 +39,8 @@ class Wish:
         }
         if self.choices > 1:
             wish["n"] = self.choices
+        if self.padding:
+            wish["user"] = "x" * self.padding
         return json.dumps(wish).encode()
 
 
@@ -47,13 +52,14 @@ def draw_wish(source: Random, identity: str, tokens_per_s: float) -> Wish:
     tokens = max(1, int(tokens_per_s * (source.uniform(1, 3) if is_long else source.random() / 2)))
     is_hurried = source.random() < 0.5
     kind = "stream" if is_streamed else "whole"
-    leaves_after_s, pause_s, choices = None, 0.0, 1
+    leaves_after_s, pause_s, padding, choices = None, 0.0, 0, 1
     luck = source.random()
     if luck < 0.25:
         kind, leaves_after_s = f"{kind}-leaver", source.choice((0.0, 0.05, 0.3, 1.0, 3.0))
         leaves_after_s *= source.random()
     elif luck < 0.32:
         kind, pause_s = f"{kind}-upload", source.uniform(0.05, 0.4)
+        padding = source.choice((0, LARGE_BYTES))
     elif luck < 0.36 and not is_streamed:
         kind, choices = "two-slots", 2
     beginning = f"Beginning {source.randrange(8)}: " + "pull the oar, " * source.randrange(60)
@@ -67,4 +73,5 @@ def draw_wish(source: Random, identity: str, tokens_per_s: float) -> Wish:
         choices=choices,
         leaves_after_s=leaves_after_s,
         upload_pause_s=pause_s,
+        padding=padding,
     )

@@ -1,0 +1,149 @@
+"""One run: the fleet, the load, the script, the calm after it, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from extproc.demo.process import Children
+from rigs.chaos.accounting import Verdict, judge
+from rigs.chaos.calm import CORRECTIONS, calm_down, footprint
+from rigs.chaos.director import Director
+from rigs.chaos.load import Clients
+from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
+from rigs.chaos.records import Books, Leftover
+from rigs.chaos.script import Action, Script
+from rigs.chaos.security import CLIENT_KEY, Security
+from rigs.chaos.stage import Stage
+from rigs.chaos.watch import Watch
+from rigs.chaos.wishes import PATIENT_S, draw_wish
+
+TOKENS_PER_S = 60.0
+MEAN_S = 0.5
+"""About how long a request of the mixed load keeps a slot."""
+LOADS = (0.6, 1.4, 0.9)
+"""Of what the fleet can do when all is well, in turns of `TURN_S`."""
+TURN_S = 8.0
+RECORDS = "records.jsonl"
+SETTINGS = {
+    "queue": {"timeout_s": PATIENT_S},
+    "scraper": {"slow_interval_s": 0.5, "read_timeout_s": 2.0, "slots_read_timeout_s": 5.0},
+    "envoy": {"message_timeout_s": 2.0, "per_try_idle_timeout_s": 20.0},
+    "drain_timeout_s": 3.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`done` counts what was done, by its name."""
+
+    verdict: Verdict
+    done: Counter[str]
+
+
+async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Outcome:
+    """Run one script in an empty folder."""
+    security = None
+    if script.is_secure:
+        has_tls_servers = script.mode != "original-dst"
+        security = Security(folder / "security", has_tls_servers=has_tls_servers)
+    async with Children(folder) as children:
+        stage = Stage(
+            folder,
+            children,
+            mode=script.mode,
+            security=security,
+            settings=SETTINGS,
+            tokens_per_s=TOKENS_PER_S,
+        )
+        try:
+            return await _attack(stage, script, say)
+        finally:
+            await stage.close()
+
+
+async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> Outcome:
+    for one in script.fleet:
+        await stage.add_server(one.slots, kind=one.kind, has_agent=one.has_agent)
+    stage.list_servers()
+    await stage.start_picker()
+    for server in stage.servers:
+        if server.has_agent:
+            await stage.start_agent(server)
+    await stage.start_envoy()
+    await stage.until_ready()
+    director, watch = Director(stage, say), Watch(stage)
+    director.before = await footprint(stage)
+    clients = Clients(stage.envoy_port, CLIENT_KEY if stage.security else "")
+    watching = asyncio.create_task(watch.run())
+    loading = asyncio.create_task(_load(clients, stage, script))
+    try:
+        async with asyncio.TaskGroup() as acts:
+            for action in script.actions:
+                acts.create_task(_later(director, action))
+            acts.create_task(_until(loading))
+        say(f"the script is over; {clients.open} requests are open")
+        await clients.join()
+        left = await calm_down(stage, director.before)
+    finally:
+        for task in (watching, loading):
+            task.cancel()
+        await asyncio.gather(watching, loading, return_exceptions=True)
+    await stage.stop()
+    corrected = sum(watch.corrections.values())
+    if corrected:
+        left.append(Leftover(what=f"{CORRECTIONS} of all pickers", value=corrected))
+    left += [
+        Leftover(what="error in the picker's log", value=text)
+        for text in troubles(stage.picker_logs)
+    ]
+    books = Books(
+        calls=clients.calls,
+        arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
+        lines=access_lines(stage.envoy_logs),
+        ended=request_ends(stage.picker_logs),
+        slots={server.address: server.slots for server in stage.servers},
+        windows=director.windows,
+        closed=watch.closed(),
+        leftovers=left,
+    )
+    _keep(books, stage.folder / RECORDS)
+    return Outcome(verdict=judge(books), done=director.done)
+
+
+def _keep(books: Books, file: Path) -> None:
+    """All that was recorded, for whoever wants to know more about a finding."""
+    with file.open("w") as text:
+        for name in ("calls", "arrivals", "lines", "ended", "windows", "closed", "leftovers"):
+            for record in getattr(books, name):
+                told = {"record": name, **asdict(record)}
+                text.write(json.dumps(told, default=sorted) + "\n")
+
+
+async def _later(director: Director, action: Action) -> None:
+    await asyncio.sleep(action.at_s)
+    await director.perform(action)
+
+
+async def _until(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()
+
+
+async def _load(clients: Clients, stage: Stage, script: Script) -> None:
+    """Poisson arrivals, now more than the fleet can do, now less."""
+    source = Random(script.seed)
+    slots = sum(one.slots for one in script.fleet)
+    loop = asyncio.get_running_loop()
+    began_at, due_s = loop.time(), 0.0
+    while due_s < script.seconds:
+        rate = LOADS[int(due_s / TURN_S) % len(LOADS)] * slots / MEAN_S
+        due_s += source.expovariate(rate)
+        await asyncio.sleep(max(0.0, began_at + due_s - loop.time()))
+        identity = f"{PREFIX}{script.seed}-{source.getrandbits(48):012x}"
+        clients.send(draw_wish(source, identity, stage.tokens_per_s))

@@ -1,0 +1,247 @@
+"""Does what the script says, and writes down in which times nobody could know better."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from rigs.chaos.calm import Footprint, footprint
+from rigs.chaos.front import Fault
+from rigs.chaos.records import Window
+from rigs.chaos.script import Action, Kind
+from rigs.chaos.stage import Server, Stage, freeze, thaw
+
+KNOWN_S = 2.0
+"""After this a failure or its end is known: a scrape or a health check of Envoy's came by."""
+RELEARN_S = 4.0
+"""What a picker that died had placed, or Envoy without one, runs on for so long unseen."""
+UNWRITTEN_S = 1.0
+"""What Envoy logged so shortly before it was killed may be lost."""
+STOP_GRACE_S = 10.0
+
+CUT = frozenset({"unexplained", "no-endpoint"})
+LOST_PICKER = CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"}
+LOST_ENVOY = CUT | {"log", "picker"}
+
+FAULTS = {
+    Kind.SLOW_SERVER: Fault.SLOW,
+    Kind.ERRORS_500: Fault.ERROR_500,
+    Kind.ERRORS_503: Fault.ERROR_503,
+    Kind.RESETS: Fault.RESET,
+    Kind.GARBAGE: Fault.GARBAGE,
+    Kind.HALF_JSON: Fault.HALF_JSON,
+    Kind.ENDLESS: Fault.ENDLESS,
+}
+
+
+class Director:
+    """`windows` and `done` are what it reports; `before` is the running picker's size at first."""
+
+    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
+        self.windows: list[Window] = []
+        self.done: Counter[str] = Counter()
+        self.before: Footprint | None = None
+        self._stage = stage
+        self._say = say
+        self._engaged: set[Server] = set()
+        self._unlisted: set[Server] = set()
+        self._everybody = asyncio.Lock()
+        self._acts: dict[Kind, Callable[[Action], Awaitable[bool]]] = {
+            Kind.ADD_SERVER: self._add,
+            Kind.KILL_AGENT: self._agent,
+            Kind.RESTART_AGENT: self._agent,
+            Kind.FREEZE_AGENT: self._agent,
+            Kind.AGENT_CLOCK: self._agent,
+            Kind.KILL_PICKER: self._picker,
+            Kind.FREEZE_PICKER: self._picker,
+            Kind.RESTART_PICKER: self._picker,
+            Kind.PICKER_CLOCK: self._picker,
+            Kind.KILL_ENVOY: self._envoy,
+            Kind.RESTART_ENVOY: self._envoy,
+        }
+
+    async def perform(self, action: Action) -> None:
+        """Do it and undo it again. What finds nothing to be done to is not counted."""
+        act = self._acts.get(action.kind, self._server)
+        if await act(action):
+            self.done[action.kind.value] += 1
+
+    # Servers
+
+    @asynccontextmanager
+    async def _one(
+        self, action: Action, *, has_agent: bool | None = None
+    ) -> AsyncIterator[Server | None]:
+        """A server to which nothing else is being done; two thirds stay free of troubles."""
+        free = [
+            one
+            for one in self._stage.servers
+            if one not in self._engaged and has_agent in (None, one.has_agent)
+        ]
+        if not free or 3 * (len(self._engaged) + 1) > 2 * len(self._stage.servers):
+            yield None
+            return
+        server = free[int(action.target * len(free))]
+        self._engaged.add(server)
+        try:
+            yield server
+        finally:
+            self._engaged.discard(server)
+
+    async def _server(self, action: Action) -> bool:
+        has_agent = False if action.kind is Kind.REMOVE_SERVER else None
+        async with self._one(action, has_agent=has_agent) as server:
+            if server is None:
+                return False
+            self._say(f"{action} ({server.name})")
+            began_at = time.monotonic()
+            excuses: frozenset[str] = frozenset()
+            match action.kind:
+                case Kind.KILL_SERVER | Kind.RESTART_SERVER:
+                    excuses = CUT
+                    grace_s = STOP_GRACE_S if action.kind is Kind.RESTART_SERVER else 0.0
+                    await self._stage.stop_server(server, grace_s)
+                    await asyncio.sleep(action.lasts_s)
+                    await self._stage.start_server(server)
+                case Kind.FREEZE_SERVER:
+                    freeze(server.child)
+                    await asyncio.sleep(action.lasts_s)
+                    thaw(server.child)
+                case Kind.HIDE_SERVER:
+                    server.front.hide(True)
+                    await asyncio.sleep(action.lasts_s)
+                    server.front.hide(False)
+                case Kind.REMOVE_SERVER:
+                    self._unlisted.add(server)
+                    self._list()
+                    await asyncio.sleep(action.lasts_s)
+                    self._unlisted.discard(server)
+                    self._list()
+                case Kind.DRAIN_SERVER | Kind.DISABLE_SERVER:
+                    await self._take_out(server, action)
+                case kind:
+                    server.front.fault = FAULTS[kind]
+                    await asyncio.sleep(action.lasts_s)
+                    server.front.fault = Fault.NONE
+            if excuses:
+                self._window(action.kind, began_at, excuses, KNOWN_S, server.address)
+        return True
+
+    async def _take_out(self, server: Server, action: Action) -> None:
+        channel, admin = self._stage.admin_stub()
+        try:
+            if action.kind is Kind.DISABLE_SERVER:
+                await admin.Disable(pb.DisableRequest(address=server.address))
+            else:
+                call = admin.Drain(pb.DrainRequest(address=server.address, deadline_s=1.0))
+                async for _ in call:
+                    pass
+            await asyncio.sleep(action.lasts_s)
+            await admin.Activate(pb.ActivateRequest(address=server.address))
+        except grpc.aio.AioRpcError as error:
+            # The picker was lost meanwhile, and with it that the server was taken out.
+            self._say(f"        {action.kind.value}: {error.code().name}")
+        finally:
+            await channel.close()
+
+    async def _add(self, action: Action) -> bool:
+        self._say(str(action))
+        await self._stage.add_server(2)
+        self._list()
+        return True
+
+    def _list(self) -> None:
+        self._stage.list_servers(
+            [one for one in self._stage.servers if not one.has_agent and one not in self._unlisted]
+        )
+
+    # Agents
+
+    async def _agent(self, action: Action) -> bool:
+        async with self._one(action, has_agent=True) as server:
+            if server is None or server.agent is None:
+                return False
+            self._say(f"{action} ({server.name})")
+            if action.kind is Kind.KILL_AGENT:
+                server.agent.kill()
+                await asyncio.sleep(action.lasts_s)
+                await self._stage.start_agent(server)
+            elif action.kind is Kind.RESTART_AGENT:
+                await server.agent.stop(STOP_GRACE_S)
+                await asyncio.sleep(action.lasts_s)
+                await self._stage.start_agent(server)
+            elif action.kind is Kind.FREEZE_AGENT:
+                freeze(server.agent)
+                await asyncio.sleep(action.lasts_s)
+                thaw(server.agent)
+            else:
+                self._stage.move_clock(server.agent, action.seconds)
+                await asyncio.sleep(action.lasts_s)
+                self._stage.move_clock(server.agent, 0.0)
+        return True
+
+    # The picker and Envoy, one after the other
+
+    async def _picker(self, action: Action) -> bool:
+        async with self._everybody:
+            self._say(str(action))
+            stage, began_at = self._stage, time.monotonic()
+            assert stage.picker is not None
+            if action.kind is Kind.PICKER_CLOCK:
+                stage.move_clock(stage.picker, action.seconds)
+                return True
+            if action.kind is Kind.FREEZE_PICKER:
+                freeze(stage.picker)
+                await asyncio.sleep(action.lasts_s)
+                thaw(stage.picker)
+            else:
+                if action.kind is Kind.KILL_PICKER:
+                    stage.picker.kill()
+                    await stage.picker.wait()
+                else:
+                    await stage.picker.stop(STOP_GRACE_S)
+                await asyncio.sleep(action.lasts_s)
+                await stage.start_picker()
+            await stage.until_known()
+            self._say(f"        the picker is back after {time.monotonic() - began_at:.1f} s")
+            self._window(action.kind, began_at, LOST_PICKER, RELEARN_S)
+            self.before = await footprint(stage)
+        return True
+
+    async def _envoy(self, action: Action) -> bool:
+        async with self._everybody:
+            self._say(str(action))
+            stage, began_at = self._stage, time.monotonic()
+            assert stage.envoy is not None
+            if action.kind is Kind.KILL_ENVOY:
+                stage.envoy.kill()
+                await stage.envoy.wait()
+            else:
+                os.kill(stage.envoy.pid, signal.SIGTERM)
+                await stage.envoy.wait()
+            await asyncio.sleep(action.lasts_s)
+            await stage.start_envoy()
+            self._say(f"        Envoy is back after {time.monotonic() - began_at:.1f} s")
+            self._window(action.kind, began_at - UNWRITTEN_S, LOST_ENVOY, KNOWN_S)
+        return True
+
+    def _window(
+        self, kind: Kind, began_at: float, excuses: frozenset[str], tail_s: float, server: str = ""
+    ) -> None:
+        self.windows.append(
+            Window(
+                what=kind.value,
+                began_at=began_at,
+                ended_at=time.monotonic() + tail_s,
+                excuses=excuses,
+                server=server,
+            )
+        )

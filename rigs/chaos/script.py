@@ -1,0 +1,168 @@
+"""What happens in a run, drawn from its seed: the same seed, the same script. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+MODES = ("discovery", "gateway", "original-dst")
+"""Of Envoy's configuration; in `gateway` bodies flow through the picker in full duplex."""
+
+
+class Kind(Enum):
+    """What is done to what. The value is what reports print."""
+
+    KILL_SERVER = "kill a server"
+    RESTART_SERVER = "restart a server (SIGTERM)"
+    FREEZE_SERVER = "stop a server (SIGSTOP)"
+    SLOW_SERVER = "slow a server down"
+    ERRORS_500 = "answer 500"
+    ERRORS_503 = "answer 503"
+    RESETS = "reset connections"
+    GARBAGE = "answer garbage"
+    HALF_JSON = "answer half of a JSON"
+    ENDLESS = "answer without end"
+    HIDE_SERVER = "cut the picker from a server"
+    DRAIN_SERVER = "drain a server"
+    DISABLE_SERVER = "disable a server"
+    REMOVE_SERVER = "remove a server"
+    ADD_SERVER = "add a server"
+    KILL_AGENT = "kill an agent"
+    RESTART_AGENT = "restart an agent (SIGTERM)"
+    FREEZE_AGENT = "stop an agent (SIGSTOP)"
+    AGENT_CLOCK = "move an agent's clock"
+    KILL_PICKER = "kill the picker"
+    FREEZE_PICKER = "stop the picker (SIGSTOP)"
+    RESTART_PICKER = "restart the picker (SIGTERM)"
+    PICKER_CLOCK = "move the picker's clock"
+    KILL_ENVOY = "kill Envoy"
+    RESTART_ENVOY = "restart Envoy (SIGTERM)"
+
+
+OF_SERVERS = tuple(Kind)[: tuple(Kind).index(Kind.KILL_AGENT)]
+OF_AGENTS = (Kind.KILL_AGENT, Kind.RESTART_AGENT, Kind.FREEZE_AGENT)
+CLOCKS = (Kind.AGENT_CLOCK, Kind.PICKER_CLOCK)
+OF_PICKER = (Kind.KILL_PICKER, Kind.FREEZE_PICKER, Kind.RESTART_PICKER)
+OF_ENVOY = (Kind.KILL_ENVOY, Kind.RESTART_ENVOY)
+GLOBAL = frozenset({*OF_PICKER, *OF_ENVOY})
+"""After which everybody has to find together again: nothing else happens meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """A server of the fleet at the start."""
+
+    kind: str
+    slots: int
+    has_agent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """`target` chooses among the servers (or agents) that can be had then."""
+
+    at_s: float
+    kind: Kind
+    target: float  # 0 to 1
+    lasts_s: float
+    seconds: float = 0.0  # by which a clock is moved
+
+    def __str__(self) -> str:
+        moved = f" by {self.seconds:+.0f} s" if self.seconds else ""
+        return f"{self.at_s:6.1f} s  {self.kind.value}{moved}, for {self.lasts_s:.1f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A run: how everything is set up, and what happens when."""
+
+    seed: int
+    mode: str
+    is_secure: bool
+    fleet: tuple[Stand, ...]
+    actions: tuple[Action, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        told = "TLS and keys" if self.is_secure else "in the clear"
+        fleet = ", ".join(
+            f"{one.kind} of {one.slots}{' with an agent' * one.has_agent}" for one in self.fleet
+        )
+        head = f"seed {self.seed}: {self.mode}, {told}, {self.seconds:g} s; {fleet}"
+        return "\n".join([head, *map(str, self.actions)])
+
+
+def draw_script(
+    seed: int, seconds: float, *, mode: str | None = None, has_llama: bool = True
+) -> Script:
+    """The script of a seed. Twenty seeds in a row run each mode with and without TLS and keys,
+    and do each kind of thing several times."""
+    source = Random(seed)
+    real = "llama" if has_llama else "simulator"
+    fleet = (
+        *(Stand(kind=real, slots=2) for _ in range(source.choice((1, 2)))),
+        *(Stand(kind="simulator", slots=source.choice((2, 3, 4))) for _ in range(3)),
+        Stand(kind="simulator", slots=2, has_agent=True),
+        Stand(kind=real, slots=2, has_agent=True),
+    )
+    return Script(
+        seed=seed,
+        mode=mode or MODES[seed % len(MODES)],
+        is_secure=seed // len(MODES) % 2 == 0,
+        fleet=fleet,
+        actions=tuple(_actions(source, seconds)),
+        seconds=seconds,
+    )
+
+
+def _actions(source: Random, seconds: float) -> list[Action]:
+    share = seconds / 60
+    kinds = [
+        *_some(source, OF_SERVERS, max(1, round(12 * share))),
+        *_some(source, OF_AGENTS, max(1, round(1.5 * share))),
+        *_some(source, CLOCKS, max(1, round(share))),
+        *_some(source, OF_PICKER, max(1, round(share))),
+        *_some(source, OF_ENVOY, max(1, round(share))),
+    ]
+    source.shuffle(kinds)
+    # A start without trouble, and no trouble begins so late that its end is not seen.
+    times = _times(source, kinds, 2.0, seconds - 6.0)
+    return [
+        Action(
+            at_s=at_s,
+            kind=kind,
+            target=source.random(),
+            lasts_s=_lasts_s(source, kind),
+            seconds=source.choice((-3600.0, -5.0, 5.0, 86_400.0)) if kind in CLOCKS else 0.0,
+        )
+        for at_s, kind in zip(times, kinds, strict=True)
+    ]
+
+
+def _some(source: Random, kinds: Sequence[Kind], count: int) -> list[Kind]:
+    """So many of them, none twice before each came once."""
+    drawn: list[Kind] = []
+    while len(drawn) < count:
+        drawn += source.sample(kinds, min(len(kinds), count - len(drawn)))
+    return drawn
+
+
+def _times(source: Random, kinds: list[Kind], first_s: float, last_s: float) -> list[float]:
+    """In order, with three times as much room after what everybody has to recover from."""
+    room = [(3.0 if kind in GLOBAL else 1.0) * source.uniform(0.6, 1.4) for kind in kinds]
+    unit_s = (last_s - first_s) / sum(room)
+    times, at_s = [], first_s
+    for one in room:
+        times.append(round(at_s, 1))
+        at_s += one * unit_s
+    return times
+
+
+def _lasts_s(source: Random, kind: Kind) -> float:
+    if kind in GLOBAL:
+        return round(source.uniform(0.2, 2.0), 1)
+    if kind in OF_AGENTS:
+        return round(source.uniform(2.0, 6.0), 1)
+    return round(source.uniform(1.0, 6.0), 1)

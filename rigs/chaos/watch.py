@@ -1,0 +1,87 @@
+"""Looks at the picker's own view all the time: which servers it knows to be out of service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+
+from rigs.chaos.calm import CORRECTIONS
+from rigs.chaos.records import Closed
+from rigs.chaos.stage import Stage
+
+INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """When it was asked and answered, and why which server was out of service, in a word."""
+
+    asked_at: float
+    answered_at: float
+    pid: int
+    out: dict[str, str]
+
+
+class Watch:
+    """`samples` grow while `run` runs; `corrections` are the auditor's, by picker process."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.samples: list[Sample] = []
+        self.corrections: dict[int, float] = {}
+        self._stage = stage
+
+    async def run(self) -> None:
+        while True:
+            picker = self._stage.picker
+            asked_at = time.monotonic()
+            try:
+                status = await self._stage.status()
+                corrections = await self._stage.metric(CORRECTIONS)
+            except (httpx.HTTPError, ValueError):
+                status, corrections = None, None  # it is being restarted, or stopped
+            if status is not None and picker is not None and picker is self._stage.picker:
+                out = {
+                    address: why
+                    for address, told in status["endpoints"].items()
+                    if (why := _why(told))
+                }
+                self.samples.append(Sample(asked_at, time.monotonic(), picker.pid, out))
+                self.corrections[picker.pid] = corrections or 0.0
+            await asyncio.sleep(INTERVAL_S)
+
+    def closed(self) -> list[Closed]:
+        """The times in which the picker knew all the while that a server must get no request."""
+        return list(closed_between(self.samples))
+
+
+def closed_between(samples: list[Sample]) -> Iterator[Closed]:
+    """From the answer that first said so to the question that was last answered so. Pure."""
+    since: dict[tuple[str, str], tuple[float, float]] = {}
+    pid = 0
+    for sample in samples:
+        if sample.pid != pid:  # another process, which may know less
+            yield from (_closed(key, *times) for key, times in since.items())
+            since, pid = {}, sample.pid
+        now_out = set(sample.out.items())
+        for key in [key for key in since if key not in now_out]:
+            yield _closed(key, *since.pop(key))
+        for key in now_out:
+            began_at = since[key][0] if key in since else sample.answered_at
+            since[key] = (began_at, sample.asked_at)
+    yield from (_closed(key, *times) for key, times in since.items())
+
+
+def _closed(key: tuple[str, str], began_at: float, ended_at: float) -> Closed:
+    return Closed(server=key[0], why=key[1], began_at=began_at, ended_at=ended_at)
+
+
+def _why(endpoint: dict[str, object]) -> str:
+    if endpoint["health"] == "down":
+        return "down"
+    if endpoint["is_removed"]:
+        return "removed"
+    return "" if endpoint["intent"] == "active" else str(endpoint["intent"])

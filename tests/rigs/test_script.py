@@ -1,0 +1,50 @@
+"""A seed is a script: the same one each time, and all of them together do everything."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rigs.chaos.script import GLOBAL, MODES, Kind, draw_script
+from rigs.chaos.wishes import PATIENT_S, draw_wish
+
+SEEDS = range(1, 21)
+
+
+def test_a_seed_replays_its_script_and_its_load() -> None:
+    assert str(draw_script(7, 60)) == str(draw_script(7, 60))
+    assert draw_script(7, 60).actions != draw_script(8, 60).actions
+    one, other = Random(7), Random(7)
+    assert [draw_wish(one, "x", 60) for _ in range(99)] == [
+        draw_wish(other, "x", 60) for _ in range(99)
+    ]
+
+
+def test_twenty_seeds_do_everything_in_every_mode() -> None:
+    scripts = [draw_script(seed, 60) for seed in SEEDS]
+    assert {(one.mode, one.is_secure) for one in scripts} == {
+        (mode, is_secure) for mode in MODES for is_secure in (False, True)
+    }
+    for kind in Kind:
+        assert sum(action.kind is kind for one in scripts for action in one.actions) >= 3, kind
+
+
+def test_everybody_has_time_to_recover() -> None:
+    """What happens is in order, within the run, and rarer where it concerns everybody."""
+    for seed in SEEDS:
+        script = draw_script(seed, 60)
+        times = [action.at_s for action in script.actions]
+        assert times == sorted(times) and times[0] >= 2 and times[-1] < 60
+        for action, following in zip(script.actions, script.actions[1:], strict=False):
+            if action.kind in GLOBAL:
+                assert following.at_s - action.at_s > action.lasts_s
+
+
+def test_half_of_the_waits_are_too_short_and_some_clients_leave_or_send_slowly() -> None:
+    source = Random(1)
+    wishes = [draw_wish(source, "x", 60) for _ in range(2000)]
+    hurried = sum(wish.patience_ms < 1000 * PATIENT_S for wish in wishes)
+    assert 900 < hurried < 1100
+    kinds = {wish.kind for wish in wishes}
+    assert {"stream", "whole", "stream-leaver", "whole-leaver", "two-slots"} < kinds
+    assert any(wish.padding and wish.upload_pause_s for wish in wishes)
+    assert len({wish.is_streamed for wish in wishes}) == 2

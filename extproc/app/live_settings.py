@@ -26,6 +26,7 @@ HOT: Final = frozenset(
         "admin.api_key_folder",
         "agents.ttl_s",
         "agents.forget_s",
+        "queue.max_bytes",
         "queue.max_requests",
         "queue.timeout_s",
         "picker.fallbacks",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def dispatcher_options(settings: Settings) -> DispatcherOptions:
     return DispatcherOptions(
         max_queued=settings.queue.max_requests,
+        max_queued_bytes=settings.queue.max_bytes,
         # Without discovery an answer names exactly one server.
         fallbacks=settings.picker.fallbacks if settings.envoy.discovery else 0,
         failures_to_down=settings.scraper.failures_to_down,
@@ -74,6 +75,7 @@ def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
         reading=ReadingOptions(
             reads_bodies=routing.read_body != "never",
             limit_bytes=routing.body_limit_bytes,
+            kept_bytes=envoy.body_buffer_bytes,
             short_bytes=min(routing.body_limit_bytes, envoy.body_buffer_bytes),
             is_strict=routing.body_errors == "strict",
         ),

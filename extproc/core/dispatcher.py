@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.admission import Admission, Preview
+from extproc.core.admission import Admission, Preview, QueueLimits
 from extproc.core.demand import ANY, Demand
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
@@ -58,12 +58,17 @@ class DispatcherOptions:
     """Bounds of the dispatcher; see docs/settings.md for what each means to an operator."""
 
     max_queued: int = 1024
+    max_queued_bytes: int = 1024 * 1024 * 1024
     fallbacks: int = 2
     failures_to_down: int = 3
     stale_after_s: float = 6.0
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
     intake: IntakeOptions = field(default_factory=IntakeOptions)
     aging: Aging = field(default_factory=Aging)
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        return QueueLimits(self.max_queued, self.max_queued_bytes)
 
 
 class Dispatcher:
@@ -79,6 +84,7 @@ class Dispatcher:
         self.line = self.state.line
         self._desk = Desk(self.state, listener, self.options.fallbacks, self.options.aging)
         self._admission = Admission(self._desk, self.line, random)
+        self._limits = self.options.queue_limits
         self._listener = listener
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
@@ -86,6 +92,7 @@ class Dispatcher:
     def renew(self, options: DispatcherOptions) -> None:
         """Keep to other bounds from now on; those of the intake, the ledger and aging stay."""
         self.options = options
+        self._limits = options.queue_limits
         self._desk.fallbacks = options.fallbacks
 
     # Requests
@@ -98,7 +105,7 @@ class Dispatcher:
         if isinstance(order, Reason):
             return self._desk.rejected(order, 0.0)
         request = self.state.intake.meant(request, order)
-        address, home = self._admission.goal(order, request, self.options.max_queued, now)
+        address, home = self._admission.goal(order, request, self._limits, now)
         if address is None:
             reason = self._refusal(request, order.objective, now)
             if reason is not None:
@@ -112,10 +119,10 @@ class Dispatcher:
 
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
-        reason = self._admission.why_not_wait(request, objective, self.options.max_queued)
+        reason = self._admission.why_not_wait(request, objective, self._limits)
         if reason is not Reason.QUEUE_FULL:
             return reason
-        victim = self._admission.victim(objective)
+        victim = self._admission.victim(request, objective, self._limits)
         if victim is None:
             return reason
         self._desk.leave(victim)
@@ -296,6 +303,10 @@ class Dispatcher:
         is_settled = is_settled and not self.state.loads.pending_at(address)
         return not is_settled or account.foreign_slots > 0 or account.has_draining
 
+    def lacks_bytes(self, request: Request) -> bool:
+        """Whether too much of others' bodies is kept for this request to wait."""
+        return self._admission.lacks_bytes(request, self._limits) > 0
+
     def is_wanted(self, lease: Lease) -> bool:
         """Whether somebody waits who could use the slots of this lease. O(lanes that suit)."""
         endpoint = self.fleet.get(lease.address)
@@ -309,7 +320,7 @@ class Dispatcher:
         """What `submit` would do with it now. Changes nothing: chance is left as it was."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
-        return self._admission.preview(order, request, self.options.max_queued, now)
+        return self._admission.preview(order, request, self._limits, now)
 
     def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
         """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class LineSight:
     """Everybody who waits, at one moment.
 
+    `body_bytes` is how much of their bodies is kept.
     `longest_wait_s` is how long who came first has waited, None when nobody waits.
     `expected_s` is when a line of this length will have been served, None when nobody waits
     or nothing is known about its pace yet.
@@ -23,6 +24,8 @@ class LineSight:
 
     waiting: int
     max_waiting: int
+    body_bytes: int
+    max_body_bytes: int
     by_class: Mapping[str, int]
     longest_wait_s: float | None
     expected_s: float | None
@@ -35,6 +38,8 @@ def look_at_line(dispatcher: Dispatcher, now: float) -> LineSight:
     return LineSight(
         waiting=len(line),
         max_waiting=dispatcher.options.max_queued,
+        body_bytes=line.body_bytes,
+        max_body_bytes=dispatcher.options.max_queued_bytes,
         by_class={each.label: line.waiting_in(each) for each in Criticality},
         longest_wait_s=None if head is None else max(0.0, now - head.entered_at),
         expected_s=None if head is None else dispatcher.expected_s(len(line)),

@@ -34,6 +34,7 @@ class Ticket:
     """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
 
     __slots__ = (
+        "body_bytes",
         "deadline",
         "demand",
         "entered_at",
@@ -53,6 +54,7 @@ class Ticket:
     def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
         self.id = id_
         self.request = request
+        self.body_bytes = request.body_bytes
         self.entered_at = now
         self.deadline = now + request.timeout_s
         self.is_waiting = True
@@ -100,6 +102,8 @@ class Line:
         self._apart_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._ids = count(1)
+        self.body_bytes = 0
+        """What is kept of the bodies of all who wait."""
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -115,6 +119,7 @@ class Line:
             self._fairness.contention_began()
         self._fairness.entered(flow)
         self._tickets[ticket.id] = ticket
+        self.body_bytes += ticket.body_bytes
         self._by_class[ticket.criticality][ticket.id] = ticket
         heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
         self._lane(ticket.demand).enter(ticket)
@@ -124,14 +129,15 @@ class Line:
         """Who came first of all, or None when nobody waits."""
         return next(iter(self._tickets.values()), None)
 
-    def newest_below(self, criticality: Criticality) -> Ticket | None:
-        """The newest ticket of the lowest class below this one, or None."""
+    def newest_below(self, criticality: Criticality, least_bytes: int = 0) -> Ticket | None:
+        """The newest ticket of the lowest class below this one, or None. With `least_bytes` the
+        newest of which so much is kept: O(tickets)."""
         for lower in reversed(Criticality):
             if lower <= criticality:
                 return None
-            newest = next(reversed(self._by_class[lower].values()), None)
-            if newest is not None:
-                return newest
+            for ticket in reversed(self._by_class[lower].values()):
+                if ticket.body_bytes >= least_bytes:
+                    return ticket
         return None
 
     def waiting_in(self, criticality: Criticality) -> int:
@@ -141,6 +147,7 @@ class Line:
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line; raises `KeyError` when it is not in it."""
         del self._tickets[ticket.id]
+        self.body_bytes -= ticket.body_bytes
         del self._by_class[ticket.criticality][ticket.id]
         ticket.is_waiting = False
         self._take_from_lane(ticket)

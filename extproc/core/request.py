@@ -42,6 +42,7 @@ class Request:
     will read the model's name that the client wrote. `tenant` is whose key it came with, empty
     without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
     objective's. `adapter_numbers` are adapters that it names by the server's own numbers.
+    `body_bytes` is how much of its body has to be kept while it waits.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Request:
     allowed: frozenset[Address] | None = None
     ttft_s: float | None = None
     is_verbatim: bool = False
+    body_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

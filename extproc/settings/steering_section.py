@@ -17,6 +17,14 @@ class QueueSettings(Section):
         default=1024,
         description="How many requests may wait. One more is answered 429; 0 lets nobody wait.",
     )
+    max_bytes: Whole = Field(
+        default=1024 * 1024 * 1024,
+        ge=0,
+        le=10**15,
+        description="How much of the bodies of waiting requests may be kept, by Envoy or, in full "
+        "duplex, by Coxswain: up to envoy.body_buffer_bytes of each. A request whose body is "
+        "longer than 64 KiB and does not fit is answered 429.",
+    )
     timeout_s: Seconds = Field(
         default=60.0,
         description="The longest wait in seconds, then 504. A request may ask for less with "

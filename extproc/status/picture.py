@@ -43,6 +43,8 @@ def picture(
         "queue": {
             "waiting": line.waiting,
             "max": line.max_waiting,
+            "body_bytes": line.body_bytes,
+            "max_body_bytes": line.max_body_bytes,
             "by_class": line.by_class,
             "longest_wait_s": _rounded(line.longest_wait_s),
             "expected_s": _rounded(line.expected_s),

@@ -37,6 +37,12 @@ RETRY_S: Final = 1.0
 """When to ask again after a gateway's hint left nobody: its next one may be newer."""
 
 
+TOO_MANY_BYTES: Final = (
+    "All slots are busy, and the bodies of the requests that wait take all the memory that is "
+    "set for them (queue.max_bytes)."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """It takes slots: the core decides."""
@@ -137,10 +143,12 @@ class Reception:
         )
 
     def refusal_text(self, reason: Reason) -> str:
-        """What to tell the client beyond the reason's own text, of a request that waited."""
-        if reason is not Reason.BAD_REQUEST or self.request is None:
+        """What to tell the client beyond the reason's own text."""
+        if self.request is None:
             return ""
-        return why_not_after_all(self.request)
+        if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
+            return TOO_MANY_BYTES
+        return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
 
     def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
         """Where the request goes, and its body if that must say something else there."""
@@ -184,6 +192,9 @@ class Reception:
             allowed=allowed,
             longest_s=self._options.queue_timeout_s,
             intake=self._dispatcher.state.intake,
+            kept_bytes=self._options.reading.kept_of(
+                head, len(question.body), has_all=question.has_all
+            ),
         )
         if isinstance(request, str):
             return Denied(Reason.BAD_REQUEST, request)

@@ -25,6 +25,8 @@ class ReadingOptions:
     """Whether bodies are read, and how. `limit_bytes` is how much of each; one that is told to be
     no longer than `short_bytes` is asked for whole, which must fit into what Envoy keeps.
 
+    `kept_bytes` is how much of a body is kept while its request waits.
+
     `is_strict` refuses a body that cannot be read; otherwise it is routed without what could
     not be. Raises `ValueError` for a limit below 1.
     """
@@ -32,6 +34,7 @@ class ReadingOptions:
     reads_bodies: bool = True
     limit_bytes: int = 65_536
     short_bytes: int = 65_536
+    kept_bytes: int = 4 * 1024 * 1024
     is_strict: bool = False
 
     def __post_init__(self) -> None:
@@ -44,6 +47,15 @@ class ReadingOptions:
         Also one that tells nothing: a client that never sends it must not occupy a slot.
         """
         return self.reads_bodies and head.has_body
+
+    def kept_of(self, head: RequestHead, here_bytes: int, *, has_all: bool) -> int:
+        """How many bytes of a body are kept while its request waits, by Envoy or, in full duplex,
+        by us; `here_bytes` came already, and `has_all` tells that these are all."""
+        if has_all:
+            return here_bytes
+        told_bytes = head.body_bytes
+        coming = self.kept_bytes if told_bytes is None else min(told_bytes, self.kept_bytes)
+        return max(here_bytes, coming)
 
     def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
         """Read as much of a body as the limit allows, and the last keys of a longer one."""
@@ -72,11 +84,12 @@ def understand(
     allowed: frozenset[Address] | None,
     longest_s: float,
     intake: Intake,
+    kept_bytes: int = 0,
 ) -> Request | str:
     """The request that is meant, or why it cannot be served, for its client.
 
     `raw` are the bytes of the body that are here, `is_whole` tells that these are all. It may
-    wait for `longest_s`, or less if it asks for that.
+    wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
     """
     model, adapter = names_of(head, body, intake)
     problem = why_not(model, adapter, body, raw, intake, is_whole=is_whole)
@@ -93,6 +106,7 @@ def understand(
         allowed=allowed,
         names=intake.names,
         is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
+        kept_bytes=kept_bytes,
     )
     return UNSAYABLE if intake.is_unsayable(request) else request
 
@@ -108,6 +122,7 @@ def request_of(
     allowed: frozenset[Address] | None,
     names: Names,
     is_verbatim: bool = False,
+    kept_bytes: int = 0,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
@@ -132,6 +147,7 @@ def request_of(
         allowed=allowed,
         ttft_s=head.ttft_s,
         is_verbatim=is_verbatim,
+        body_bytes=kept_bytes,
     )
 
 

@@ -65,6 +65,19 @@ QUEUE_LIMIT: Final = Family(
     kind=Kind.GAUGE,
     help="How many requests may wait at most.",
 )
+QUEUE_BODY_BYTES: Final = Family(
+    name="coxswain_queue_body_bytes",
+    kind=Kind.GAUGE,
+    help="How much of the bodies of waiting requests is kept, by Envoy or, in full duplex, by "
+    "Coxswain.",
+    unit="By",
+)
+QUEUE_BODY_LIMIT: Final = Family(
+    name="coxswain_queue_body_limit_bytes",
+    kind=Kind.GAUGE,
+    help="How much of the bodies of waiting requests may be kept at most.",
+    unit="By",
+)
 RUNNING: Final = Family(
     name="coxswain_running_exchanges",
     kind=Kind.GAUGE,
@@ -133,6 +146,7 @@ BUILD: Final = Family(
 )
 
 FAMILIES: Final = (
-    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT, RUNNING, REQUESTS),
+    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT),
+    *(QUEUE_BODY_BYTES, QUEUE_BODY_LIMIT, RUNNING, REQUESTS),
     *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, PROBLEMS, DROPPED, BUILD),
 )

@@ -100,6 +100,10 @@ class Metrics:
                     {(class_,): count for class_, count in self._queue_depths().items()},
                 ),
                 FamilyReading(families.QUEUE_LIMIT, {(): self._dispatcher.options.max_queued}),
+                FamilyReading(families.QUEUE_BODY_BYTES, {(): self._dispatcher.line.body_bytes}),
+                FamilyReading(
+                    families.QUEUE_BODY_LIMIT, {(): self._dispatcher.options.max_queued_bytes}
+                ),
                 FamilyReading(families.RUNNING, {(): self._running()}),
                 FamilyReading(families.REQUESTS, dict(self._requests.read())),
                 FamilyReading(families.QUEUE_WAIT, {(): self._queue_wait.read()}),

@@ -77,6 +77,8 @@ def test_picture_of_one_endpoint() -> None:
     assert tree["queue"] == {
         "waiting": 1,
         "max": 1024,
+        "body_bytes": 0,
+        "max_body_bytes": 1024**3,
         "by_class": {"critical": 0, "standard": 1, "sheddable": 0},
         "longest_wait_s": 1.5,
         "expected_s": None,

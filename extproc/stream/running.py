@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from extproc.core.outcome import Reason
+from extproc.stream.completion import Completion
 
 if TYPE_CHECKING:
     from extproc.core.outcome import Settlement
@@ -47,7 +48,7 @@ class RunningStream:
         try:
             reply = first or self.exchange.take_reply()
             while reply is not None:
-                await self._context.write(reply)
+                await Completion(self._context.write(reply))
                 reply = self.exchange.take_reply()
         except grpc.aio.BaseError as error:
             raise StreamOverError from error

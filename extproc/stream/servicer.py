@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
+from extproc.stream.completion import Completion
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
 from extproc.stream.running import RunningStream, StreamOverError
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 NO_MESSAGE: Final = "bytes that are no message"
+RESET_S: Final = 0.02
+"""How long Envoy's reset of a stream that has ended is waited for."""
 
 log = logging.getLogger("coxswain.stream")
 
@@ -94,7 +97,7 @@ class ExternalProcessor:
             # A client that leaves resets its stream, which cancels us wherever we wait. So a
             # request in line reads nothing: of ten thousand, each would hold a read for it.
             while True:
-                message: object = await context.read()
+                message: object = await Completion(context.read())
                 if isinstance(message, pb.ProcessingRequest):
                     self._feed(exchange, message)
                 elif not exchange.half_close(self._clock()):
@@ -115,6 +118,9 @@ class ExternalProcessor:
             log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
         finally:
             self._leave(stream)
+        # Envoy closes its half and resets the stream at once. That reset must come first: a
+        # status that gRPC cannot deliver any more is one of the operations that it never frees.
+        await asyncio.sleep(RESET_S)
 
     def _trace_parent(self, context: Context) -> str:
         """Envoy's own span; gRPC takes as long to make the metadata as we to read the headers."""

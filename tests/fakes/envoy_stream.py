@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -86,9 +87,11 @@ class Rig:
             lambda: fleet.now,
             self.records.append,
         )
+        self.port = 0
         self._channel: grpc.aio.Channel | None = None
 
     async def connect(self, port: int) -> None:
+        self.port = port
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
 
     @property
@@ -161,23 +164,32 @@ class HandStream:
     """The server's side of a stream, moved by hand: for claims about one turn of the event loop."""
 
     def __init__(self) -> None:
-        self._coming: asyncio.Queue[object] = asyncio.Queue()
+        self._coming: deque[object] = deque()
+        self._arrival: asyncio.Future[None] | None = None
         self.sent: list[pb.ProcessingResponse] = []
 
     def say(self, message: pb.ProcessingRequest) -> None:
-        self._coming.put_nowait(message)
+        self._bring(message)
 
     def half_close(self) -> None:
-        self._coming.put_nowait(grpc.aio.EOF)
+        self._bring(grpc.aio.EOF)
 
     def is_read(self) -> bool:
         """Whether all that was said has been read."""
-        return self._coming.empty()
+        return not self._coming
+
+    def _bring(self, message: object) -> None:
+        self._coming.append(message)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     # What the servicer sees of it
 
     async def read(self) -> object:
-        return await self._coming.get()
+        if not self._coming:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return self._coming.popleft()
 
     async def write(self, response: pb.ProcessingResponse) -> None:
         self.sent.append(response)

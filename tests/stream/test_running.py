@@ -142,7 +142,10 @@ async def test_one_sender_at_a_time() -> None:
         async def write(self, response: pb.ProcessingResponse) -> None:
             self.senders += 1
             assert self.senders == 1
-            await asyncio.sleep(0)
+            loop = asyncio.get_running_loop()
+            written = loop.create_future()
+            loop.call_soon(written.set_result, None)
+            await written
             self.senders -= 1
             await super().write(response)
 

@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extproc.core.blocked_path import BlockedPath
+from extproc.core.path_rule import PathRule
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
@@ -27,7 +27,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
     """The configuration of the Envoy that stands before a picker with these settings.
 
     Blocks on the disk where clients' keys are in a file: raises `SettingsError` for that one.
-    Raises `OptionsError` or `BlockedPathError` for what the settings themselves let pass, since a
+    Raises `OptionsError` or `PathRuleError` for what the settings themselves let pass, since a
     picker alone can run with it.
     """
     envoy = settings.envoy
@@ -56,8 +56,11 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         body_buffer_bytes=envoy.body_buffer_bytes,
         health_interval_s=envoy.health_interval_s,
         discovery_timeout_s=envoy.discovery_timeout_s,
+        server_prefix=settings.scraper.path_prefix,
         host_rewrite=envoy.host_rewrite,
-        blocked_paths=tuple(BlockedPath.parse(rule) for rule in envoy.blocked_paths),
+        path_prefix=settings.routing.path_prefix,
+        open_paths=tuple(map(PathRule.parse, envoy.open_paths)),
+        blocked_paths=tuple(map(PathRule.parse, envoy.blocked_paths)),
         request_headers_timeout_s=envoy.request_headers_timeout_s,
         request_body_timeout_s=envoy.request_body_timeout_s,
         request_body_idle_timeout_s=envoy.request_body_idle_timeout_s,
@@ -83,6 +86,7 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
         connect_timeout_s=envoy.connect_timeout_s,
         health_interval_s=envoy.health_interval_s,
         discovery_timeout_s=envoy.discovery_timeout_s,
+        server_prefix=settings.scraper.path_prefix,
         injects_keys=injects_keys,
         tls_profiles=tuple(
             TlsProfile(name=trust.profile, server_name=trust.ip, authorities=trust.authorities)

@@ -66,6 +66,7 @@ class Members:
         self._on_known = on_known
         self._is_reported = is_reported
         self._plan = _Plan(settings)
+        self._path_prefix = settings.scraper.path_prefix
         self._named: dict[str, dict[Address, Nomination]] = {}
         self._doubles: dict[str, dict[Address, str]] = {}
         self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
@@ -198,7 +199,9 @@ class Members:
         safe = [one for one in targets if one.is_tls] or targets
         with_key = next((one for one in safe if one.api_key is not None), safe[0])
         may_sleep = next((one.may_sleep for one in targets if one.may_sleep is not None), None)
-        return replace(with_key, slots=spec.slots, may_sleep=may_sleep)
+        return replace(
+            with_key, slots=spec.slots, may_sleep=may_sleep, path_prefix=self._path_prefix
+        )
 
     def trusts(self) -> dict[str, Trust]:
         """Whom Envoy must trust for the servers behind TLS, by the names of their profiles."""

@@ -11,7 +11,9 @@ from extproc.core.intake import IntakeOptions
 from extproc.core.ledger import DrainingCaps
 from extproc.core.models import ModelMatch
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.path_rule import PathRule
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.paths import Paths
 from extproc.stream.request import ReadingOptions
 from extproc.stream.upload import UploadLimits
 from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
@@ -78,6 +80,11 @@ def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
             kept_bytes=envoy.body_buffer_bytes,
             short_bytes=min(routing.body_limit_bytes, envoy.body_buffer_bytes),
             is_strict=routing.body_errors == "strict",
+        ),
+        paths=Paths(
+            routing.path_prefix,
+            opened=tuple(map(PathRule.parse, settings.envoy.open_paths)),
+            blocked=tuple(map(PathRule.parse, settings.envoy.blocked_paths)),
         ),
     )
 

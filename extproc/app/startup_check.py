@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from extproc.app import safety
 from extproc.app.authorities import read_authorities
 from extproc.app.listings import listings_of, names_of
-from extproc.core.blocked_path import BlockedPathError
+from extproc.core.path_rule import PathRuleError
 from extproc.envoy_config.options import OptionsError
 from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
 
@@ -91,7 +91,7 @@ def _check_envoy(settings: Settings) -> None:
 
     try:
         envoy_options(settings)
-    except BlockedPathError as error:
+    except PathRuleError as error:
         raise _error("envoy.blocked_paths", str(error)) from None
     except OptionsError as error:
         raise _error("", str(error)) from None

@@ -76,7 +76,7 @@ def envoy(
     import yaml
 
     from extproc.app.envoy import envoy_options
-    from extproc.core.blocked_path import BlockedPathError
+    from extproc.core.path_rule import PathRuleError
     from extproc.envoy_config.documents import bootstrap
     from extproc.envoy_config.options import Mode, OptionsError
     from extproc.envoy_config.snippet import snippet as snippet_of
@@ -98,7 +98,7 @@ def envoy(
         if mode is not None:
             options = replace(options, mode=Mode(mode.value))
         text = snippet_of(options, serves_cluster=served_cluster) if snippet else bootstrap(options)
-    except (OptionsError, BlockedPathError) as error:
+    except (OptionsError, PathRuleError) as error:
         raise typer.BadParameter(str(error)) from None
     if output is DocumentFormat.JSON:
         print_json(yaml.safe_load(text))

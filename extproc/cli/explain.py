@@ -38,8 +38,8 @@ async def explain(
 ) -> None:
     """Tell what would become of a request: where it would go or how long it would wait, and why.
 
-    Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (closed paths,
-    clients' keys) is not looked at. Ends with 1 if it would be refused.
+    Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (clients'
+    keys) is not looked at. Ends with 1 if it would be refused.
 
     COST_S is FIRST_TOKEN_S, ANSWER_S and ADAPTER_S together; what a prompt cache spares, SAVED_S,
     is in it already. Costs that differ by less than a tenth count as equal.

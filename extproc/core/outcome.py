@@ -24,6 +24,7 @@ class Reason(Enum):
     SHED = "shed"
     EVICTED = "evicted"
     MODEL_NOT_FOUND = "model-not-found"
+    BLOCKED_PATH = "blocked-path"
 
 
 class Picked(NamedTuple):

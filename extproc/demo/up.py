@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from extproc.core.authorization import authorization_of
-from extproc.core.blocked_path import BlockedPathError
+from extproc.core.path_rule import PathRuleError
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
@@ -97,7 +97,7 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
         return 0
     except ChildError as error:
         report.failed(error)
-    except (EnvoyMissingError, LlamaServerError, OptionsError, BlockedPathError, OSError) as error:
+    except (EnvoyMissingError, LlamaServerError, OptionsError, PathRuleError, OSError) as error:
         report.refused(error)
     finally:
         for number in signals:

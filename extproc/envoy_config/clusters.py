@@ -163,7 +163,7 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
         unhealthy_threshold=2,
         healthy_threshold=1,
         reuse_connection=False,  # the server would have hung up in between
-        http_health_check=HealthCheckHttpHealthCheck(path="/health"),
+        http_health_check=HealthCheckHttpHealthCheck(path=f"{options.server_prefix}/health"),
     )
 
 

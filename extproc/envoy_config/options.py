@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from extproc.core.blocked_path import DEFAULT_BLOCKED, BlockedPath
+from extproc.core.path_rule import PathRule
 from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
 
 MIB = 1024 * 1024
@@ -82,8 +82,11 @@ class EnvoyOptions:
     body_buffer_bytes: int = 4 * MIB  # see below
     health_interval_s: float = 2.0
     discovery_timeout_s: float = 5.0  # Envoy opens its door after this, fleet or no fleet
+    server_prefix: str = ""  # the servers' --api-prefix, below which they tell their health
     host_rewrite: bool = False  # send the endpoint's own name as Host
-    blocked_paths: tuple[BlockedPath, ...] = DEFAULT_BLOCKED
+    path_prefix: str = ""  # what is open is open below it, too
+    open_paths: tuple[PathRule, ...] = ()  # besides those of core/api_paths.py
+    blocked_paths: tuple[PathRule, ...] = ()  # in spite of either
 
     # Keys and certificates.
     picker_tls: PickerTls | None = None  # None speaks to the picker in the clear

@@ -1,10 +1,10 @@
-"""Which requests go where: blocked paths end here, everything else goes to a llama-server."""
+"""Which requests go where: open paths lead to a llama-server, everything else ends here."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from envoy_data_plane.envoy.config.core.v3 import (
     DataSource,
@@ -32,15 +32,17 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
-from extproc.core.blocked_path import BlockedPath
+from extproc.core.api_paths import CLOSED, OPEN_PATHS
+from extproc.core.path_rule import HIDDEN_CHARACTER, PathRule
 from extproc.envoy_config import names
-from extproc.envoy_config.blocked_path import HIDDEN_CHARACTER, path_pattern
 from extproc.envoy_config.messages import NEVER, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns
 
 FORBIDDEN = 403
 LOADING = 503
 """What a llama-server answers while its model is not there yet."""
+PREFLIGHT = "OPTIONS"
 
 
 def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
@@ -54,9 +56,14 @@ def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
 
 
 def routes(options: EnvoyOptions) -> list[Route]:
-    """The blocked paths, one route for each method, the queue, then the way to the servers."""
+    """What is blocked, the queue, for each method what is not open, then the way to the servers."""
     queue = [_queue_route(options)] if options.status is not None else []
-    return [*_blocked_routes(options.blocked_paths), *queue, _server_route(options)]
+    return [
+        *_blocked_routes(options.blocked_paths),
+        *queue,
+        *_closed_routes((*OPEN_PATHS, *options.open_paths), options.path_prefix),
+        _server_route(options),
+    ]
 
 
 def _queue_route(options: EnvoyOptions) -> Route:
@@ -70,25 +77,67 @@ def _queue_route(options: EnvoyOptions) -> Route:
     )
 
 
-def _blocked_routes(rules: tuple[BlockedPath, ...]) -> Iterator[Route]:
-    by_method: defaultdict[str | None, list[BlockedPath]] = defaultdict(list)
-    for rule in rules:
-        by_method[rule.method].append(rule)
-    if rules:
-        yield _refusal("blocked-escape", HIDDEN_CHARACTER, None)
-    for method, group in by_method.items():
-        name = f"blocked-{method.lower()}" if method else "blocked"
-        yield _refusal(name, path_pattern(group), method)
+def _blocked_routes(rules: Collection[PathRule]) -> Iterator[Route]:
+    yield _refusal("blocked-escape", _match(HIDDEN_CHARACTER))
+    for method in dict.fromkeys(rule.method for rule in rules):
+        group = [rule for rule in rules if rule.method == method]
+        headers = [_is_method(method)] if method else []
+        for number, pattern in enumerate(blocked_patterns(group), 1):
+            yield _refusal(
+                "-".join(["blocked", *([method.lower()] if method else ()), str(number)]),
+                _match(pattern, headers),
+            )
 
 
-def _refusal(name: str, pattern: str, method: str | None) -> Route:
+def _closed_routes(rules: Collection[PathRule], prefix: str) -> Iterator[Route]:
+    """One for each method with rules of its own, and one for all others: each takes what none of
+    the patterns for that method opens."""
+    methods = sorted({rule.method for rule in rules if rule.method} | {PREFLIGHT})
+    for method in methods:
+        opened = [replace(rule, method=None) for rule in rules if rule.opens(method)]
+        yield _refusal(
+            f"closed-{method.lower()}", _match_all_but(opened, prefix, [_is_method(method)])
+        )
+    opened = [rule for rule in rules if rule.method is None]
+    others = [replace(_is_method(method), invert_match=True) for method in methods]
+    yield _refusal("closed", _match_all_but(opened, prefix, others))
+
+
+def _match_all_but(
+    opened: Collection[PathRule], prefix: str, headers: list[HeaderMatcher]
+) -> RouteMatch:
+    patterns = open_patterns(opened, prefix)
+    return RouteMatch(
+        prefix="/",
+        headers=[
+            *headers,
+            *(
+                HeaderMatcher(name=":path", string_match=_regex(pattern), invert_match=True)
+                for pattern in patterns
+            ),
+        ],
+    )
+
+
+def _match(pattern: str, headers: Sequence[HeaderMatcher] = ()) -> RouteMatch:
+    return RouteMatch(safe_regex=RegexMatcher(regex=pattern), headers=list(headers))
+
+
+def _is_method(method: str) -> HeaderMatcher:
+    """HEAD goes with GET."""
+    text = _regex("GET|HEAD") if method == "GET" else StringMatcher(exact=method)
+    return HeaderMatcher(name=":method", string_match=text)
+
+
+def _regex(pattern: str) -> StringMatcher:
+    return StringMatcher(safe_regex=RegexMatcher(regex=pattern))
+
+
+def _refusal(name: str, match: RouteMatch) -> Route:
     """A route that answers 403 by itself; the picker neither sees it nor is needed for it."""
-    is_method = HeaderMatcher(name=":method", string_match=StringMatcher(exact=method))
     return Route(
         name=name,
-        match=RouteMatch(
-            safe_regex=RegexMatcher(regex=pattern), headers=[is_method] if method else []
-        ),
+        match=match,
         direct_response=DirectResponseAction(
             status=FORBIDDEN, body=DataSource(inline_string=_refusal_body())
         ),
@@ -100,11 +149,7 @@ def _refusal(name: str, pattern: str, method: str | None) -> Route:
 
 
 def _refusal_body() -> str:
-    error = {
-        "message": "This path is closed here: it would show or change a server for everybody.",
-        "type": "permission_error",
-        "code": names.BLOCKED_PATH,
-    }
+    error = {"message": CLOSED, "type": "permission_error", "code": names.BLOCKED_PATH}
     return json.dumps({"error": error}, separators=(",", ":"))
 
 

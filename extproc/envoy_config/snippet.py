@@ -45,8 +45,9 @@ _FILTERS = """
 """
 
 _ROUTES = """
-3. routes: into your virtual host, in this order. The blocked ones must stay above any route
-   that leads to the servers; the last one is that route, and your own matches may narrow it.
+3. routes: into your virtual host, in this order, below all routes of your own: those named
+   `closed...` take every path that is not open on the servers. The last one leads to them, and
+   your own matches may narrow it.
    Its timeouts of 0 are meant: an answer may take hours, and so may the line before it. A route
    of your own in its place needs all that it has: the name, both timeouts, retry_policy,
    request_body_buffer_limit and typed_per_filter_config. Without the last the picker is never

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from extproc.core.blocked_path import DEFAULT_BLOCKED, BlockedPath, BlockedPathError
+from extproc.core.path_rule import PathRule, PathRuleError
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
@@ -26,17 +26,19 @@ MAX_HEAP_BYTES: Final = 10**15
 """A petabyte: more is a number in the wrong unit."""
 
 
-def _blocked_path(rule: str) -> str:
+def _path_rule(rule: str) -> str:
     try:
-        return str(BlockedPath.parse(rule))
-    except BlockedPathError:
+        return str(PathRule.parse(rule))
+    except PathRuleError:
         # Its text shows what was written, which may be a key given for the wrong setting.
         raise PydanticCustomError(
-            "blocked_path", "write a rule as `/path`, `/path*` or `POST /path`; no ?, # or %"
+            "path_rule",
+            "write a rule as `/path`, `/path*`, `/path/*.js` or `POST /path`, in at most 48 "
+            "characters without ?, # or %",
         ) from None
 
 
-BlockedRule = Annotated[str, AfterValidator(_blocked_path)]
+RuleText = Annotated[str, AfterValidator(_path_rule)]
 
 
 class EnvoySettings(Section):
@@ -134,11 +136,17 @@ class EnvoySettings(Section):
         default=False,
         description="Whether requests carry the endpoint's name as Host. Needs discovery.",
     )
-    blocked_paths: Annotated[tuple[BlockedRule, ...], LIST] = Field(
-        default=tuple(map(str, DEFAULT_BLOCKED)),
-        description="What Envoy answers 403 itself: `/path`, `/path*` for all below it, or "
-        "`POST /path` for one method. These routes of llama-server leak what others do or "
-        "change the server.",
+    open_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
+        default=(),
+        description="What clients may ask of the servers besides model requests, models, health, "
+        "properties and the web page: `/path`, `/path*` for all below it, `/path/*.js` for files, "
+        "or `POST /path` for one method. All else is answered 403. The picker and the printed "
+        "configuration must agree on it.",
+    )
+    blocked_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
+        default=(),
+        description="What is answered 403 although it would be open, written the same way: "
+        "`GET /` closes the web page. In any case of letters, and below any prefix.",
     )
     request_headers_timeout_s: SomeSeconds = Field(
         default=10.0, description="How long a client may take to send its headers."

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
-from extproc.settings.values import PositiveCount, Seconds, Share, SomeSeconds
+from extproc.settings.values import PathPrefix, PositiveCount, Seconds, Share, SomeSeconds
 
 
 class LedgerSettings(Section):
@@ -28,6 +28,11 @@ class LedgerSettings(Section):
 class ScraperSettings(Section):
     """How Coxswain looks at the servers."""
 
+    path_prefix: PathPrefix = Field(
+        default="",
+        description="What the servers were started with as --api-prefix, such as `/llama`. "
+        "Scrapes and Envoy's health checks ask below it; agents have it in --llama.",
+    )
     fast_interval_s: SomeSeconds = Field(
         default=0.2,
         description="Seconds between two looks while a server has strangers on it or comes up.",

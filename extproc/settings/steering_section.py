@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from extproc.settings.section import Section
-from extproc.settings.values import Count, Seconds, Whole
+from extproc.settings.values import Count, PathPrefix, Seconds, Whole
 
 
 class QueueSettings(Section):
@@ -52,6 +52,12 @@ class RoutingSettings(Section):
         default="lenient",
         description="What becomes of a body that cannot be read: `lenient` routes it without "
         "what could not be read, `strict` answers 400.",
+    )
+    path_prefix: PathPrefix = Field(
+        default="",
+        description="Below which path clients find the API besides the root, such as `/llama`: "
+        "where servers have scraper.path_prefix, or a gateway takes a prefix off behind the "
+        "picker. The picker and the printed configuration must agree on it.",
     )
     model_match: Literal["lenient", "strict"] = Field(
         default="lenient",

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.core.address import is_ip
 from extproc.core.observation import MAX_SLOTS
+from extproc.core.path_rule import MAX_PREFIX_CHARS
 
 MAX_PORT: Final = 65_535
 MAX_SECONDS: Final = 7 * 24 * 3600.0
@@ -199,6 +200,9 @@ ServerName = Annotated[str, AfterValidator(_server_name)]
 
 File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 """A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""
+
+PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=MAX_PREFIX_CHARS)]
+"""The beginning of paths: `/llama`, or nothing."""
 
 Seconds = Annotated[
     float, BeforeValidator(_no_bool), Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)

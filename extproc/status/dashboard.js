@@ -30,6 +30,7 @@ const MEANINGS = {
   shed: "sheddable, and nothing was free",
   evicted: "gave way to a more critical one",
   "model-not-found": "nobody serves its model",
+  "blocked-path": "its path is closed",
 };
 const NO_REFUSALS = ["served", "passed", "withdrawn"];
 const HEALTHS = ["ready", "degraded", "loading", "asleep", "down"];

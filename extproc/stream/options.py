@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from extproc.stream.paths import Paths
 from extproc.stream.request import ReadingOptions
 from extproc.stream.upload import UploadLimits
 
@@ -17,4 +18,5 @@ class ExchangeOptions:
     adds_response_headers: bool = True
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     uploads: UploadLimits = field(default_factory=UploadLimits)
+    paths: Paths = field(default_factory=Paths)
     started_at: int = 0

@@ -1,61 +1,98 @@
-"""Which requests take a slot: llama.cpp's generating and embedding calls, as one table."""
+"""Which requests take a slot, and which paths are open, by the tables of `core/api_paths.py`."""
 
 from __future__ import annotations
 
+import re
 from posixpath import normpath
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from extproc.core.request import Kind
+from extproc.core.api_paths import MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
+from extproc.core.path_rule import HIDDEN_CHARACTER, METHODS, blocked_pattern, open_pattern
 
-_GENERATING = (
-    "/completion",
-    "/completions",
-    "/v1/completions",
-    "/chat/completions",
-    "/v1/chat/completions",
-    "/responses",
-    "/v1/responses",
-    "/messages",
-    "/v1/messages",
-    "/infill",
-    "/v1/infill",
-    "/audio/transcriptions",
-    "/v1/audio/transcriptions",
-    "/api/chat",  # of older llama-servers
-)
-_EMBEDDING = (
-    "/embedding",
-    "/v1/embedding",
-    "/embeddings",
-    "/v1/embeddings",
-    "/rerank",
-    "/v1/rerank",
-    "/reranking",
-    "/v1/reranking",
-)
-SLOT_PATHS = dict.fromkeys(_GENERATING, Kind.GENERATION) | dict.fromkeys(_EMBEDDING, Kind.EMBEDDING)
-"""POST to one of these occupies a slot while it runs; all else is answered beside the slots."""
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-MODELS_PATHS = frozenset({"/v1/models", "/models"})
-"""GET of one of these asks which models there are."""
+    from extproc.core.path_rule import PathRule
+    from extproc.core.request import Kind
+
+OTHER: Final = ""
+"""Any method that no rule can name: clients may write any word as one."""
 
 
-def slot_kind(method: str, path: str) -> Kind | None:
-    """What a request for `path` (with or without a query, however spelt) does with its slot.
+class Paths:
+    """What the settings and llama-server's tables say about each path.
 
-    None when it takes none.
+    `prefix` is below what the tables hold, too. `opened` are open besides the tables, `blocked`
+    closed in spite of them. Envoy's printed routes say the same; this holds behind any other.
     """
-    if method != "POST":
-        return None
-    plain = path.partition("?")[0].partition("#")[0]
-    return SLOT_PATHS.get(plain) or SLOT_PATHS.get(normalised(plain))
+
+    def __init__(
+        self,
+        prefix: str = "",
+        opened: Collection[PathRule] = (),
+        blocked: Collection[PathRule] = (),
+    ) -> None:
+        self._open = (*OPEN_PATHS, *opened)
+        self._blocked = tuple(blocked)
+        self._prefix = prefix
+        self._patterns: dict[str, tuple[re.Pattern[str], re.Pattern[str] | None]] = {}
+        places = ("", prefix) if prefix else ("",)
+        self._slots: dict[str, Kind] = {
+            f"{place}{path}": kind
+            for place in places
+            for path, kind in SLOT_PATHS.items()
+            if not self._is_closed("POST", f"{place}{path}")
+        }
+        self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
+
+    def slot_kind(self, method: str, path: str) -> Kind | None:
+        """What a request for `path` (with or without a query, however spelt) does with its slot.
+
+        None when it takes none, or is closed.
+        """
+        if method != "POST":
+            return None
+        plain = _without_query(path)
+        return self._slots.get(plain) or self._slots.get(normalised(plain))
+
+    def asks_for_models(self, method: str, path: str) -> bool:
+        """Whether it asks which models there are."""
+        return method == "GET" and (path in self._models or normalised(path) in self._models)
+
+    def is_closed(self, method: str, path: str) -> bool:
+        """Whether no client may have this, however it is spelt. What gateways tell no path of is
+        not judged: their own routes have to."""
+        plain = _without_query(path)
+        return bool(plain) and self._is_closed(method, normalised(plain))
+
+    def _is_closed(self, method: str, plain: str) -> bool:
+        known = method if method in METHODS or method == "HEAD" else OTHER
+        patterns = self._patterns.get(known)
+        if patterns is None:
+            patterns = self._patterns[known] = self._compiled(known)
+        opened, blocked = patterns
+        if opened.fullmatch(plain) is None or _HIDES.fullmatch(plain) is not None:
+            return True
+        return blocked is not None and blocked.fullmatch(plain) is not None
+
+    def _compiled(self, method: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
+        opened = [rule for rule in self._open if rule.opens(method)]
+        blocked = [rule for rule in self._blocked if rule.blocks(method)]
+        return (
+            re.compile(open_pattern(opened, self._prefix) if opened else NOTHING),
+            re.compile(blocked_pattern(blocked)) if blocked else None,
+        )
 
 
-def asks_for_models(method: str, path: str) -> bool:
-    """Whether it asks which models there are."""
-    return method == "GET" and (path in MODELS_PATHS or normalised(path) in MODELS_PATHS)
+NOTHING: Final = "(?!)"
+_HIDES: Final = re.compile(HIDDEN_CHARACTER, re.DOTALL)
 
 
 def normalised(path: str) -> str:
     """One spelling for a path: escapes decoded, dots resolved, slashes merged, no last slash."""
     return normpath("/" + unquote(path, errors="replace").lstrip("/"))
+
+
+def _without_query(path: str) -> str:
+    return path.partition("?")[0].partition("#")[0]

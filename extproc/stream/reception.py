@@ -1,6 +1,7 @@
 """One request as it comes in, until it is clear what it wants.
 
     headers --takes no slot----------------> PassOn, or Told by us (the models of the fleet)
+            --its path is closed-----------> Denied
             --takes one, body wanted-------> more is wanted (None) --enough came--> Wish
             --takes one--------------------> Wish
     any     --cannot be understood, or a gateway's hint leaves nobody--> Denied
@@ -19,7 +20,6 @@ from extproc.stream import codec
 from extproc.stream.adapters import with_last_word
 from extproc.stream.models import model_list
 from extproc.stream.naming import why_not_after_all
-from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.question import Question
 from extproc.stream.request import NOT_READ, understand
 from extproc.stream.subset import HintError, read_subset
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.body import RequestBody
     from extproc.stream.options import ExchangeOptions
+    from extproc.stream.paths import Paths
 
 RETRY_S: Final = 1.0
 """When to ask again after a gateway's hint left nobody: its next one may be newer."""
@@ -100,13 +101,21 @@ class Reception:
         except codec.BadRequestError as error:
             self.head = error.head
             return Denied(Reason.BAD_REQUEST, str(error))
+<<<<<<< HEAD
         try:
             self._hint = read_subset(message, self._dispatcher.state.subsets)
         except HintError as error:
             return Denied(Reason.BAD_REQUEST, str(error))
         self._kind = _kind_of(head)
+=======
+        self._subset = read_subset(message)
+        paths = self._options.paths
+        self._kind = _kind_of(head, paths)
+>>>>>>> bc5dba5 (Close every path that is not known)
         if self._kind is None:
-            told = self._models() if asks_for_models(head.method, head.path) else None
+            if paths.is_closed(head.method, head.path):
+                return Denied(Reason.BLOCKED_PATH)
+            told = self._models() if paths.asks_for_models(head.method, head.path) else None
             return told or self._pass_on()
         if self.question.can_bring_body and self._options.reading.wants_body(head):
             return None
@@ -234,9 +243,9 @@ class Reception:
         return self._dispatcher.state.subsets.allowed(self._hint)
 
 
-def _kind_of(head: codec.RequestHead) -> Kind | None:
+def _kind_of(head: codec.RequestHead, paths: Paths) -> Kind | None:
     """What it does with its slot; None when it takes none. Where nobody told its path, a body
     tells that it takes one: gateways have their inference routes asked about."""
     if head.path or not head.has_body:
-        return slot_kind(head.method, head.path)
+        return paths.slot_kind(head.method, head.path)
     return Kind.GENERATION

@@ -10,7 +10,6 @@ from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.models import OURS, model_list
-from extproc.stream.paths import asks_for_models, slot_kind
 from extproc.stream.request import NOT_READ, understand
 
 if TYPE_CHECKING:
@@ -28,9 +27,13 @@ def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) 
         head = codec.read_request_head(headers)
     except codec.BadRequestError as error:
         return _refused(str(error))
-    kind = slot_kind(head.method, head.path)
+    kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
-        if asks_for_models(head.method, head.path) and _knows_models(dispatcher, options):
+        if options.paths.is_closed(head.method, head.path):
+            return Explanation(candidates=(), reason=Reason.BLOCKED_PATH, takes_slot=False)
+        if options.paths.asks_for_models(head.method, head.path) and _knows_models(
+            dispatcher, options
+        ):
             return Explanation(candidates=(), takes_slot=False, understood={"answered_by": OURS})
         return explain_passing(dispatcher)
     raw = inquiry.body if options.reading.wants_body(head) else b""

@@ -95,7 +95,7 @@ async def test_a_request_is_listed_with_what_it_asks_for() -> None:
 async def test_passing_requests_are_listed_when_asked_for(picker: FakePicker) -> None:
     """They hold no slot, and are not in the way otherwise."""
     picker.add_ready(A)
-    call = await picker.ask("r1", path="/v1/models")
+    call = await picker.ask("r1", path="/tokenize")
     assert not (await listed(picker)).requests
     (request,) = (await listed(picker, states=[pb.REQUEST_STATE_PASSING])).requests
     assert (request.request_id, request.criticality) == ("r1", "")
@@ -281,8 +281,18 @@ async def test_explains_who_answers_the_question_for_models(picker: FakePicker) 
     answer = await explained(picker, method="GET", path="/models?x=1")
     assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PASSED, "")
     assert dict(answer.understood) == {"answered_by": "coxswain"} and not answer.candidates
-    answer = await explained(picker, method="POST", path="/models")
+    answer = await explained(picker, method="POST", path="/tokenize")
     assert answer.chosen == A and not answer.understood
+
+
+async def test_explains_that_a_path_is_closed(picker: FakePicker) -> None:
+    picker.add_ready(A)
+    for method, path in (("POST", "/models"), ("GET", "/v1/stream/abc")):
+        answer = await explained(picker, method=method, path=path)
+        assert (answer.outcome, answer.reason) == (
+            pb.ExplainResponse.OUTCOME_REJECTED,
+            "blocked-path",
+        )
 
 
 async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> None:

@@ -54,7 +54,6 @@ def _codes(file: Path) -> Iterator[str]:
 
 
 ENVOYS_OWN: Final = (
-    names.BLOCKED_PATH,
     names.MALFORMED_HTTP,
     names.PICKER_LOST,
     names.TOO_MANY_HEADERS,

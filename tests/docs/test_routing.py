@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from extproc.core.api_paths import SLOT_PATHS
 from extproc.core.objective import Criticality
 from extproc.settings import Settings
 from extproc.stream import codec
 from extproc.stream.codec.names import MODEL
-from extproc.stream.paths import SLOT_PATHS
 from extproc.stream.subset import NAMESPACE
 from tests.docs.pages import ROOT, Page, page, pages
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from extproc.core.path_rule import PathRule
 from extproc.demo.port import LOOPBACK, free_port
 from extproc.envoy_config import names
 from extproc.envoy_config.filters import CONTROL_HEADERS
@@ -24,8 +25,11 @@ from tests.fakes.raw_http import ask
 pytestmark = pytest.mark.e2e
 
 COMPLETION = "/v1/chat/completions"
-PATIENT = EnvoyOptions(message_timeout_s=PATIENCE_S)
-"""With a picker that does not get to answering, as on a busy machine."""
+PATIENT = EnvoyOptions(
+    message_timeout_s=PATIENCE_S, open_paths=(PathRule.parse(f"POST {COMPLETION}*"),)
+)
+"""With a picker that does not get to answering, as on a busy machine; the echo servers have
+ways to answer below the one path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +111,27 @@ TRICKS = [
     "/cors-proxy?url=http://127.0.0.1/",
     "/predict",
     "/v1/stream?conv_id=1",
+    "/v1/stream/abc",
     "/v1/streams/lookup",
 ]
 
-ONE_METHOD = [("POST", "/props"), ("POST", "/lora-adapters"), ("POST", "/models")]
+ONE_METHOD = [
+    ("GET", "/index.html"),
+    ("POST", "/props"),
+    ("POST", "/lora-adapters"),
+    ("POST", "/models"),
+]
+ONE_METHOD += [("GET", COMPLETION), ("POST", "/prefix/v1/completions"), ("POST", "/sw.js")]
 ONE_METHOD += [("DELETE", "/models"), ("POST", "/lora%2Dadapters"), ("POST", "/x/../props/")]
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_blocked_paths_are_refused_by_the_routes_in_every_disguise(
+async def test_closed_paths_are_refused_by_the_routes_in_every_disguise(
     tmp_path: Path, mode: Mode
 ) -> None:
     """With the picker dead, so nobody else can have refused them; no server sees any."""
-    async with rig(tmp_path, replace(PATIENT, mode=mode)) as it:
+    options = replace(PATIENT, mode=mode, blocked_paths=(PathRule.parse("GET /index.html"),))
+    async with rig(tmp_path, options) as it:
         await it.picker.kill()
         tries = [(method, path) for path in TRICKS for method in ("GET", "POST", "OPTIONS", "HEAD")]
         for method, path in tries + ONE_METHOD:
@@ -145,17 +157,20 @@ async def test_paths_that_are_none_are_refused_and_reach_nobody(tmp_path: Path) 
 
 OPEN_PATHS = [
     ("GET", "/props"),
-    ("GET", "/lora-adapters"),
     ("GET", "/models"),
-    ("GET", "/slotsful"),
+    ("OPTIONS", COMPLETION),
+    ("HEAD", "/health"),
+    ("GET", "/_app/immutable/bundle.1a2b.js"),
 ]
-OPEN_PATHS += [("GET", "/v1/models"), ("POST", COMPLETION), ("GET", "/"), ("GET", "/a%20b")]
+OPEN_PATHS += [("GET", "/v1/models"), ("POST", COMPLETION), ("GET", "/"), ("GET", "/ours/a%20b")]
+OPEN_PATHS += [("POST", "/llama/v1/completions"), ("GET", "/llama"), ("GET", "/llama/")]
 
 
 async def test_with_the_picker_dead_other_paths_are_served_by_all_live_servers(
     tmp_path: Path,
 ) -> None:
-    async with rig(tmp_path) as it:
+    more = (*PATIENT.open_paths, PathRule.parse("GET /ours*"))
+    async with rig(tmp_path, replace(PATIENT, path_prefix="/llama", open_paths=more)) as it:
         await it.picker.kill()
         for method, path in OPEN_PATHS:
             assert (await ask(it.envoy.port, method, path)).status == 200, (method, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extproc.core.blocked_path import BlockedPath
+from extproc.core.path_rule import MAX_RULE_CHARS, PathRule
 from extproc.demo.envoy_binary import find_envoy
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
@@ -37,16 +37,27 @@ async def test_the_files_are_valid(name: str, tmp_path: Path) -> None:
     await _validate((FILES / name).read_text(encoding="utf-8"), tmp_path)
 
 
+ODD_RULES = tuple(
+    map(
+        PathRule.parse, ("/a.b+c(d)*", "PUT /x", "/*", "GET /", "/f/*.a.b", "/[^$|", "DELETE /*.js")
+    )
+)
+LONG_RULES = tuple(
+    PathRule.parse(f"/{number:02}{'x' * (MAX_RULE_CHARS - 3 - len(end))}{end}")
+    for number, end in enumerate(["", "*", "/*.js"] * 20)
+)
+"""Each as long as a rule may be, and none beginning as another."""
+
 VARIANTS = {
     "named picker": EnvoyOptions(picker=HostPort("picker.internal", 9002)),
     "ipv6": EnvoyOptions(listener=HostPort("::", 10000), picker=HostPort("::1", 9002)),
     "tracing": EnvoyOptions(tracing=HostPort("127.0.0.1", 4317), trace_percent=1.0),
     "a cluster of its own": EnvoyOptions(serves_cluster=False),
     "host rewrite": EnvoyOptions(host_rewrite=True),
-    "no blocked paths": EnvoyOptions(blocked_paths=()),
-    "odd rules": EnvoyOptions(
-        blocked_paths=(BlockedPath.parse("/a.b+c(d)*"), BlockedPath.parse("PUT /x"))
+    "as many long rules as one likes": EnvoyOptions(
+        path_prefix="/" + "p" * 23, open_paths=LONG_RULES, blocked_paths=LONG_RULES
     ),
+    "odd rules": EnvoyOptions(blocked_paths=ODD_RULES, open_paths=ODD_RULES),
     "bare": EnvoyOptions(
         access_log=False,
         end_reports=False,

@@ -3,39 +3,101 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 
-from extproc.core.blocked_path import BlockedPath
+from extproc.core.api_paths import SLOT_PATHS
+from extproc.core.path_rule import PathRule
 from extproc.envoy_config.options import HostPort, Mode
+from extproc.stream.paths import Paths
 from tests.envoy_config.parts import manager, routes
 
-RULES = tuple(BlockedPath.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))
+RULES = tuple(PathRule.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))
 
 
-def test_closed_paths_come_first_and_the_servers_last() -> None:
-    """One route for each method, one for escapes that hide something, then the queue."""
+CLOSED = ["closed-get", "closed-options", "closed-post", "closed"]
+
+
+def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last() -> None:
+    """Closed by a route for each method; one for escapes that hide something; and the queue."""
     names = [route["name"] for route in routes(blocked_paths=RULES)]
-    assert names == ["blocked-escape", "blocked", "blocked-post", "queue", "llama"]
-
-
-def test_nothing_closed_nothing_refused() -> None:
-    assert [route["name"] for route in routes(blocked_paths=(), status=None)] == ["llama"]
+    assert names == ["blocked-escape", "blocked-1", "blocked-post-1", "queue", *CLOSED, "llama"]
+    opened = (*RULES, PathRule.parse("DELETE /models"))
+    names = [route["name"] for route in routes(status=None, open_paths=opened)]
+    assert names == ["blocked-escape", "closed-delete", *CLOSED, "llama"]
 
 
 def test_a_refusal_says_what_it_is() -> None:
     """By Envoy alone: 403, OpenAI's shape, and the reason as a header."""
     refusals = [route for route in routes(blocked_paths=RULES) if "direct_response" in route]
-    assert len(refusals) == 3
+    assert len(refusals) == 7
     for route in refusals:
         assert route["direct_response"]["status"] == 403
         body = json.loads(route["direct_response"]["body"]["inline_string"])
         assert body["error"]["code"] == "blocked-path"
         told = [each["header"] for each in route["response_headers_to_add"]]
         assert {"key": "x-coxswain-reason", "value": "blocked-path"} in told
-    (post,) = (route for route in refusals if route["name"] == "blocked-post")
+    (post,) = (route for route in refusals if route["name"] == "blocked-post-1")
     (method,) = post["match"]["headers"]
     assert method["string_match"] == {"exact": "POST"}
+
+
+ASKED = [
+    (method, path)
+    for method in ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE")
+    for path in (
+        *SLOT_PATHS,
+        *(
+            "/",
+            "/props",
+            "/slots",
+            "/slots/0",
+            "/v1/stream/abc",
+            "/x.js",
+            "/models",
+            "/models/load",
+        ),
+        *("/llama/props", "/llama/completion", "/other/props", "/x/y.js", "/open/a", "/open/shut"),
+        *("/PROPS", "/health/", "/%u0073lots", "/metrics"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "opened", "blocked"),
+    [
+        ("", (), ()),
+        ("/llama", ("/open*", "DELETE /models"), ("/open/shut", "GET /", "POST /infill")),
+        ("", ("/*",), ("/slots*", "/metrics")),
+    ],
+)
+def test_routes_and_picker_agree(
+    prefix: str, opened: tuple[str, ...], blocked: tuple[str, ...]
+) -> None:
+    """Which of all these reaches a server, said by the printed patterns and by the picker."""
+    rules = {"opened": tuple(map(PathRule.parse, opened))}
+    rules["blocked"] = tuple(map(PathRule.parse, blocked))
+    printed = routes(
+        path_prefix=prefix, open_paths=rules["opened"], blocked_paths=rules["blocked"], status=None
+    )
+    paths = Paths(prefix, **rules)
+    for method, path in ASKED:
+        taken = next(route for route in printed if _takes(route["match"], method, path))
+        assert ("direct_response" in taken) == paths.is_closed(method, path), (method, path)
+
+
+def _takes(match: dict[str, Any], method: str, path: str) -> bool:
+    """As Envoy does, with a query that no rule is about."""
+    told = {":method": method, ":path": f"{path}?a=/slots"}
+    for header in match.get("headers", ()):
+        wanted = header["string_match"]
+        regex = wanted["safe_regex"]["regex"] if "safe_regex" in wanted else wanted["exact"]
+        is_met = re.fullmatch(regex, told[header["name"]]) is not None
+        if is_met == header.get("invert_match", False):
+            return False
+    return "prefix" in match or bool(re.fullmatch(match["safe_regex"]["regex"], path))
 
 
 def test_the_queue_is_asked_of_the_pickers_pages() -> None:

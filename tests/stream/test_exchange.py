@@ -167,7 +167,7 @@ def test_passing_without_any_endpoint() -> None:
     """Our Envoy's own policy decides: nothing is refused that needs no slot. A gateway must be
     told somebody, or 503."""
     desk = Desk()
-    message = envoy.request_headers("/health")
+    message = envoy.request_headers("/tokenize")
     assert envoy.destination(desk.ask(desk.exchange(), message)) == []
     message.protocol_config.request_body_mode = codec.FULL_DUPLEX  # type: ignore[assignment]
     assert envoy.refusal(desk.ask(desk.exchange(), message)) == (503, "no-endpoint")
@@ -486,7 +486,7 @@ def test_sights() -> None:
     first = desk.picked()
     waiting, ticket = desk.waiting(x_request_id="w")
     passing = desk.exchange()
-    desk.ask(passing, envoy.request_headers("/health"))
+    desk.ask(passing, envoy.request_headers("/tokenize"))
     desk.fleet.now += 2.0
     sights = [exchange.sight(desk.fleet.now) for exchange in (first, waiting, passing)]
     assert [sight.state for sight in sights] == [
@@ -685,3 +685,13 @@ def test_whatever_four_streams_say(
         end(number)
     desk.fleet.pass_time(10.0)
     assert (desk.leased, len(desk.fleet.dispatcher.line)) == (0, 0)
+
+
+def test_a_closed_path_is_refused_and_takes_nothing() -> None:
+    """Also where all that Envoy has is routes of its own."""
+    desk = Desk(1)
+    exchange = desk.exchange()
+    headers = envoy.request_headers("/v1/stream/abc", method="GET")
+    assert envoy.refusal(desk.ask(exchange, headers)) == (403, "blocked-path")
+    record = exchange.end(desk.fleet.now)
+    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.BLOCKED_PATH)

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Final, cast
 
+from extproc.core.api_paths import CLOSED
 from extproc.core.outcome import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.codec.names import (
@@ -35,6 +36,7 @@ _STATUS: Final = {
     Reason.SHED: 429,
     Reason.EVICTED: 429,
     Reason.MODEL_NOT_FOUND: 404,
+    Reason.BLOCKED_PATH: 403,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -46,13 +48,21 @@ _TEXT: Final = {
     Reason.SHED: "All slots are busy, and this kind of request does not wait.",
     Reason.EVICTED: "A more critical request took this one's place in the queue.",
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
+    Reason.BLOCKED_PATH: CLOSED,
 }
 _FINAL: Final = frozenset(
-    {Reason.BAD_REQUEST, Reason.CANCELLED, Reason.MODEL_NOT_FOUND, Reason.UPLOAD_STALLED}
+    {
+        Reason.BAD_REQUEST,
+        Reason.BLOCKED_PATH,
+        Reason.CANCELLED,
+        Reason.MODEL_NOT_FOUND,
+        Reason.UPLOAD_STALLED,
+    }
 )
 """Refusals after which the same request should not be tried again by itself."""
 _ERROR_TYPE: Final = {
     400: "invalid_request_error",
+    403: "permission_error",
     408: "invalid_request_error",
     429: "rate_limit_error",
 }

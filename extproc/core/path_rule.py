@@ -1,0 +1,122 @@
+"""Rules about paths: how one is written, and the pattern that a set of them makes.
+
+The same patterns are used in Envoy's routes (RE2) and in the picker (`re`), so both agree.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Those that a rule may name. HEAD goes with GET."""
+FILE_CHARACTERS: Final = "[A-Za-z0-9._-]"
+"""Of which a file's name may consist that `*` stands for: nothing that needs an escape."""
+
+MAX_RULE_CHARS: Final = 48
+MAX_PREFIX_CHARS: Final = 24
+"""Longer ones would not fit into one of Envoy's patterns, see `envoy_config/path_patterns.py`."""
+UNFIT: Final = re.compile(r"[^!-~]|[*?#%]")
+"""What no path has after it was normalized, or what means something else in a rule."""
+
+HIDDEN_CHARACTER: Final = r".*%(?:[uU]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|2[dDeEfF]|5[fF]|7[eE]).*"
+"""An escape for a character that needs none (letters, digits, `-` `.` `/` `_` `~`), or `%u`.
+
+After a path was normalized none is left in an honest one; what still has one could be another
+path for llama-server, which decodes `%XX` and even `%uXXXX`, than for our rules.
+"""
+
+
+class PathRuleError(ValueError):
+    """A text that is no rule; `str(error)` shows what would be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """`path` without a trailing slash (empty: the root), for `method` (any when None).
+
+    `and_below` it too; with a `suffix` instead the files directly below it whose names end so.
+    """
+
+    path: str
+    method: str | None = None
+    and_below: bool = False
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, rule: str) -> PathRule:
+        """Read `[METHOD] /path`, `/path*` or `/path/*.js`; raises `PathRuleError`."""
+        method, _, path = rule.strip().rpartition(" ")
+        method = method.strip().upper()
+        if method and method not in METHODS:
+            raise PathRuleError(f"{rule!r}: {method} is no method; write e.g. 'POST /props'")
+        suffix = ""
+        if file := re.fullmatch(r"(/|/.*/)\*(\.[A-Za-z0-9.]+)", path):
+            path, suffix = file[1], file[2]
+        and_below = path.endswith("*")
+        path = path.removesuffix("*")
+        is_long = len(path) + len(suffix) > MAX_RULE_CHARS
+        if is_long or not path.startswith("/") or "//" in path or UNFIT.search(path) is not None:
+            raise PathRuleError(
+                f"{rule!r} is no path, or too long; write e.g. '/slots*' or 'POST /props'"
+            )
+        return cls(path.rstrip("/"), method or None, and_below, suffix)
+
+    def __str__(self) -> str:
+        method = f"{self.method} " if self.method else ""
+        if self.suffix:
+            return f"{method}{self.path}/*{self.suffix}"
+        below = "*" * self.and_below
+        return f"{method}{self.path or '/'}{below}"
+
+    def opens(self, method: str) -> bool:
+        """Whether it opens its paths to `method`, being a rule about what is open. OPTIONS goes
+        with every method: a browser asks so what a page of another origin may do."""
+        return self.blocks(method) or method == "OPTIONS"
+
+    def blocks(self, method: str) -> bool:
+        """Whether it closes its paths to `method`, being a rule about what is closed. HEAD goes
+        with GET."""
+        return self.method in (None, method) or (method, self.method) == ("HEAD", "GET")
+
+
+def open_pattern(rules: Collection[PathRule], prefix: str = "") -> str:
+    """What whole paths (no query) these rules are about, at the root and below `prefix`.
+
+    Exactly so: llama-server tells capital letters from small ones, and knows nothing below
+    another prefix. A trailing slash does not count.
+    """
+    below = f"(?:{re.escape(prefix)})?" if prefix else ""
+    return f"{below}{_choices(rules)}"
+
+
+def blocked_pattern(rules: Collection[PathRule]) -> str:
+    """The same whatever the case of letters and below any prefix: rather too much than too
+    little. The root alone is nobody's last part, so a rule about it holds at the root."""
+    roots = [rule for rule in rules if not (rule.path or rule.and_below or rule.suffix)]
+    others = [rule for rule in rules if rule not in roots]
+    choices = ["/"] * bool(roots) + [f"(?:/.*)?{_choices(others)}"] * bool(others)
+    return f"(?is)(?:{'|'.join(choices)})"
+
+
+def _choices(rules: Iterable[PathRule]) -> str:
+    exact, below = [], []
+    files: dict[str, list[str]] = {}
+    for rule in rules:
+        path = re.escape(rule.path)
+        if rule.suffix:
+            files.setdefault(path, []).append(re.escape(rule.suffix))
+        elif rule.and_below:
+            below.append(path)
+        else:
+            exact.append(path)
+    choices = [f"(?:{'|'.join(below)})(?:/.*)?"] * bool(below)
+    choices += [f"(?:{'|'.join(exact)})/?"] * bool(exact)
+    choices += [
+        f"{path}/{FILE_CHARACTERS}*(?:{'|'.join(endings)})" for path, endings in files.items()
+    ]
+    return f"(?:{'|'.join(choices)})"

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from extproc.stream.relay import MAX_CHUNK_BYTES
-from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.e2e.gateway_envoys import GATEWAY_MESSAGE_TIMEOUT_S, envoy_ai_gateway
+from tests.e2e.one_process import Running, running
+from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat, until
+from tests.fakes.echo_server import echo_server
+from tests.fakes.gateways import (
+    Agentgateway,
+    RefusedError,
+    ask_as_nginx,
+    channel_to,
+    nginx_messages,
+    process,
+    through_agentgateway,
+)
 from tests.fakes.raw_http2 import WINDOW_BYTES, Http2Request
 
 pytestmark = pytest.mark.e2e
@@ -91,3 +107,114 @@ async def test_a_body_longer_than_a_chunk_arrives_once_with_its_trailers(tmp_pat
         await held.leave()
         answer = json.loads((await request.answer()).body)
         assert answer["usage"]["completion_tokens"] == 2, answer
+
+
+# Gateways that are no Envoy, each with the settings that docs/envoy.md tells for it
+
+
+async def test_nginx_gateway_fabric(tmp_path: Path) -> None:
+    """Two of its requests never share a slot, though it tells nobody of their ends; a third waits
+    and goes where one ended; one that may not wait is refused."""
+    async with (
+        Stack.running(tmp_path, slots=(1, 1), kind="simulator", settings=RARE_LOOKS) as stack,
+        channel_to(stack.grpc_port) as channel,
+        AsyncExitStack() as exits,
+    ):
+        endless = chat(CONTEXT_TOKENS - 200, stream=True)
+        body = json.dumps(endless).encode()
+
+        async def pick(**headers: str) -> str | None:
+            json_headers = {"content-type": "application/json", **headers}
+            return await ask_as_nginx(process(channel), nginx_messages(body, json_headers))
+
+        ends = {}
+        kept = []  # or the collector would close their connections
+        for _ in range(2):
+            address = await pick()
+            assert address not in ends
+            held = await exits.enter_async_context(AsyncExitStack())
+            answer = await held.enter_async_context(
+                stack.client.stream("POST", f"http://{address}{CHAT}", json=endless)
+            )
+            chunks = answer.aiter_raw()
+            await anext(chunks)
+            kept.append(chunks)
+            ends[address] = held.aclose
+        with pytest.raises(RefusedError) as refused:
+            await pick(**{"x-coxswain-queue-timeout-ms": "0"})
+        assert refused.value.status == 504
+        third = asyncio.create_task(pick())
+        await stack.until_waiting(1)
+        freed, end = ends.popitem()
+        await end()
+        assert await third == freed
+
+
+@pytest.mark.parametrize("tells_config", [True, False])
+async def test_agentgateway(tmp_path: Path, tells_config: bool) -> None:
+    """Ten at a time through both directions of its bodies: each is answered whole by whom the
+    picker named, and nothing is left of them."""
+    async with (
+        Stack.running(
+            tmp_path, slots=(1, 2), kind="simulator", settings={"picker": {"fallbacks": 0}}
+        ) as stack,
+        channel_to(stack.grpc_port) as channel,
+    ):
+        body = json.dumps({**chat(5), "padding": "x" * 100_000}).encode()
+
+        async def ask() -> None:
+            gateway = Agentgateway(channel, tells_config)
+            served, answer = await through_agentgateway(gateway, stack.client, CHAT, body)
+            assert gateway.sent == body
+            assert served in {server.address for server in stack.servers}
+            assert json.loads(answer)["usage"]["completion_tokens"] == 5
+
+        await asyncio.gather(*(ask() for _ in range(10)))
+        await stack.until(
+            lambda status: all(
+                endpoint["slots"]["leased"] == 0 for endpoint in status["endpoints"].values()
+            )
+        )
+
+
+async def is_steered(stack: Running) -> bool:
+    try:
+        return "x-coxswain-queue-ms" in (await stack.client.get("/props")).headers
+    except httpx.TransportError:
+        return False
+
+
+async def test_envoy_ai_gateway(tmp_path: Path) -> None:
+    """It reads one address, tells nobody who served, and grants no `override_message_timeout`; a
+    request with a body may wait for longer than its message timeout all the same."""
+    async with AsyncExitStack() as exits:
+        servers = [
+            await exits.enter_async_context(echo_server(f"127.0.1.{number}", slots=1))
+            for number in (1, 2)
+        ]
+        values = {
+            "endpoints": [server.address for server in servers],
+            "picker": {"fallbacks": 0},
+        }
+        stack = await exits.enter_async_context(
+            running(tmp_path, values, is_steered=False, printed=envoy_ai_gateway())
+        )
+        await until(lambda: is_steered(stack))
+        for _ in servers:
+            held = stack.client.stream("POST", "/v1/completions?as=/stream", json={"prompt": "a"})
+            answer = await exits.enter_async_context(held)
+            assert answer.status_code == 200
+        waiting = asyncio.create_task(stack.client.post("/v1/completions", json={"prompt": "b"}))
+
+        async def has_outlasted_the_timeout() -> bool:
+            patience_s = GATEWAY_MESSAGE_TIMEOUT_S + 1
+            line = stack.service.dispatcher.line
+            return any(time.monotonic() - ticket.entered_at > patience_s for ticket in line)
+
+        await until(has_outlasted_the_timeout)
+        assert not waiting.done()
+        servers[0].stop_streaming.set()
+        answer = await waiting
+        assert (answer.status_code, answer.headers["x-echo"]) == (200, servers[0].address)
+        assert "x-coxswain-endpoint" not in answer.headers
+        servers[1].stop_streaming.set()

@@ -1,0 +1,195 @@
+"""The routing tests of the Gateway API inference extension, replayed over the real Envoy.
+
+Each test here is named after the one in kubernetes-sigs/gateway-api-inference-extension,
+conformance/tests, and claims what that one does, with the same cases and the same 100 requests,
+10 at a time. Those steer their own endpoint picker by the header `test-epp-endpoint-selection`.
+This picker obeys no header of a client; so a filter of Envoy turns that one into the protocol's
+subset hint, by which a gateway says whom the picker may choose.
+
+What conformance does with Kubernetes' objects (accepted pools, resolved references) is the
+gateway's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from extproc.demo.port import free_ports
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions, Mode
+from tests.e2e.gateway_envoys import Print, hint_from, istio, with_filter
+from tests.e2e.one_process import Running, running
+from tests.fakes.echo_server import EchoServer, echo_server
+
+pytestmark = pytest.mark.e2e
+
+SELECTION: Final = "test-epp-endpoint-selection"
+BODY: Final = json.dumps(
+    {
+        "model": "conformance-fake-model",
+        "prompt": "Answer with no disclaimers: What are the advantages and disadvantages of "
+        "genetically modified food?",
+    }
+).encode()
+PATHS: Final = ("/primary-gateway-test", "/v1/completions")
+"""Conformance's own, which takes no slot here, and one that does."""
+REQUESTS: Final = 100
+AT_ONCE: Final = 10
+SLOTS: Final = 4
+
+
+@dataclass
+class Pool:
+    """Three pods with an address each, and an echo server at each of their ports."""
+
+    stack: Running
+    ips: list[str]
+    ports: list[int]
+    servers: list[EchoServer]
+
+    async def request(self, path: str, selection: str) -> httpx.Response:
+        return await self.stack.client.post(
+            path,
+            content=BODY,
+            headers={"host": "primary.example.com", SELECTION: selection},
+        )
+
+    async def ready(self) -> None:
+        """The picker may choose each of them, and Envoy knows them."""
+        fleet = self.stack.service.dispatcher.fleet
+        for server in self.servers:
+            (address,) = [e.address for e in fleet if str(e.address) == server.address]
+            await self.stack.until_seen(address)
+
+    async def stays_within(self, selection: str, allowed: Mapping[str, set[int]]) -> None:
+        """A hundred requests: every one is answered, by an allowed pod at an allowed port, and
+        what arrived there is what was sent."""
+        for path in PATHS:
+            for server in self.servers:
+                server.reached.clear()
+            limit = asyncio.Semaphore(AT_ONCE)
+
+            async def one(limit: asyncio.Semaphore = limit, path: str = path) -> httpx.Response:
+                async with limit:
+                    return await self.request(path, selection)
+
+            for answer in await asyncio.gather(*(one() for _ in range(REQUESTS))):
+                assert answer.status_code == 200, answer.text
+                ip, _, port = answer.headers["x-echo"].partition(":")
+                assert ip in allowed, f"{answer.headers['x-echo']} is not in {selection}"
+                assert int(port) in allowed[ip]
+            reached = [one for server in self.servers for one in server.reached]
+            assert len(reached) == REQUESTS
+            for request in reached:
+                assert (request.method, request.target, request.body) == ("POST", path, BODY)
+                assert request.headers["host"] == "primary.example.com"
+
+
+def as_coxswain_prints(servers: list[str]) -> Print:
+    """`envoy/gateway.yaml`, which learns the servers from the picker."""
+
+    def printed(options: EnvoyOptions) -> str:
+        return with_filter(bootstrap(replace(options, mode=Mode.GATEWAY)), hint_from(SELECTION))
+
+    return printed
+
+
+def as_istio_prints(servers: list[str]) -> Print:
+    """Who served is told by the protocol's metadata alone."""
+    return istio(servers, filters=[hint_from(SELECTION)])
+
+
+@pytest.fixture(params=[as_coxswain_prints, as_istio_prints], ids=["coxswain", "istio"])
+def gateway(request: pytest.FixtureRequest) -> object:
+    return request.param
+
+
+@asynccontextmanager
+async def pool(folder: Path, gateway: object, *, ports: int = 1) -> AsyncIterator[Pool]:
+    ips = [f"127.0.1.{number}" for number in (1, 2, 3)]
+    numbers = free_ports(ports)
+    async with AsyncExitStack() as exits:
+        servers = [
+            await exits.enter_async_context(echo_server(ip, port, slots=SLOTS))
+            for ip in ips
+            for port in numbers
+        ]
+        addresses = [server.address for server in servers]
+        assert callable(gateway)
+        values = {"endpoints": addresses}
+        stack = await exits.enter_async_context(running(folder, values, printed=gateway(addresses)))
+        found = Pool(stack, ips, list(numbers), servers)
+        await found.ready()
+        yield found
+
+
+async def test_gateway_following_epp_routing(tmp_path: Path, gateway: object) -> None:
+    """GatewayFollowingEPPRouting: traffic reaches the pods that the picker named, and no other."""
+    async with pool(tmp_path, gateway) as pods:
+        ips, ports = pods.ips, set(pods.ports)
+        for ip in ips:
+            answer = await pods.request(PATHS[0], ip)
+            assert (answer.status_code, answer.headers["x-echo"].partition(":")[0]) == (200, ip)
+        for chosen in ([ips[2]], ips[:2], ips):
+            await pods.stays_within(",".join(chosen), dict.fromkeys(chosen, ports))
+
+
+async def test_gateway_following_epp_routing_with_data_parallelism(
+    tmp_path: Path, gateway: object
+) -> None:
+    """GatewayFollowingEPPRoutingWithDataParallelism: each pod serves at three ports, and some of
+    them may be named alone."""
+    async with pool(tmp_path, gateway, ports=3) as pods:
+        (first, second, third), ports = pods.ips, set(pods.ports)
+        low, middle, high = pods.ports
+        await pods.stays_within(second, {second: ports})
+        await pods.stays_within(f"{first},{third}:{middle}", {first: ports, third: {middle}})
+        await pods.stays_within(
+            f"{first},{second}:{low},{second}:{high},{third}",
+            {first: ports, second: {low, high}, third: ports},
+        )
+
+
+async def test_gateway_destination_endpoint_served(tmp_path: Path, gateway: object) -> None:
+    """GatewayDestinationEndpointServed: the picker learns who served, and says so to the client."""
+    async with pool(tmp_path, gateway) as pods:
+        (port,) = pods.ports
+        for path in PATHS:
+            for ip in pods.ips:
+                answer = await pods.request(path, ip)
+                assert answer.status_code == 200
+                assert answer.headers["x-echo"] == f"{ip}:{port}"
+                assert answer.headers["x-coxswain-endpoint"] == f"{ip}:{port}"
+
+
+async def test_epp_unavailable_fail_open(tmp_path: Path, gateway: object) -> None:
+    """EppUnAvailableFailOpen: with the picker gone, requests reach any pod of the pool."""
+    async with pool(tmp_path, gateway) as pods:
+        ip, port = pods.ips[0], pods.ports[0]
+        answer = await pods.request(PATHS[0], ip)
+        assert (answer.status_code, answer.headers["x-echo"]) == (200, f"{ip}:{port}")
+        await pods.stack.service.stop()
+
+        async def serves() -> bool:
+            """Conformance, too, asks until it is consistently so."""
+            answers = [await pods.request(path, ip) for path in PATHS]
+            return all(
+                answer.status_code == 200 and "x-coxswain-endpoint" not in answer.headers
+                for answer in answers
+            )
+
+        async with asyncio.timeout(30):
+            while not await serves():  # noqa: ASYNC110  # Envoy's affair
+                await asyncio.sleep(0.05)
+        for path in PATHS:
+            answer = await pods.request(path, ip)
+            assert answer.headers["x-echo"] in {server.address for server in pods.servers}

@@ -101,17 +101,12 @@ class Reception:
         except codec.BadRequestError as error:
             self.head = error.head
             return Denied(Reason.BAD_REQUEST, str(error))
-<<<<<<< HEAD
         try:
             self._hint = read_subset(message, self._dispatcher.state.subsets)
         except HintError as error:
             return Denied(Reason.BAD_REQUEST, str(error))
-        self._kind = _kind_of(head)
-=======
-        self._subset = read_subset(message)
         paths = self._options.paths
         self._kind = _kind_of(head, paths)
->>>>>>> bc5dba5 (Close every path that is not known)
         if self._kind is None:
             if paths.is_closed(head.method, head.path):
                 return Denied(Reason.BLOCKED_PATH)

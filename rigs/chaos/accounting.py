@@ -11,7 +11,8 @@ Rules, each a function from the books to findings:
 - `log`: the access log has one line for each call, which tells what the client and the servers
   saw, and no other line of ours.
 - `picker`: the picker logged the end of each request once.
-- `full`: no server got a request on its first try while all its slots were in use.
+- `full`: no server got a request on its first try while all its slots were in use. What Envoy sent
+  there on a later try counts from its answer on, by which the picker learns of it.
 - `closed`: no server got one while the picker knew that it must not.
 - `leftover`: at the end nothing is left.
 
@@ -223,6 +224,9 @@ def _full(index: _Index) -> Iterator[Suspect]:
         call = index.calls.get(arrival.id)
         return 1 if call is None else call.weight
 
+    def is_known(one: Arrival, at: float) -> bool:
+        return index.is_first_try(one) or 0 < one.first_byte_at < at - TOLERANCE_S
+
     by_server: defaultdict[str, list[Arrival]] = defaultdict(list)
     for arrival in sorted(index.books.arrivals, key=lambda one: one.at):
         present = [
@@ -231,7 +235,8 @@ def _full(index: _Index) -> Iterator[Suspect]:
             if (one.ended_at or inf) > arrival.at + TOLERANCE_S
         ]
         by_server[arrival.server] = [*present, arrival]
-        in_use, slots = sum(map(weight, present)), index.books.slots[arrival.server]
+        known = [one for one in present if is_known(one, arrival.at)]
+        in_use, slots = sum(map(weight, known)), index.books.slots[arrival.server]
         if in_use + weight(arrival) > slots and index.is_first_try(arrival):
             text = f"{arrival.server} had {in_use} of {slots} slots in use"
             finding = Finding(rule="full", id=arrival.id, text=text)

@@ -18,18 +18,9 @@ from rigs.chaos.front import Fault
 from rigs.chaos.records import Window
 from rigs.chaos.script import Action, Kind
 from rigs.chaos.stage import Server, Stage, freeze, thaw
+from rigs.chaos.windows import window
 
-KNOWN_S = 2.0
-"""After this a failure or its end is known: a scrape or a health check of Envoy's came by."""
-RELEARN_S = 4.0
-"""What a picker that died had placed, or Envoy without one, runs on for so long unseen."""
-UNWRITTEN_S = 1.0
-"""What Envoy logged so shortly before it was killed may be lost."""
 STOP_GRACE_S = 10.0
-
-CUT = frozenset({"unexplained", "no-endpoint"})
-LOST_PICKER = CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"}
-LOST_ENVOY = CUT | {"log", "picker"}
 
 FAULTS = {
     Kind.SLOW_SERVER: Fault.SLOW,
@@ -103,10 +94,8 @@ class Director:
                 return False
             self._say(f"{action} ({server.name})")
             began_at = time.monotonic()
-            excuses: frozenset[str] = frozenset()
             match action.kind:
                 case Kind.KILL_SERVER | Kind.RESTART_SERVER:
-                    excuses = CUT
                     grace_s = STOP_GRACE_S if action.kind is Kind.RESTART_SERVER else 0.0
                     await self._stage.stop_server(server, grace_s)
                     await asyncio.sleep(action.lasts_s)
@@ -131,8 +120,7 @@ class Director:
                     server.front.fault = FAULTS[kind]
                     await asyncio.sleep(action.lasts_s)
                     server.front.fault = Fault.NONE
-            if excuses:
-                self._window(action.kind, began_at, excuses, KNOWN_S, server.address)
+            self._note(action, began_at, server.address)
         return True
 
     async def _take_out(self, server: Server, action: Action) -> None:
@@ -212,7 +200,7 @@ class Director:
                 await stage.start_picker()
             await stage.until_known()
             self._say(f"        the picker is back after {time.monotonic() - began_at:.1f} s")
-            self._window(action.kind, began_at, LOST_PICKER, RELEARN_S)
+            self._note(action, began_at)
             self.before = await footprint(stage)
         return True
 
@@ -230,18 +218,10 @@ class Director:
             await asyncio.sleep(action.lasts_s)
             await stage.start_envoy()
             self._say(f"        Envoy is back after {time.monotonic() - began_at:.1f} s")
-            self._window(action.kind, began_at - UNWRITTEN_S, LOST_ENVOY, KNOWN_S)
+            self._note(action, began_at)
         return True
 
-    def _window(
-        self, kind: Kind, began_at: float, excuses: frozenset[str], tail_s: float, server: str = ""
-    ) -> None:
-        self.windows.append(
-            Window(
-                what=kind.value,
-                began_at=began_at,
-                ended_at=time.monotonic() + tail_s,
-                excuses=excuses,
-                server=server,
-            )
-        )
+    def _note(self, action: Action, began_at: float, server: str = "") -> None:
+        noted = window(action.kind, began_at, time.monotonic(), server)
+        if noted is not None:
+            self.windows.append(noted)

@@ -124,8 +124,9 @@ class Front:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        at = self._clock()
         head = await reader.readuntil(b"\r\n\r\n")
+        # Not when the connection came: Envoy may have opened it for a request that has left.
+        at = self._clock()
         if head.startswith(b"POST "):
             arrival = Arrival(id=_header(head, b"x-request-id"), server=self.address, at=at)
             self._journal.append(arrival)
@@ -185,7 +186,8 @@ class Front:
             return
         arrival.status = int(fault.value)
         writer.write(_whole(arrival.status))
-        arrival.is_whole, arrival.last_byte_at = True, self._clock()
+        arrival.is_whole, arrival.first_byte_at = True, self._clock()
+        arrival.last_byte_at = arrival.first_byte_at
         await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -250,6 +252,7 @@ class _Watch:
         if arrival is None:
             return
         arrival.last_byte_at = self._clock()
+        arrival.first_byte_at = arrival.first_byte_at or arrival.last_byte_at
         if self._left < 0 and not self._is_chunked:
             self._head += data
             head, gap, data = self._head.partition(b"\r\n\r\n")

@@ -50,7 +50,8 @@ class Arrival:
     server: str
     at: float
     status: int = 0
-    last_byte_at: float = 0.0  # of the response, as the server wrote it
+    first_byte_at: float = 0.0  # of the response, as the server wrote it
+    last_byte_at: float = 0.0
     closed_at: float = 0.0
     is_whole: bool = False
     fault: str = ""

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rigs.chaos.accounting import Verdict
+from rigs.chaos.windows import ALLOWANCES
 
 SHOWN = 20
 
@@ -49,6 +50,16 @@ class Total:
         told += _table("in a window in which nobody could know", self.excused)
         told += _table("what must not be", self.broken)
         return told
+
+
+def windows() -> list[str]:
+    """The times in which nobody could know, as a table in Markdown."""
+    rows = [
+        f"| {kind.value} | {allowed.before_s:g} | {allowed.after_s:g} | "
+        f"{', '.join(sorted(allowed.excuses))} | {allowed.why} |"
+        for kind, allowed in ALLOWANCES.items()
+    ]
+    return ["| window | s before | s after | excuses | why |", "|---|---:|---:|---|---|", *rows]
 
 
 def _table(title: str, counts: Counter[str]) -> list[str]:

@@ -27,6 +27,9 @@ SHORT_S = 40.0
 def main(arguments: list[str] | None = None) -> int:
     """0 when everything held, 1 when something did not, 2 when it could not run."""
     given = _parser().parse_args(arguments)
+    if given.windows:
+        print("\n".join(report.windows()))
+        return 0
     broken = []
     total = report.Total()
     for seed in range(given.seed, given.seed + given.seeds):
@@ -88,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
     add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
     add("--short", action="store_true", help=f"{SHORT_S:g} s of load, smaller storms")
+    add("--windows", action="store_true", help="print the times in which nobody could know")
     add("--simulators", action="store_true", help="no real llama-servers")
     add("--keep", type=Path, metavar="FOLDER", help="keep configurations, logs and records there")
     return parser

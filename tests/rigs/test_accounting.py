@@ -35,6 +35,7 @@ def arrival(**changes: Any) -> Arrival:
         "server": ONE,
         "at": 10.1,
         "status": 200,
+        "first_byte_at": 10.4,
         "last_byte_at": 10.9,
         "closed_at": 10.95,
         "is_whole": True,
@@ -159,6 +160,13 @@ def test_where_envoy_goes_on_to_may_be_full() -> None:
     """The fallbacks were named when the request was sent elsewhere."""
     again = two(10.5)
     assert broken(replace(again, lines=[line(), line(id="chaos-2", attempts=2)])) == []
+
+
+def test_a_later_try_takes_a_slot_from_its_answer_on() -> None:
+    """Before that nobody has told the picker where Envoy went on to."""
+    retried = [line(attempts=2), line(id="chaos-2")]
+    assert broken(replace(two(10.3), lines=retried)) == []
+    assert broken(replace(two(10.6), lines=retried)) == ["full"]
 
 
 @pytest.mark.parametrize("why", ["drained", "down"])

@@ -1,0 +1,64 @@
+"""The times in which nobody could know better, by what was done: what they excuse, and why.
+
+Rules are those of `accounting`. A window is open from what was done until it was undone, and
+`before_s` and `after_s` longer. What the rig makes a server answer needs none: the requests that
+got it are known one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigs.chaos.records import Window
+from rigs.chaos.script import Kind
+
+CUT = frozenset({"unexplained", "no-endpoint"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a kind of action excuses, at its server alone where it has one."""
+
+    excuses: frozenset[str]
+    why: str
+    before_s: float = 0.0
+    after_s: float = 2.0  # a scrape of the picker's and a health check of Envoy's came by
+
+
+_SERVER = Allowance(
+    excuses=CUT, why="its requests are cut, and it is sent some until its end is known"
+)
+_PICKER = Allowance(
+    excuses=CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"},
+    why="Envoy goes on without a picker where it can; then the new one has to see what runs",
+    after_s=4.0,
+)
+_ENVOY = Allowance(
+    excuses=CUT | {"log", "picker"},
+    why="every request is cut, new ones find nobody, and the end of its log may be unwritten",
+    before_s=1.0,
+)
+
+ALLOWANCES = {
+    Kind.KILL_SERVER: _SERVER,
+    Kind.RESTART_SERVER: _SERVER,
+    Kind.KILL_PICKER: _PICKER,
+    Kind.FREEZE_PICKER: _PICKER,
+    Kind.RESTART_PICKER: _PICKER,
+    Kind.KILL_ENVOY: _ENVOY,
+    Kind.RESTART_ENVOY: _ENVOY,
+}
+
+
+def window(kind: Kind, began_at: float, ended_at: float, server: str = "") -> Window | None:
+    """The window of what was done in that time, None for what excuses nothing."""
+    allowed = ALLOWANCES.get(kind)
+    if allowed is None:
+        return None
+    return Window(
+        what=kind.value,
+        began_at=began_at - allowed.before_s,
+        ended_at=ended_at + allowed.after_s,
+        excuses=allowed.excuses,
+        server=server,
+    )

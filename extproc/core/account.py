@@ -6,7 +6,7 @@
 
 A fresh lease is in the subtraction whether or not the server had started on it, so it is
 never counted twice; a lease that closed while the server was answering is in it too, so a
-freed slot never looks busy until the next look.
+freed slot never looks busy until the next look. When a draining lease ends: see `evidence`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from extproc.core.evidence import Evidence
+
 if TYPE_CHECKING:
     from extproc.core.lease import Lease
     from extproc.core.observation import Observation
     from extproc.core.queue import Ticket
 
-IN_FLIGHT_S = 0.02
-"""A lease younger than this may not have reached its server yet."""
 CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even if no look came: no look takes that long."""
 
@@ -35,8 +35,10 @@ class Account:
 
     __slots__ = (
         "_closed",
+        "_evidence",
         "_instance",
         "_known_at",
+        "_unexplained",
         "foreign_slots",
         "is_sighted",
         "leased_slots",
@@ -62,6 +64,9 @@ class Account:
         self._closed: deque[_Closed] = deque()
         self._known_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
+        self._evidence = Evidence()
+        self._unexplained = 0
+        """What `foreign_slots` would be if it could be negative."""
 
     @property
     def free_slots(self) -> int:
@@ -80,16 +85,19 @@ class Account:
     def has_draining(self) -> bool:
         return any(lease.left_at is not None for lease in self.leases.values())
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: Lease, *, is_here: bool = False) -> None:
+        """Put a lease on; `is_here` when its request runs here for an unknown time already."""
         self.leases[lease.id] = lease
         self.leased_slots += lease.weight_slots
+        self._evidence.opened(lease, is_here=is_here)
         if lease.room in self.rooms:
-            self.rooms[lease.room].add(lease)
+            self.rooms[lease.room].add(lease, is_here=is_here)
 
     def remove(self, lease: Lease, now: float) -> None:
         """Take a lease off; raises `KeyError` when it is not here."""
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
+        self._evidence.closed(lease)
         is_in_room = lease.room in self.rooms
         self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_room))
         while self._closed[0].at < now - CLOSED_MEMORY_S:
@@ -123,6 +131,7 @@ class Account:
         if is_replaced:
             self.foreign_slots = 0
             self.is_sighted = False
+            self._evidence.restarted()
         if observation.busy_slots is not None:
             self.is_sighted = True
             return self._count_busy(observation, observation.busy_slots)
@@ -141,32 +150,38 @@ class Account:
 
     def _count_busy(self, observation: Observation, busy_slots: int) -> list[Lease]:
         """Set `foreign_slots`; returns the draining leases that are shown free."""
-        began_at, answered_at = observation.began_at, observation.answered_at
-        ours = certain = 0
-        left: list[Lease] = []
-        for lease in self.leases.values():
-            if lease.opened_at > answered_at:
-                continue
-            if lease.left_at is not None and lease.left_at < began_at:
-                left.append(lease)
-                continue
-            ours += lease.weight_slots
-            if lease.left_at is None and lease.opened_at <= began_at - IN_FLIGHT_S:
-                certain += lease.weight_slots
-        # Of what we cannot name, what was foreign before most likely still is; the rest may
-        # be what the requests of clients that left still hold.
-        held = max(0, busy_slots - certain - self.foreign_slots)
-        draining = sum(lease.weight_slots for lease in left)
-        freed: list[Lease] = []
-        for lease in sorted(left, key=_left_at):
-            if draining - lease.weight_slots >= held:
-                draining -= lease.weight_slots
-                freed.append(lease)
+        answered_at = observation.answered_at
+        ours = sum(x.weight_slots for x in self.leases.values() if x.opened_at <= answered_at)
         closed = sum(
             entry.slots_of(self.slots) for entry in self._closed if entry.opened_at <= answered_at
         )
-        self.foreign_slots = max(0, busy_slots - ours - closed - draining)
-        return freed
+        is_quiet = busy_slots <= ours and not closed and not self.foreign_slots
+        leases = self.leases.values()
+        over = self._evidence.judge(observation, busy_slots, leases, is_quiet=is_quiet)
+        self._unexplained = busy_slots - ours - closed + sum(x.weight_slots for x in over)
+        self.foreign_slots = max(0, self._unexplained)
+        return over
+
+    @property
+    def next_judgement(self) -> float | None:
+        """When `judge_again` has something to do, or None."""
+        times = [self._evidence.due_at, *(room.next_judgement for room in self.rooms.values())]
+        return min((when for when in times if when is not None), default=None)
+
+    def judge_again(self, now: float) -> list[Lease]:
+        """What the last looks show, now that releases which were on their way are here; returns
+        the draining leases that are shown free."""
+        over = self._evidence.judge_again(self.leases.values(), now)
+        if self.rooms:
+            over = [lease for lease in over if lease.room not in self.rooms]
+        for room in self.rooms.values():
+            before = room.foreign_slots
+            over += room.judge_again(now)
+            self.foreign_slots += room.foreign_slots - before
+        if not self.rooms:
+            self._unexplained += sum(lease.weight_slots for lease in over)
+            self.foreign_slots = max(0, self._unexplained)
+        return over
 
     def slots_in_no_room(self, observation: Observation) -> int:
         """Weights of the leases in no room that a look, which was taken in, may have counted."""
@@ -182,7 +197,7 @@ class Account:
         The next look corrects that; until then known busy stays busy.
         """
         if self.is_sighted and lease.left_at is not None and self._known_at > lease.left_at:
-            self.foreign_slots += lease.weight_slots
+            self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
         if lease.room in self.rooms:
             self.rooms[lease.room].give_up_on(lease)
 
@@ -196,7 +211,3 @@ class _Closed(NamedTuple):
     def slots_of(self, slots: int) -> int:
         """How many it held of so many: a model that it made load showed its slots only later."""
         return min(self.asked_slots, slots)
-
-
-def _left_at(lease: Lease) -> float:
-    return lease.left_at if lease.left_at is not None else float("inf")

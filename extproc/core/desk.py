@@ -94,6 +94,7 @@ class Desk:
         if is_from_line or slots.reserved_for is not None:
             account.served_from_line += 1  # who passes one in line is counted as if it came there
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
+        lease.is_uploading = request.is_uploading
         state.views.changed(endpoint)
         if room is not None and not is_loaded:
             state.loads.start(room, address, now, lease)

@@ -193,6 +193,8 @@ class Dispatcher:
         if run is None:
             return
         run.is_stream, run.is_error = is_stream, is_error
+        if not is_error:
+            lease.answered_at = now
         judge_headers(self.state, lease, run, now)
         if not is_error:
             learn_answer(self.state, lease, run, now)
@@ -226,6 +228,8 @@ class Dispatcher:
             endpoint.replaced()
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
+        if account.next_judgement is not None:
+            self._wake()
         if observation.sight in (Sight.READY, Sight.ASLEEP):
             if endpoint.spec.slots is not None:
                 account.slots = endpoint.spec.slots

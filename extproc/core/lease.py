@@ -40,8 +40,10 @@ class Lease:
 
     __slots__ = (
         "address",
+        "answered_at",
         "asked_slots",
         "id",
+        "is_uploading",
         "left_at",
         "model",
         "opened_at",
@@ -68,6 +70,10 @@ class Lease:
         self.model = model
         """What its request asks for, as the fleet knows it."""
         self.opened_at = opened_at
+        self.answered_at: float | None = None
+        """When its server's answer began, if that was seen."""
+        self.is_uploading = False
+        """Whether its body may not have been complete when it was picked."""
         self.left_at: float | None = None
         self.room = ""
         """The model whose slots it takes, by its own name, where a server has slots by model."""

@@ -4,14 +4,15 @@ Rules, which the property tests hold:
   1. `free` is never negative and no call here leases more than `free` slots, except
      `move`, which records where Envoy has already sent a request.
   2. Every lease is released exactly once; a second release raises.
-  3. A draining lease closes when a look that began after its client left shows its slot
-     free, when its server was replaced by another, or when its cap passed.
+  3. A draining lease closes when a look that began after its client left proves its slot
+     free (see `evidence`), when its server was replaced by another, or when its cap passed.
 Synchronous and pure; `now` is an argument everywhere.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import count
 
@@ -45,6 +46,7 @@ class Ledger:
         self._accounts: dict[Address, Account] = {}
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
+        self._judgements_due: OrderedDict[Address, float] = OrderedDict()
 
     def open_account(self, address: Address, now: float) -> None:
         """Begin to keep books for an endpoint; one that has books keeps them."""
@@ -94,7 +96,7 @@ class Ledger:
         lease.address = address
         lease.room = room or ""
         lease.weight_slots = max(1, min(lease.asked_slots, account.room(room).slots))
-        account.add(lease)
+        account.add(lease, is_here=True)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
         """The exchange is over. A served one frees its slots now, an abandoned one drains; so does
@@ -117,10 +119,12 @@ class Ledger:
             freed = observe_rooms(account, observation, freed)
         for lease in freed:
             self._close(lease, now)
+        self._expect_judgement(observation.address)
 
     def expire(self, now: float) -> list[Address]:
-        """Close the draining leases whose cap passed; returns the endpoints that changed."""
-        changed = []
+        """Close the draining leases that are proved over by now, and those whose cap passed;
+        returns the endpoints that changed."""
+        changed = self._judge_again(now)
         while self._caps_due and self._caps_due[0][0] <= now:
             lease = heapq.heappop(self._caps_due)[2]
             if lease.state is LeaseState.DRAINING:
@@ -133,7 +137,30 @@ class Ledger:
         """When `expire` has something to do next, or None."""
         while self._caps_due and self._caps_due[0][2].state is LeaseState.CLOSED:
             heapq.heappop(self._caps_due)
-        return self._caps_due[0][0] if self._caps_due else None
+        cap_at = self._caps_due[0][0] if self._caps_due else None
+        judged_at = next(iter(self._judgements_due.values()), None)
+        return min((when for when in (cap_at, judged_at) if when is not None), default=None)
+
+    def _expect_judgement(self, address: Address) -> None:
+        """Looks are judged in the order in which they came in, or soon after."""
+        due_at = self._accounts[address].next_judgement
+        if due_at is not None and address not in self._judgements_due:
+            self._judgements_due[address] = due_at
+
+    def _judge_again(self, now: float) -> list[Address]:
+        changed = []
+        while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
+            address, _ = self._judgements_due.popitem(last=False)
+            account = self._accounts.get(address)
+            if account is None:
+                continue
+            over = account.judge_again(now)
+            for lease in over:
+                self._close(lease, now)
+            if over:
+                changed.append(address)
+            self._expect_judgement(address)
+        return changed
 
     def _close(self, lease: Lease, now: float) -> None:
         lease.close()

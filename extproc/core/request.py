@@ -39,8 +39,9 @@ class Request:
     only endpoints that may serve it, None for any. `ttft_s` is a promise of its own, in place of
     its objective's: it steers where the request goes, never its turn in line, or a client could
     ask its way past the others. `is_verbatim` tells that its body cannot be changed: the server
-    will read the model's name that the client wrote. `tenant` is whose key it came with, empty
-    without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
+    will read the model's name that the client wrote. `is_uploading` tells that its body may not be
+    complete at Envoy yet: nobody knows when it reaches the server. `tenant` is whose key it came
+    with, empty without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
     objective's. `adapter_numbers` are adapters that it names by the server's own numbers.
     `body_bytes` is how much of its body has to be kept while it waits.
     """
@@ -63,6 +64,7 @@ class Request:
     ttft_s: float | None = None
     is_verbatim: bool = False
     body_bytes: int = 0
+    is_uploading: bool = False
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

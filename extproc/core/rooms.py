@@ -43,7 +43,14 @@ def observe_rooms(
             _fill(account, room, room_slots)
         if model.is_loaded and observation.busy_slots is not None:
             busy_slots = model.busy_slots
-        part = replace(observation, models=(), slots=room_slots, busy_slots=busy_slots)
+        readings = tuple(one for one in observation.slot_readings if one.model == model.name)
+        part = replace(
+            observation,
+            models=(),
+            slots=room_slots,
+            busy_slots=busy_slots,
+            slot_readings=readings,
+        )
         freed += room.observe(part)
     names = {model.name for model in observation.models}
     for name in [name for name in account.rooms if name not in names]:

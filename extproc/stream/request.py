@@ -107,6 +107,7 @@ def understand(
         names=intake.names,
         is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
         kept_bytes=kept_bytes,
+        is_uploading=not is_whole,
     )
     return UNSAYABLE if intake.is_unsayable(request) else request
 
@@ -123,11 +124,12 @@ def request_of(
     names: Names,
     is_verbatim: bool = False,
     kept_bytes: int = 0,
+    is_uploading: bool = False,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
     are one. `is_verbatim` tells that its body
-    has to go out as it is."""
+    has to go out as it is, `is_uploading` that more of it is to come."""
     numbers = body.adapter_numbers or NO_NUMBERS
     return Request(
         id=head.id,
@@ -148,6 +150,7 @@ def request_of(
         ttft_s=head.ttft_s,
         is_verbatim=is_verbatim,
         body_bytes=kept_bytes,
+        is_uploading=is_uploading,
     )
 
 

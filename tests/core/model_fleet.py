@@ -1,8 +1,9 @@
 """A fleet of model servers that knows the truth, against which the dispatcher's books are held.
 
-Time is virtual. A request that was picked reaches its server a moment later, runs until it is
-finished, and keeps its slots for a while after its client left. Looks take time, overtake each
-other, and see the truth at one moment between question and answer.
+Time is virtual. A request that was picked reaches its server a moment later, also when its client
+has left meanwhile; a long upload much later, or never. It runs until it is finished, which we hear
+a moment later, and keeps its slots for a while after its client left. Looks take time, overtake
+each other, and see the truth at one moment between question and answer, but for what came last.
 
 Three worlds, each stricter than the next:
   QUIET      all traffic is ours: no slot ever looks foreign, no full server is bothered.
@@ -12,13 +13,15 @@ Three worlds, each stricter than the next:
 
 from __future__ import annotations
 
+import heapq
 from enum import Enum, auto
 from random import Random
 
-from extproc.core.account import IN_FLIGHT_S, Account, fits
+from extproc.core.account import Account, fits
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.evidence import ARRIVAL_S, RELEASE_S
 from extproc.core.explanation import explain
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.ledger import DrainingCaps
@@ -30,8 +33,9 @@ from extproc.core.views import seat
 from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
-CAPS = DrainingCaps(sighted_s=1.0, blind_s=0.5)
-"""Longer than any step, so that a cap never frees a slot that is still in use."""
+CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
+"""Longer than any way to a server and any step there, so that a cap never frees a slot that is
+still in use."""
 POOL = [Address("10.0.0.1", 8000 + index) for index in range(8)]
 
 
@@ -44,6 +48,8 @@ class World(Enum):
 class ModelFleet:
     """Drives a dispatcher with random events and checks every claim after each."""
 
+    events_per_s = 50.0
+
     def __init__(self, random: Random, world: World, *, max_queued: int = 50) -> None:
         self.random = random
         self.world = world
@@ -51,6 +57,10 @@ class ModelFleet:
         self.servers: dict[Address, ModelServer] = {}
         self.waiting: dict[int, Ticket] = {}
         self.running: dict[int, Lease] = {}
+        self.ended: list[tuple[float, int, Lease]] = []
+        """Served, and on their way to us: by the time at which we hear of it."""
+        self.held_slot_s = self.used_slot_s = 0.0
+        """What the books gave away, and of that what was used or on its way."""
         self.looks: list[ModelLook] = []
         self.given_up: set[Address] = set()
         self.alarm: float | None = None
@@ -64,6 +74,7 @@ class ModelFleet:
         )
         events = {
             self.submit: 30,
+            self.answer: 12,
             self.finish: 22,
             self.leave_running: 4,
             self.leave_waiting: 2,
@@ -103,16 +114,46 @@ class ModelFleet:
 
     def step(self) -> None:
         """One random event, then every claim."""
-        self.now += self.random.expovariate(50.0)
-        self._ring()
+        self._pass(self.random.expovariate(self.events_per_s))
         self.random.choices(self._events, self._weights)[0]()
         self.check()
 
+    def _pass(self, seconds: float) -> None:
+        """Let time pass; what falls due meanwhile happens when it is due, in that order."""
+        until = self.now + seconds
+        while True:
+            heard_at = self.ended[0][0] if self.ended else until
+            rings_at = until if self.alarm is None else max(self.now, self.alarm)
+            if min(heard_at, rings_at) >= until:
+                break
+            self._measure(min(heard_at, rings_at) - self.now)
+            self.now = min(heard_at, rings_at)
+            if heard_at <= rings_at:
+                self._hear()
+            else:
+                self._ring()
+            self.check()
+        self._measure(until - self.now)
+        self.now = until
+
+    def _measure(self, seconds: float) -> None:
+        """How much of what the books hold back is in use."""
+        for endpoint in self.dispatcher.fleet:
+            server = self.servers[endpoint.address]
+            if not server.is_blind:
+                held = server.slots - self.dispatcher.ledger.account(endpoint.address).free_slots
+                used = min(held, server.busy(self.now) + server.coming(self.now))
+                self.held_slot_s += held * seconds
+                self.used_slot_s += used * seconds
+
+    def _hear(self) -> None:
+        lease = heapq.heappop(self.ended)[2]
+        self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
+
     def _ring(self) -> None:
-        if self.alarm is not None and self.alarm <= self.now:
-            self.alarm = None
-            self.dispatcher.advance(self.now)
-            self.given_up |= {a for a in self._members() if self._foreign(a)}
+        self.alarm = None
+        self.dispatcher.advance(self.now)
+        self.given_up |= {a for a in self._members() if self._foreign(a)}
 
     def submit(self) -> None:
         self.requests += 1
@@ -120,6 +161,7 @@ class ModelFleet:
             id=str(self.requests),
             timeout_s=self.random.choice([0.0, 0.5, 3.0]),
             weight_slots=self.random.choices([1, 2, 5], [90, 8, 2])[0],
+            is_uploading=self.random.random() < 0.1,
         )
         outcome = self._submit(request)
         if isinstance(outcome, Queued):
@@ -158,8 +200,13 @@ class ModelFleet:
             return
         lease = settlement.lease
         self._check_lease(lease)
-        self._arrive(lease, self.now + self.random.uniform(0, IN_FLIGHT_S * 0.99))
+        self._arrive(lease, self.now + self._way_s(request))
         self.running[lease.id] = lease
+
+    def _way_s(self, request: Request) -> float:
+        """How long it takes to its server: mostly not long."""
+        longest_s = 2.0 if request.is_uploading else ARRIVAL_S * 0.99
+        return self.random.uniform(0, self.random.choice([0.02, 0.02, longest_s]))
 
     def _check_lease(self, lease: Lease) -> None:
         account = self.dispatcher.ledger.account(lease.address)
@@ -168,29 +215,40 @@ class ModelFleet:
     def _arrive(self, lease: Lease, at: float) -> None:
         self.servers[lease.address].take(lease, at)
 
-    def finish(self) -> None:
-        self._end(LeaseEnd.SERVED)
+    def answer(self) -> None:
+        """The answer of one that runs begins."""
+        lease = self._arrived()
+        if lease is not None and self.servers[lease.address].has_started(lease):
+            self.dispatcher.answered(lease, self.now)
 
-    def leave_running(self) -> None:
-        self._end(LeaseEnd.ABANDONED)
+    def finish(self) -> None:
+        lease = self._arrived()
+        if lease is not None:
+            self._finish(lease)
 
     def _arrived(self) -> Lease | None:
         leases = self.running.values()
         here = [x for x in leases if self.servers[x.address].is_here(x, self.now)]
         return self.random.choice(here) if here else None
 
-    def _end(self, end: LeaseEnd) -> None:
-        lease = self._arrived()
-        if lease is not None:
-            self._finish(lease, end)
-
-    def _finish(self, lease: Lease, end: LeaseEnd) -> None:
+    def _finish(self, lease: Lease) -> None:
+        """Its server is done with it: we hear of that soon."""
         del self.running[lease.id]
-        server = self.servers[lease.address]
-        if end is LeaseEnd.ABANDONED:
-            server.linger(lease, self.now + self.random.uniform(0, LONGEST_STEP_S))
-        server.let_go(lease)
-        self.dispatcher.release(lease, end, self.now)
+        self.servers[lease.address].let_go(lease)
+        way_s = self.random.uniform(0, self.random.choice([0.005, RELEASE_S * 0.99]))
+        heapq.heappush(self.ended, (self.now + way_s, lease.id, lease))
+
+    def leave_running(self) -> None:
+        """A client leaves, wherever its request is by now; its server hears of it later."""
+        if self.running:
+            lease = self.running.pop(self.random.choice(list(self.running)))
+            server = self.servers[lease.address]
+            comes_at = max(self.now, server.arrivals[lease.id])
+            if comes_at > self.now + ARRIVAL_S * 0.99:
+                server.let_go(lease)  # it was not sent to its end
+            else:
+                server.linger(lease, comes_at + self.random.uniform(0, LONGEST_STEP_S))
+            self.dispatcher.release(lease, LeaseEnd.ABANDONED, self.now)
 
     def leave_waiting(self) -> None:
         if self.waiting:
@@ -213,7 +271,7 @@ class ModelFleet:
     def see(self) -> None:
         for look in self.looks:
             if look.seen is None and self.random.random() < 0.5:
-                look.see(self.now)
+                look.see(self.now, is_late=self.random.random() < 0.5)
 
     def answer_look(self) -> None:
         seen = [look for look in self.looks if look.seen is not None]
@@ -243,12 +301,16 @@ class ModelFleet:
         for address in named:
             if address not in self.servers:
                 self.servers[address] = self._new_server(address)
-        specs = [EndpointSpec(address=address) for address in named]
+        self._name(named)
+
+    def _name(self, addresses: list[Address]) -> None:
+        specs = [EndpointSpec(address=address) for address in addresses]
         self.dispatcher.set_members("test", specs, self.now)
 
     def _new_server(self, address: Address) -> ModelServer:
         slots, is_blind = self.random.choice([1, 2, 4, 8]), self.random.random() < 0.2
-        return ModelServer(address, slots, is_blind)
+        has_numbers = self.random.random() < 0.8
+        return ModelServer(address, slots, is_blind, has_numbers=has_numbers)
 
     def change_intent(self) -> None:
         members = self._members()
@@ -342,14 +404,15 @@ class ModelFleet:
         self.looks.clear()
         for server in self.servers.values():
             server.foreign = 0
-        while self.running or self.waiting:
-            self.now += 1.0
+        while self.running or self.waiting or self.ended:
+            self._pass(1.0)
             self.finish()
-            self._ring()
             if self.random.random() < 0.1:
                 self._look_at_all()
-        self.now += LONGEST_STEP_S + 1
-        self._ring()
+        for _ in range(4):
+            self._pass(LONGEST_STEP_S + ARRIVAL_S)
+            self._look_at_all()
+        self._pass(CAPS.sighted_s)
         self._look_at_all()
         for endpoint in self.dispatcher.fleet:
             account = self.dispatcher.ledger.account(endpoint.address)

@@ -8,9 +8,7 @@ from typing import Any
 from extproc.core.address import Address
 from extproc.core.lease import Lease
 from extproc.core.observation import ModelReading, Sight
-from tests.core.model_server import ModelServer
-
-NEVER = float("inf")
+from tests.core.model_server import NEVER, ModelServer
 
 
 @dataclass
@@ -28,7 +26,8 @@ class ModelProcess(ModelServer):
         return self.loading_since <= now < self.loaded_at
 
     def is_unused(self, now: float) -> bool:
-        return not self.leases and not self.foreign and not self.busy_ours(now)
+        self.forget_ended(now)
+        return not self.tasks and not self.foreign
 
     def load(self, at: float) -> None:
         if self.loading_since == NEVER:
@@ -36,15 +35,15 @@ class ModelProcess(ModelServer):
 
     def unload(self) -> None:
         self.loading_since = self.loaded_at = NEVER
-        self.lingering.clear()
+        for id_ in [id_ for id_, task in self.tasks.items() if task.ends_at < NEVER]:
+            del self.tasks[id_]
+
+    def _weight_of(self, lease: Lease) -> int:
+        """Each holds what it asked for, not what its lease says."""
+        return min(lease.asked_slots, self.slots)
 
     def busy_ours(self, now: float) -> int:
-        """Each holds what it asked for, not what its lease says."""
-        if not self.is_loaded(now):
-            return 0
-        here = [lease for lease in self.leases.values() if self.is_here(lease, now)]
-        running = sum(min(lease.asked_slots, self.slots) for lease in here)
-        return running + sum(weight for until, weight in self.lingering if until > now)
+        return super().busy_ours(now) if self.is_loaded(now) else 0
 
 
 @dataclass
@@ -56,13 +55,13 @@ class ModelRouter(ModelServer):
     @classmethod
     def of(cls, address: Address, slots: dict[str, int], load_s: float) -> ModelRouter:
         models = {
-            name: ModelProcess(address, count, load_s=load_s) for name, count in slots.items()
+            name: ModelProcess(address, count, load_s=load_s, model=name)
+            for name, count in slots.items()
         }
         return cls(address, sum(slots.values()), models=models)
 
     def arrive(self, lease: Lease, model: str | None, at: float) -> None:
-        self.leases[lease.id] = lease
-        self.arrivals[lease.id] = at
+        super().take(lease, at)
         process = self.models.get(model or "")
         if process is not None:
             process.load(at)
@@ -74,39 +73,42 @@ class ModelRouter(ModelServer):
             process.let_go(lease)
 
     def linger(self, lease: Lease, until: float) -> None:
+        super().linger(lease, until)
         for process in self.models.values():
-            if lease.id in process.leases:
-                weight_slots = min(lease.asked_slots, process.slots)
-                process.leases.pop(lease.id)
-                process.lingering.append((until, weight_slots))
+            process.linger(lease, until)
+
+    def has_started(self, lease: Lease) -> bool:
+        return any(process.has_started(lease) for process in self.models.values())
 
     def restart(self, slots: int, *, is_blind: bool) -> None:
         super().restart(slots, is_blind=False)
         for process in self.models.values():
-            process.leases.clear()
-            process.foreign = 0
+            process.restart(process.slots, is_blind=False)
             process.unload()
 
     def is_overrun(self, now: float) -> bool:
         return any(process.busy_ours(now) > process.slots for process in self.models.values())
 
-    def told(self, now: float) -> dict[str, Any]:
+    def told(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
         loaded = [one for one in self.models.values() if one.is_loaded(now)]
+        parts = {id(one): one.told(now, is_late=is_late) for one in loaded}
         readings = tuple(
             ModelReading(
                 name=name,
                 is_loaded=one.is_loaded(now),
                 is_loading=one.is_loading(now),
                 slots=one.slots if one.is_loaded(now) else None,
-                busy_slots=one.busy(now) if one.is_loaded(now) else None,
+                busy_slots=parts[id(one)]["busy_slots"] if one.is_loaded(now) else None,
             )
             for name, one in self.models.items()
         )
         seen: dict[str, Any] = {"models": readings, "instance": str(self.process)}
         if loaded:
-            busy_slots = sum(one.busy(now) for one in loaded)
+            busy_slots = sum(part["busy_slots"] for part in parts.values())
             slots = sum(one.slots for one in loaded)
-            return seen | {"sight": Sight.READY, "slots": slots, "busy_slots": busy_slots}
+            shown = tuple(one for part in parts.values() for one in part["slot_readings"])
+            seen |= {"slots": slots, "busy_slots": busy_slots, "slot_readings": shown}
+            return seen | {"sight": Sight.READY}
         if any(one.is_loading(now) for one in self.models.values()):
             return seen | {"sight": Sight.LOADING}
         return seen | {"sight": Sight.ASLEEP, "slots": 1, "busy_slots": 0}

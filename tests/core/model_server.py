@@ -3,69 +3,133 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from extproc.core.address import Address
 from extproc.core.lease import Lease
-from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.observation import ModelReading, Observation, Sight, SlotReading
+
+NEVER = float("inf")
+
+
+@dataclass
+class ModelTask:
+    """One request at a server: it arrives, is started soon after, and runs until it ends. It has
+    a number for each slot that it takes, drawn when it is started."""
+
+    weight_slots: int
+    arrives_at: float
+    ends_at: float = NEVER
+    numbers: tuple[int, ...] = ()
+
+    def is_running(self, now: float) -> bool:
+        return self.arrives_at <= now < self.ends_at
 
 
 @dataclass
 class ModelServer:
-    """Requests arrive a moment after they were picked, and linger after their client left."""
+    """Requests arrive a moment after they were picked, and linger after their client left.
+
+    As llama-server does while it works on a batch, it may answer a look before it starts what came
+    before that look.
+    """
 
     address: Address
     slots: int
     is_blind: bool = False
+    has_numbers: bool = True
     foreign: int = 0
     process: int = 1
     models: Any = ()
+    model: str = ""
     arrivals: dict[int, float] = field(default_factory=dict)  # by lease id
-    leases: dict[int, Lease] = field(default_factory=dict)
-    lingering: list[tuple[float, int]] = field(default_factory=list)  # until, weight
+    tasks: dict[int, ModelTask] = field(default_factory=dict)  # by lease id
+    _numbers: count[int] = field(default_factory=count)
+    _foreign_numbers: list[int] = field(default_factory=list)
 
     def take(self, lease: Lease, arrives_at: float) -> None:
-        self.leases[lease.id] = lease
+        self.tasks[lease.id] = ModelTask(self._weight_of(lease), arrives_at)
         self.arrivals[lease.id] = arrives_at
+
+    def _weight_of(self, lease: Lease) -> int:
+        return lease.weight_slots
 
     def let_go(self, lease: Lease) -> None:
         """The request is over here; after a restart it is not known here any more."""
-        self.leases.pop(lease.id, None)
+        self.tasks.pop(lease.id, None)
 
     def linger(self, lease: Lease, until: float) -> None:
         """Its client left: the server finishes its step first, unless it was restarted."""
-        if self.leases.pop(lease.id, None) is not None:
-            self.lingering.append((until, lease.weight_slots))
+        task = self.tasks.get(lease.id)
+        if task is not None:
+            task.ends_at = until
 
     def restart(self, slots: int, *, is_blind: bool) -> None:
         """Another process on the same address: nothing of the old one is left."""
         self.slots, self.is_blind, self.foreign = slots, is_blind, 0
         self.process += 1
-        self.leases.clear()
-        self.lingering.clear()
+        self.tasks.clear()
+        self._foreign_numbers.clear()
+        self._numbers = count()
 
     def is_here(self, lease: Lease, now: float) -> bool:
         return self.arrivals[lease.id] <= now
 
+    def has_started(self, lease: Lease) -> bool:
+        """Whether a look has shown it, or could have."""
+        task = self.tasks.get(lease.id)
+        return task is not None and bool(task.numbers)
+
+    def forget_ended(self, now: float) -> None:
+        for id_ in [id_ for id_, task in self.tasks.items() if task.ends_at <= now]:
+            del self.tasks[id_]
+
     def busy_ours(self, now: float) -> int:
-        running = sum(
-            lease.weight_slots for lease in self.leases.values() if self.is_here(lease, now)
-        )
-        return running + sum(weight for until, weight in self.lingering if until > now)
+        return sum(task.weight_slots for task in self.tasks.values() if task.is_running(now))
 
     def busy(self, now: float) -> int:
         return min(self.slots, self.busy_ours(now) + self.foreign)
+
+    def coming(self, now: float) -> int:
+        """Slots of requests that are on their way."""
+        return sum(task.weight_slots for task in self.tasks.values() if task.arrives_at > now)
 
     def is_overrun(self, now: float) -> bool:
         """Whether more of ours are here than it has slots for."""
         return self.busy_ours(now) > self.slots
 
-    def told(self, now: float) -> dict[str, Any]:
-        """What a look would see now."""
+    def start(self, now: float) -> None:
+        """Start what has arrived, in that order; what strangers want is started last."""
+        self.forget_ended(now)
+        arrived = [task for task in self.tasks.values() if task.is_running(now)]
+        for task in sorted(arrived, key=lambda task: task.arrives_at):
+            if not task.numbers:
+                task.numbers = tuple(next(self._numbers) for _ in range(task.weight_slots))
+        del self._foreign_numbers[self.foreign :]
+        while len(self._foreign_numbers) < self.foreign:
+            self._foreign_numbers.append(next(self._numbers))
+
+    def shown(self, now: float) -> tuple[int, ...]:
+        """The numbers of the tasks in its slots."""
+        ours = [n for task in self.tasks.values() if task.is_running(now) for n in task.numbers]
+        return tuple(sorted(ours)[: self.slots] + self._foreign_numbers)[: self.slots]
+
+    def readings(self, shown: tuple[int, ...]) -> tuple[SlotReading, ...]:
+        numbers = shown if self.has_numbers else ()
+        return tuple(SlotReading(task_id=number, model=self.model) for number in numbers)
+
+    def told(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
+        """What a look would see now; `is_late` when what came last is started after it."""
+        if not is_late or not self.shown(now):
+            self.start(now)
+        shown = self.shown(now)
+        self.start(now)
         return {
             "sight": Sight.READY,
             "slots": self.slots,
-            "busy_slots": None if self.is_blind else self.busy(now),
+            "busy_slots": None if self.is_blind else len(shown),
+            "slot_readings": () if self.is_blind else self.readings(shown),
             "instance": str(self.process),
             "models": tuple(ModelReading(name=name) for name in self.models),
         }
@@ -79,8 +143,8 @@ class ModelLook:
     began_at: float
     seen: dict[str, Any] | None = None
 
-    def see(self, now: float) -> None:
-        self.seen = self.server.told(now)
+    def see(self, now: float, *, is_late: bool = False) -> None:
+        self.seen = self.server.told(now, is_late=is_late)
 
     def observation(self, now: float) -> Observation:
         assert self.seen is not None

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.account import CLOSED_MEMORY_S, IN_FLIGHT_S, Account, fits
+from extproc.core.account import CLOSED_MEMORY_S, Account, fits
 from extproc.core.address import Address
+from extproc.core.evidence import RELEASE_S
 from extproc.core.lease import Lease
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, Sight, SlotReading
 
 ADDRESS = Address("10.0.0.1", 8080)
 ids = count(1)
@@ -42,6 +43,7 @@ def look(
     busy: int | None,
     slots: int | None = None,
     instance: str | None = None,
+    tasks: tuple[int, ...] = (),
 ) -> list[Lease]:
     return books.observe(
         Observation(
@@ -52,6 +54,7 @@ def look(
             slots=slots,
             busy_slots=busy,
             instance=instance,
+            slot_readings=tuple(SlotReading(task_id=task) for task in tasks),
         )
     )
 
@@ -259,36 +262,17 @@ def test_a_draining_lease_is_freed_by_a_later_look() -> None:
     assert look(books, 3.0, 4.0, busy=0) == [], "the same moment is not after"
     assert look(books, 3.1, 4.0, busy=1) == [], "its server is still at it"
     assert (books.foreign_slots, books.free_slots) == (0, 3)
-    assert look(books, 3.2, 4.0, busy=0) == [lease]
-
-
-def test_the_busy_slots_of_open_leases_do_not_hold_a_draining_one() -> None:
-    """What the running requests explain is not the left one's."""
-    books = account(4)
-    opened(books, 1.0)
-    lease = opened(books, 1.0)
-    lease.leave(2.0)
-    assert look(books, 3.0, 3.0, busy=2) == []
-    assert look(books, 4.0, 4.0, busy=1) == [lease]
-
-
-def test_a_request_on_its_way_does_not_explain_a_busy_slot_for_sure() -> None:
-    """A lease younger than `IN_FLIGHT_S` may not run yet: the left one keeps its slot."""
-    books = account(4)
-    lease = opened(books, 1.0)
-    lease.leave(2.0)
-    opened(books, 3.0)
-    assert look(books, 3.0 + IN_FLIGHT_S / 2, 3.1, busy=1) == []
-    assert look(books, 3.0 + IN_FLIGHT_S, 3.1, busy=1) == [lease]
+    assert look(books, 4.2, 4.3, busy=0) == [lease]
 
 
 def test_strangers_do_not_hold_a_draining_lease() -> None:
-    """What was foreign before the leaving is taken to be so still."""
+    """What was foreign before the lease began cannot be its."""
     books = account(4)
-    look(books, 0.5, 0.5, busy=1)
+    look(books, 0.5, 0.5, busy=1, tasks=(7,))
     lease = opened(books, 1.0)
     lease.leave(2.0)
-    assert look(books, 3.0, 3.0, busy=1) == [lease]
+    look(books, 2.5, 2.5, busy=1, tasks=(7,))
+    assert look(books, 3.0, 3.0, busy=1, tasks=(7,)) == [lease]
     assert books.foreign_slots == 1
 
 
@@ -298,6 +282,7 @@ def test_the_longest_gone_is_freed_first() -> None:
     first, second, third = (opened(books, 1.0) for _ in range(3))
     for lease, left_at in ((second, 2.0), (first, 2.1), (third, 2.2)):
         lease.leave(left_at)
+    look(books, 2.9, 2.9, busy=3)
     assert look(books, 3.0, 3.0, busy=1) == [second, first]
 
 
@@ -309,6 +294,22 @@ def test_a_heavy_draining_lease_is_freed_whole() -> None:
     assert look(books, 3.0, 3.0, busy=1) == []
     assert books.free_slots == 1
     assert look(books, 4.0, 4.0, busy=0) == [lease]
+
+
+def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
+    """A stranger's task that the draining lease stood for is foreign once that is known over."""
+    books = account(4)
+    look(books, 0.5, 0.5, busy=1, tasks=(7,))
+    running, lease = opened(books, 1.0), opened(books, 1.0)
+    look(books, 2.0, 2.0, busy=3, tasks=(7, 8, 9))
+    lease.leave(2.5)
+    for began_at in (3.0, 3.5):
+        assert look(books, began_at, began_at, busy=2, tasks=(7, 8)) == []
+    assert (books.foreign_slots, books.free_slots) == (0, 2)
+    assert books.next_judgement == 3.0 + RELEASE_S
+    assert books.judge_again(3.5) == [lease]
+    assert running in books.leases.values()
+    assert books.foreign_slots == 1
 
 
 # caps

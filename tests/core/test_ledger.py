@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.evidence import RELEASE_S
 from extproc.core.lease import Lease, LeaseEnd, LeaseError, LeaseState
 from extproc.core.ledger import DrainingCaps, Ledger
 from extproc.core.observation import Observation, Sight
@@ -167,6 +168,33 @@ def test_a_thousand_that_left_leave_nothing(ledger: Ledger) -> None:
         look(ledger, step + 0.5, busy=0)
         assert ledger.next_expiry() is None
     assert ledger._caps_due == []
+
+
+def test_a_look_is_judged_again_when_releases_have_had_their_time(ledger: Ledger) -> None:
+    """Who is still open then ran at that look: the other one's slot is free."""
+    ledger.open(HERE, 1, 1.0)
+    lease = left(ledger, 1.0)
+    look(ledger, 2.0, busy=2)
+    look(ledger, 3.0, busy=1)
+    assert ledger.next_expiry() == 2.0 + RELEASE_S
+    assert ledger.expire(2.0 + RELEASE_S) == []
+    look(ledger, 4.0, busy=1)
+    assert ledger.next_expiry() == 4.0 + RELEASE_S
+    assert ledger.expire(4.0 + RELEASE_S) == [HERE]
+    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 1)
+
+
+def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> None:
+    """Its books were closed meanwhile."""
+    left(ledger, 1.0)
+    look(ledger, 2.0, busy=1)
+    ledger.expire(11.0)
+    left(ledger, 12.0)
+    look(ledger, 13.0, busy=1)
+    ledger.expire(22.0)
+    ledger.close_account(HERE)
+    assert ledger.expire(99.0) == []
+    assert ledger.next_expiry() is None
 
 
 # accounts

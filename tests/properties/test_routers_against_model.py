@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.endpoint import Health
-from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.lease import Lease
 from extproc.core.outcome import Picked, Queued, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
@@ -113,13 +113,13 @@ class RouterFleet(ModelFleet):
         """Only what is loaded comes to an end."""
         lease = self._arrived()
         if lease is not None and self._is_served(lease):
-            self._finish(lease, LeaseEnd.SERVED)
+            self._finish(lease)
 
     def _is_served(self, lease: Lease) -> bool:
         server = self.servers[lease.address]
         if not isinstance(server, ModelRouter):
             return True
-        homes = [one for one in server.models.values() if lease.id in one.leases]
+        homes = [one for one in server.models.values() if lease.id in one.tasks]
         return all(one.is_loaded(self.now) for one in homes)
 
     # What happens to models
@@ -139,11 +139,11 @@ class RouterFleet(ModelFleet):
         process = self._some_process()
         if process is None or not process.is_loading(self.now):
             return
-        here = [one for one in process.leases.values() if process.is_here(one, self.now)]
-        if len(here) == len(process.leases):
+        theirs = [lease for lease in self.running.values() if lease.id in process.tasks]
+        if all(process.is_here(lease, self.now) for lease in theirs):
             process.unload()
-            for lease in here:
-                self._finish(lease, LeaseEnd.SERVED)
+            for lease in theirs:
+                self._finish(lease)
 
     def change_strangers(self) -> None:
         process = self._some_process()
@@ -176,7 +176,7 @@ class RouterFleet(ModelFleet):
         process = server.models[model]
         if process.is_loaded(self.now):
             return False
-        return process.is_loading(self.now) or lease.id in process.leases
+        return process.is_loading(self.now) or lease.id in process.tasks
 
     def _foreign(self, address: Address) -> int:
         """Also in one room alone: what is in no room may hide it from the endpoint's account."""

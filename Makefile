@@ -5,11 +5,14 @@ UP ?=
 TESTS ?= tests
 BENCH ?=
 CHAOS ?=
+FUZZ ?=
+FUZZ_SECONDS ?= 60
 
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 COMPILED := build/compiled
+ATHERIS := build/atheris
 RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
@@ -17,7 +20,7 @@ SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
-	fast-tests llama chaos
+	fast-tests llama chaos fuzz
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,7 +55,8 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 test-compiled: venv ## Run the tests of the compiled code, and some over real Envoy, against it
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) pytest -o pythonpath= -ra tests/test_compiled.py \
-		tests/core tests/stream tests/e2e/test_slots_and_line.py tests/e2e/test_bodies.py; \
+		tests/core tests/stream tests/rigs/test_fuzz.py \
+		tests/e2e/test_slots_and_line.py tests/e2e/test_bodies.py; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv
@@ -70,6 +74,16 @@ bench: venv ## Measure speed and memory, of the compiled code where that can be 
 chaos: venv ## Break everything in seeded orders and account for each request; CHAOS="--help"
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m rigs.chaos $(CHAOS)
+
+fuzz: venv ## Fuzz what reads strangers' bytes; FUZZ_SECONDS=600 for each, FUZZ="body admin" for some
+	@$(PY) -c 'import sys; sys.path.insert(0, "$(ATHERIS)"); import atheris' 2>/dev/null || \
+		$(PY) -m pip install --quiet --disable-pip-version-check --target $(ATHERIS) \
+		--only-binary :all: -r rigs/fuzz/requirements.txt || \
+		echo "fuzz: no atheris for this Python; the corpus is changed at random instead"
+	@PYTHONPATH="$(CURDIR)/$(ATHERIS)" $(RUN) nice -n 19 \
+		$(PY) -m rigs.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
+		$(RUN_COMPILED) $(PY) -m rigs.fuzz --replay $(FUZZ); fi
 
 format: venv ## Format the code and mend what ruff can mend
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .

@@ -496,12 +496,12 @@ def hinted(message: pb.ProcessingRequest, *addresses: str) -> pb.ProcessingReque
 def test_a_hint_bounds_the_choice() -> None:
     desk = Desk(1, 9, 9)
     first = str(desk.fleet.addresses[0])
-    for path in (envoy.COMPLETION, "/health"):
+    for path in (envoy.COMPLETION, "/tokenize"):
         reply = desk.feed(desk.exchange(), hinted(envoy.request_headers(path), first))[0]
         assert envoy.destination(reply) == [first]
 
 
-@pytest.mark.parametrize("path", [envoy.COMPLETION, "/health"])
+@pytest.mark.parametrize("path", [envoy.COMPLETION, "/tokenize"])
 def test_a_hint_that_leaves_nobody(path: str) -> None:
     """503 at once, whatever is asked for."""
     desk = Desk(1)

@@ -1,0 +1,134 @@
+"""`make fuzz`: feeds what reads strangers' bytes with inputs that nobody thought of.
+
+Each target runs alone, one after the other. New inputs and findings are kept in build/fuzz/;
+after a fix, put the finding into tests/data/fuzz/TARGET/, which `make test` replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from rigs.fuzz.corpus import FOUND, ROOT, inputs_of
+from rigs.fuzz.targets import TARGETS, check_of
+
+SPARE_S = 120
+"""For instrumenting, reading the corpus, and an input that takes long."""
+_RUNS = re.compile(r"^Done (\d+) (?:runs|in)", re.MULTILINE)
+_UNITS = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
+_FILE = re.compile(r"Test unit written to (\S+)")
+
+
+class Result(NamedTuple):
+    """What became of one target; `runs` is None where nobody counted."""
+
+    target: str
+    seconds: float
+    runs: int | None
+    finding: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m rigs.fuzz", description=__doc__)
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all by default"
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="for each target (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="only run what is in the corpus and was found before, against the code as it is "
+        "imported: sources or compiled",
+    )
+    asked = parser.parse_args()
+    unknown = set(asked.targets) - TARGETS.keys()
+    if unknown:
+        parser.error(f"no such target: {', '.join(sorted(unknown))}")
+    if asked.seconds < 1:
+        parser.error("--seconds must be at least 1")
+    targets = asked.targets or list(TARGETS)
+    if asked.replay:
+        results = [replay(target) for target in targets]
+    else:
+        how = "by coverage" if importlib.util.find_spec("atheris") else "blindly, without atheris"
+        print(f"fuzzing {len(targets)} targets for {asked.seconds} s each, {how}", flush=True)
+        results = [fuzz(target, asked.seconds) for target in targets]
+    show(results)
+    return 1 if any(result.finding for result in results) else 0
+
+
+def fuzz(target: str, seconds: int) -> Result:
+    """Run it in a process of its own: a finding may be a crash of that."""
+    print(f"{target}: {TARGETS[target]}", flush=True)
+    folder = FOUND / target
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log.txt"
+    began_at = time.monotonic()
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rigs.fuzz.engine", target, str(seconds)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = child.wait(timeout=seconds + SPARE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            code = child.wait()
+    told = log.read_text(errors="replace")
+    runs = _UNITS.search(told) or _RUNS.search(told)
+    finding = ""
+    if code:
+        file = _FILE.search(told)
+        finding = f"{file[1]} (see {log})" if file else f"exit code {code} (see {log})"
+    seconds_taken = time.monotonic() - began_at
+    return Result(target, seconds_taken, None if runs is None else int(runs[1]), finding)
+
+
+def replay(target: str) -> Result:
+    """All inputs that are known, once."""
+    found = FOUND / target / "corpus"
+    files = [*inputs_of(target), *(sorted(found.iterdir()) if found.is_dir() else ())]
+    check, began_at = check_of(target), time.monotonic()
+    for number, file in enumerate(files):
+        problem = failure(file, check)
+        if problem:
+            return Result(target, time.monotonic() - began_at, number + 1, problem)
+    return Result(target, time.monotonic() - began_at, len(files), "")
+
+
+def failure(file: Path, check: object) -> str:
+    """What goes wrong with one input, in one line; empty where nothing does."""
+    assert callable(check)
+    try:
+        check(file.read_bytes())
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
+        return f"{file}: {error!r}"
+    return ""
+
+
+def show(results: list[Result]) -> None:
+    """A table of all that ran."""
+    table = Table("target", "seconds", "inputs run", "findings")
+    for result in results:
+        runs = "?" if result.runs is None else f"{result.runs:,}"
+        table.add_row(result.target, f"{result.seconds:.0f}", runs, result.finding or "none")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""What is fuzzed: modules with a function `check` that takes any bytes and raises for a finding."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TARGETS: Final = {
+    "body": "requests' bodies, and what is written behind them",
+    "headers": "headers, attributes and metadata of requests and answers",
+    "exchange": "whole exchanges, as an Envoy or another gateway may tell them",
+    "scraper": "llama-server's answers to /slots, /props, /v1/models and /lora-adapters",
+    "settings": "settings files, endpoints files, keys files and the environment",
+    "agents": "agents' messages, up to the core's books",
+    "admin": "operators' calls",
+}
+
+
+def check_of(name: str) -> Callable[[bytes], None]:
+    """The target's check; imports what it tests."""
+    module = import_module(f"{__name__}.{name}")
+    return cast("Callable[[bytes], None]", module.check)

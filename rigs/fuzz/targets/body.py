@@ -1,0 +1,48 @@
+"""Bodies: whatever the bytes, reading ends in a `RequestBody` that says nothing wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from extproc.core.blocks import chain
+from extproc.core.request import Kind
+from extproc.stream.adapters import is_object, with_last_word
+from extproc.stream.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody
+from extproc.stream.request import ReadingOptions
+
+KINDS = tuple(Kind)
+LIMITS = (65_536, 64, 1)
+
+
+def check(data: bytes) -> None:
+    """The first byte says how it is read."""
+    how = data[0] if data else 0
+    raw, kind, is_whole = data[1:], KINDS[how & 1], bool(how & 2)
+    reading = ReadingOptions(limit_bytes=LIMITS[(how >> 3) % 3], is_strict=bool(how & 4))
+    found = reading.read(kind, raw, is_whole=is_whole)
+    assert 1 <= found.weight_slots <= MAX_COUNT
+    assert found.max_tokens is None or found.max_tokens >= 1
+    assert found.model is None or 0 < len(found.model) <= MAX_NAME_CHARS
+    assert not (found.is_complete and (found.is_cut or found.problem is not None or not is_whole))
+    assert found.text.encode("utf-8") is not None, "a text without halves of characters"
+    chain((found.model,), found.text)
+    if found.is_complete:
+        _agrees(found, json.loads(raw))
+        if is_object(raw):
+            _can_be_said_more(raw)
+
+
+def _agrees(found: RequestBody, tree: dict[str, Any]) -> None:
+    """Another reader of JSON reads the same."""
+    model = tree.get("model")
+    named = isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS
+    assert found.model == (model if named else None)
+
+
+def _can_be_said_more(raw: bytes) -> None:
+    tree = json.loads(with_last_word(raw, model='a "new" one', adapter_id=3))
+    assert tree["model"] == 'a "new" one'
+    assert tree["lora"] == [{"id": 3, "scale": 1.0}]
+    before = json.loads(raw)
+    assert tree.keys() == before.keys() | {"model", "lora"}

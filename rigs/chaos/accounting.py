@@ -12,7 +12,7 @@ Rules, each a function from the books to findings:
   saw, and no other line of ours.
 - `picker`: the picker logged the end of each request once.
 - `full`: no server got a request on its first try while all its slots were in use. What Envoy sent
-  there on a later try counts from its answer on, by which the picker learns of it.
+  there on a later try counts from its answer on: by that the picker learns of it.
 - `closed`: no server got one while the picker knew that it must not.
 - `leftover`: at the end nothing is left.
 
@@ -32,7 +32,8 @@ from rigs.chaos.records import Arrival, Books, Call, Ended, Line
 TOLERANCE_S = 0.05
 """Two events of two connections so close together may have been noted in the wrong order."""
 IN_FLIGHT_S = 0.5
-"""How long a request may take from the picker's decision to its server's door."""
+"""How long a request may take from the picker's decision to its server's door, or the news of an
+answer from there to the picker."""
 EARLY_S = 0.01
 WAITED_TOO_LONG = "queue-timeout"
 CHOICES = frozenset({"queue-full", WAITED_TOO_LONG, "shed", "evicted"})
@@ -225,7 +226,7 @@ def _full(index: _Index) -> Iterator[Suspect]:
         return 1 if call is None else call.weight
 
     def is_known(one: Arrival, at: float) -> bool:
-        return index.is_first_try(one) or 0 < one.first_byte_at < at - TOLERANCE_S
+        return index.is_first_try(one) or 0 < one.first_byte_at < at - IN_FLIGHT_S
 
     by_server: defaultdict[str, list[Arrival]] = defaultdict(list)
     for arrival in sorted(index.books.arrivals, key=lambda one: one.at):

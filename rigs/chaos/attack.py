@@ -78,7 +78,7 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
     await stage.start_envoy()
     await stage.until_ready()
     director, watch = Director(stage, say), Watch(stage)
-    director.before = await footprint(stage)
+    before = await footprint(stage)
     clients = Clients(stage.envoy_port, CLIENT_KEY if stage.security else "")
     watching = asyncio.create_task(watch.run())
     loading = asyncio.create_task(_load(clients, stage, script))
@@ -89,7 +89,7 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
             acts.create_task(_until(loading))
         say(f"the script is over; {clients.open} requests are open")
         await clients.join()
-        left = await calm_down(stage, director.before)
+        left = await calm_down(stage, before)
     finally:
         for task in (watching, loading):
             task.cancel()

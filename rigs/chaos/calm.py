@@ -58,8 +58,8 @@ async def footprint(stage: Stage) -> Footprint:
 
 
 async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
-    """Wait until nothing is left, for a minute at most; what is left then. `before` is what the
-    same process used before the load; without it, sizes are not compared."""
+    """Wait until nothing is left, for `CALM_S` at most; what is left then. `before` is what the
+    picker used before the load, with the whole fleet; without it, sizes are not compared."""
     give_up_at = time.monotonic() + CALM_S
     while left := await _left(stage):
         if time.monotonic() > give_up_at:
@@ -109,7 +109,8 @@ def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
         text = f"{after.descriptors}, {before.descriptors} before"
         left.append(Leftover(what="descriptors of the picker", value=text))
     if after.tasks.total() > before.tasks.total() + SPARE_TASKS:
-        left.append(Leftover(what="more tasks of the picker", value=after.tasks - before.tasks))
+        more = dict(after.tasks - before.tasks)
+        left.append(Leftover(what="more tasks of the picker", value=more))
     if after.resident_mib > before.resident_mib + SPARE_MIB:
         text = f"{after.resident_mib:.0f} MiB, {before.resident_mib:.0f} before"
         left.append(Leftover(what="memory of the picker", value=text))

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 import grpc
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from rigs.chaos.calm import Footprint, footprint
 from rigs.chaos.front import Fault
 from rigs.chaos.records import Window
 from rigs.chaos.script import Action, Kind
@@ -34,12 +33,11 @@ FAULTS = {
 
 
 class Director:
-    """`windows` and `done` are what it reports; `before` is the running picker's size at first."""
+    """`windows` and `done` are what it reports."""
 
     def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
         self.windows: list[Window] = []
         self.done: Counter[str] = Counter()
-        self.before: Footprint | None = None
         self._stage = stage
         self._say = say
         self._engaged: set[Server] = set()
@@ -201,7 +199,6 @@ class Director:
             await stage.until_known()
             self._say(f"        the picker is back after {time.monotonic() - began_at:.1f} s")
             self._note(action, began_at)
-            self.before = await footprint(stage)
         return True
 
     async def _envoy(self, action: Action) -> bool:

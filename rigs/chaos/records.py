@@ -104,7 +104,7 @@ class Window:
             rule in self.excuses
             and began_at <= self.ended_at
             and self.began_at <= ended_at
-            and (not self.server or not server or self.server == server)
+            and self.server in ("", server)
         )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import uvloop
 
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.process import ChildError
@@ -22,6 +24,7 @@ from rigs.chaos.script import MODES, draw_script
 LONG_S = 60.0
 """Of load; a run takes about half as long again to begin and to come to rest."""
 SHORT_S = 40.0
+LONG_SEEDS = 20
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,19 +35,26 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     broken = []
     total = report.Total()
-    for seed in range(given.seed, given.seed + given.seeds):
+    is_long = given.scenario == "chaos" and not given.short
+    seeds = given.seeds or (LONG_SEEDS if is_long else 1)
+    for seed in range(given.seed, given.seed + seeds):
         try:
             with _folder(given.keep) as folder:
-                verdict = asyncio.run(_run(given, seed, folder, total))
+                verdict = uvloop.run(_run(given, seed, folder, total))
         except ChildError as error:
             print(f"chaos: seed {seed}: {error}\n{error.tail}", file=sys.stderr)
             return 2
+        except (TimeoutError, ExceptionGroup):  # something did not come back after its failure
+            traceback.print_exc()
+            broken.append(seed)
+            continue
         print("\n".join(report.lines(verdict)), flush=True)
         if verdict.findings:
             broken.append(seed)
     print("\n".join(total.lines()))
     if broken:
         print(f"chaos: BROKEN by seed {', '.join(map(str, broken))}")
+        print("chaos: once more with --seed N --seeds 1, and --keep FOLDER for what was recorded")
     else:
         print("chaos: everything held")
     return 1 if broken else 0
@@ -83,14 +93,19 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rigs.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rigs.chaos",
+        description="Run a fleet behind real Envoy, break everything in an order that a seed "
+        "decides, and account for each request. `overload` breaks nothing: it only sends more "
+        "than the slots can do.",
+    )
     add = parser.add_argument
     add("scenario", nargs="?", choices=["chaos", "overload"], default="chaos")
     add("--seed", type=int, default=1, help="of the first run; a seed replays its script")
-    add("--seeds", type=int, default=1, help="how many runs, each with the next seed")
+    add("--seeds", type=int, help=f"how many runs, each with the next seed (default {LONG_SEEDS})")
     add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
     add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
-    add("--short", action="store_true", help=f"{SHORT_S:g} s of load, smaller storms")
+    add("--short", action="store_true", help=f"one run, {SHORT_S:g} s of load, smaller storms")
     add("--windows", action="store_true", help="print the times in which nobody could know")
     add("--simulators", action="store_true", help="no real llama-servers")
     add("--keep", type=Path, metavar="FOLDER", help="keep configurations, logs and records there")

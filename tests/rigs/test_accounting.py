@@ -165,8 +165,10 @@ def test_where_envoy_goes_on_to_may_be_full() -> None:
 def test_a_later_try_takes_a_slot_from_its_answer_on() -> None:
     """Before that nobody has told the picker where Envoy went on to."""
     retried = [line(attempts=2), line(id="chaos-2")]
-    assert broken(replace(two(10.3), lines=retried)) == []
-    assert broken(replace(two(10.6), lines=retried)) == ["full"]
+    answering = replace(two(10.8), lines=retried)
+    assert broken(answering) == []
+    answering.arrivals[0].first_byte_at = 10.2
+    assert broken(answering) == ["full"]
 
 
 @pytest.mark.parametrize("why", ["drained", "down"])
@@ -196,6 +198,16 @@ def test_a_window_excuses_its_rules_at_its_server_in_its_time() -> None:
         replace(window, began_at=11.5, ended_at=12.0),
     ):
         assert broken(replace(cut, windows=[missed])) == ["unexplained"]
+
+
+def test_the_window_of_a_server_excuses_nothing_that_reached_none() -> None:
+    window = Window(
+        what="killed", began_at=0, ended_at=99, excuses=frozenset({"unexplained"}), server=ONE
+    )
+    nowhere = books(calls=[CUT], arrivals=[], lines=[line(endpoint="")], windows=[window])
+    assert broken(nowhere) == ["unexplained"]
+    everywhere = replace(window, server="")
+    assert broken(replace(nowhere, windows=[everywhere])) == []
 
 
 def test_nothing_excuses_what_is_left_over() -> None:

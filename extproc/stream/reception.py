@@ -108,7 +108,7 @@ class Reception:
         paths = self._options.paths
         self._kind = _kind_of(head, paths)
         if self._kind is None:
-            if paths.is_closed(head.method, head.path):
+            if head.path and paths.is_closed(head.method, head.path):
                 return Denied(Reason.BLOCKED_PATH)
             told = self._models() if paths.asks_for_models(head.method, head.path) else None
             return told or self._pass_on()

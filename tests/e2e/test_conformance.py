@@ -41,7 +41,7 @@ BODY: Final = json.dumps(
     }
 ).encode()
 PATHS: Final = ("/primary-gateway-test", "/v1/completions")
-"""Conformance's own, which takes no slot here, and one that does."""
+"""Conformance's own, which takes no slot here and has to be opened, and one that takes one."""
 REQUESTS: Final = 100
 AT_ONCE: Final = 10
 SLOTS: Final = 4
@@ -125,7 +125,7 @@ async def pool(folder: Path, gateway: object, *, ports: int = 1) -> AsyncIterato
         ]
         addresses = [server.address for server in servers]
         assert callable(gateway)
-        values = {"endpoints": addresses}
+        values = {"endpoints": addresses, "envoy": {"open_paths": [f"POST {PATHS[0]}"]}}
         stack = await exits.enter_async_context(running(folder, values, printed=gateway(addresses)))
         found = Pool(stack, ips, list(numbers), servers)
         await found.ready()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
+from bench.listening import listen
 from bench.result import Row, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
@@ -50,7 +51,7 @@ def measure_fleet(size: int) -> tuple[float, float]:
     """Microseconds of a pick into a half-busy fleet, and of a release with a long line."""
     ear = Ear()
     random = Random(size)
-    dispatcher = Dispatcher(ear, random, DispatcherOptions(max_queued=2 * WAITING))
+    dispatcher = listen(Dispatcher(random, DispatcherOptions(max_queued=2 * WAITING)), ear)
     addresses = fill(dispatcher, size, lambda: random.choice(SLOTS))
     total = sum(dispatcher.ledger.account(one).slots for one in addresses)
     request = Request(id="bench", timeout_s=60.0)

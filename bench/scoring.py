@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 from random import Random
 
+from bench.listening import listen
 from bench.result import Row, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.address import Address
@@ -47,7 +48,9 @@ async def measure(say: Callable[[str], None]) -> Section:
 def measure_fleet(size: int) -> float:
     """Microseconds of one pick."""
     random = Random(size)
-    dispatcher = Dispatcher(Ear(), random, DispatcherOptions(max_queued=10**6, stale_after_s=1e9))
+    dispatcher = listen(
+        Dispatcher(random, DispatcherOptions(max_queued=10**6, stale_after_s=1e9)), Ear()
+    )
     fill(dispatcher, size, lambda: 8, (ModelReading(name="m"),))
     shared = tuple(random.getrandbits(60) for _ in range(30))
     more = PROMPT_BLOCKS - len(shared)

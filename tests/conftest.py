@@ -4,6 +4,7 @@ what it means in a terminal, though a shell has those ignore it that it starts i
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,33 @@ def pytest_asyncio_loop_factories(
     if place.parts[0] in ON_ASYNCIO or str(place).startswith(AGENT):
         return {"asyncio": asyncio.new_event_loop}
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "breaks_books: breaks the core's books on purpose")
+
+
+class _Errors(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def _books_are_whole(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No auditor had to correct anything, and no step of the core failed."""
+    errors = _Errors()
+    loggers = [logging.getLogger(name) for name in ("coxswain.audit", "coxswain.core")]
+    for logger in loggers:
+        logger.addHandler(errors)
+    yield
+    for logger in loggers:
+        logger.removeHandler(errors)
+    if request.node.get_closest_marker("breaks_books") is None:
+        assert errors.texts == []
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from bench.listening import listen
 from bench.simulation.clock import Clock
 from bench.simulation.job import Job
 from bench.simulation.server import Server
@@ -50,8 +51,9 @@ class Pilot:
         self._walked: dict[int, tuple[list[Address], Address]] = {}
         self._has_failures = False
         self._alarm: float | None = None
-        self.dispatcher = Dispatcher(
-            self, random, options or DispatcherOptions(max_queued=10**9, stale_after_s=1e9)
+        self.dispatcher = listen(
+            Dispatcher(random, options or DispatcherOptions(max_queued=10**9, stale_after_s=1e9)),
+            self,
         )
         self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]
         self.dispatcher.set_members(

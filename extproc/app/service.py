@@ -14,6 +14,8 @@ from extproc.admin import Health
 from extproc.admin.agents import AgentsService, AgentsSurroundings
 from extproc.app import options, safety
 from extproc.app.admin_port import AdminPort
+from extproc.app.auditor import Auditor
+from extproc.app.core_events import CoreEvents
 from extproc.app.core_timer import CoreTimer
 from extproc.app.line_places import LinePlaces
 from extproc.app.live_settings import LiveSettings
@@ -25,7 +27,6 @@ from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.secret_watch import SecretWatch
 from extproc.app.served_cluster import ServedCluster
-from extproc.app.switchboard import Switchboard
 from extproc.app.watched import Watched
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
@@ -83,10 +84,7 @@ class Service:
         self.settings = LiveSettings(
             settings, self._apply, self._rehearse, self._reread, load, file
         )
-        self._switchboard = Switchboard()
-        self.dispatcher = Dispatcher(
-            self._switchboard, Random(), options.dispatcher_options(settings)
-        )
+        self.dispatcher = Dispatcher(Random(), options.dispatcher_options(settings))
         self._waiting_room = WaitingRoom()
         self._timer = CoreTimer(self.dispatcher.advance)
         self._scraper = Scraper(
@@ -95,6 +93,7 @@ class Service:
             options=options.scraper_options(settings),
         )
         self._registry = Registry()
+        self._auditor = Auditor(self.dispatcher, self._registry, self._waiting_room, time.monotonic)
         self._end_reports = EndReports(
             self._registry, self._poke, UploadReports(self._registry, time.monotonic)
         )
@@ -141,6 +140,7 @@ class Service:
                 queue_depths=self._queue_depths,
                 problems=self._problems,
                 dropped_log_lines=dropped_lines,
+                audit_corrections=self._auditor.corrections,
             ),
             options.telemetry_options(settings, os.environ),
         )
@@ -165,6 +165,14 @@ class Service:
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
         )
+        self._core_events = CoreEvents(
+            self.dispatcher,
+            self._waiting_room,
+            time.monotonic,
+            wake_at=self._timer.wake_at,
+            scrape=self._poke,
+            membership_changed=self._membership_changed,
+        )
         self._server: grpc.aio.Server | None = None
         self.grpc_port = 0
         self.admin_port = 0
@@ -175,14 +183,7 @@ class Service:
         settings = self.settings.present
         guard = safety.guard(settings)
         safety.check_exposure(settings)
-        switchboard = self._switchboard
-        switchboard.on_settled.append(self._waiting_room.settled)
-        switchboard.on_wake_at.append(self._timer.wake_at)
-        switchboard.on_membership_changed += [
-            self._discovery.membership_changed,
-            self._watched.changed,
-        ]
-        switchboard.on_unsure_of.append(self._poke)
+        self._core_events.listen()
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for part in (self._processor, self._end_reports, self._discovery, self._clusters):
             part.add_to(self._server)
@@ -201,6 +202,7 @@ class Service:
         await self._server.start()
         self._members.start()
         self._secret_watch.start()
+        self._auditor.start()
         await self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
@@ -221,6 +223,7 @@ class Service:
         await self._members.aclose()
         self._watched.stop()
         await self._scraper.aclose()
+        self._auditor.stop()
         self._timer.stop()
         await self._pages.stop()
         await self._telemetry.aclose()
@@ -251,6 +254,10 @@ class Service:
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
         self._watched.follow()  # a key may have changed where no address did
+
+    def _membership_changed(self) -> None:
+        self._discovery.membership_changed()
+        self._watched.changed()
 
     def _poke(self, address: Address) -> None:
         """Let whoever looks there look now: our scraper or an agent."""

@@ -105,6 +105,30 @@ class Account:
         if is_in_room:
             self.rooms[lease.room].remove(lease, now)
 
+    def faults(self) -> list[str]:
+        """What of the sums does not fit the leases. O(leases)."""
+        found = []
+        rooms = [("", self), *self.rooms.items()]
+        for name, room in rooms:
+            leased_slots = sum(lease.weight_slots for lease in room.leases.values())
+            if leased_slots != room.leased_slots:
+                found.append(f"{name or 'all'}: {leased_slots} leased, {room.leased_slots} counted")
+            kept_for = room.reserved_for
+            if kept_for is not None and not (kept_for.is_waiting and kept_for.reserves is room):
+                found.append(f"{name or 'all'}: reserved for ticket {kept_for.id}, which has gone")
+        in_rooms = sum(len(room.leases) for _, room in rooms[1:])
+        named = sum(lease.room in self.rooms for lease in self.leases.values())
+        if in_rooms != named:
+            found.append(f"{named} leases name a model's slots, and {in_rooms} are there")
+        return found
+
+    def clear(self) -> None:
+        """Forget every lease and reservation, to derive them anew; what was observed stays."""
+        for room in (self, *self.rooms.values()):
+            room.leases = {}
+            room.leased_slots = 0
+            room.reserved_for = None
+
     def is_news(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""
         return observation.began_at >= self._known_at

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from extproc.core.chooser import Home
     from extproc.core.demand import Demand
     from extproc.core.endpoint import Endpoint
+    from extproc.core.events import Outbox
     from extproc.core.intake import Change
-    from extproc.core.listener import Listener
+    from extproc.core.lease import Lease
     from extproc.core.order import Order
     from extproc.core.queue import Ticket
     from extproc.core.request import Request
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 class Desk:
     """The dispatcher's hands. Synchronous; an offer is O(lanes that suit), mostly one."""
 
-    def __init__(self, state: State, listener: Listener, fallbacks: int, aging: Aging) -> None:
+    def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
         self._state = state
-        self._listener = listener
+        self._outbox = outbox
         self.fallbacks = fallbacks
         self._aging = aging
         self._turns = Turns(state.line, state.promises, state.loads, aging)
@@ -66,11 +67,14 @@ class Desk:
     def enter(self, order: Order, request: Request, home: Home | None, now: float) -> Ticket:
         """Let a request wait, for its home alone if it has one."""
         ticket = self._state.line.enter(request, now, order)
-        self.wake(ticket.deadline)
-        if home is not None:
-            self._pin(ticket, home, now)
-        elif request.weight_slots > 1:
-            self.keep_slots_for(ticket, now)
+        self._outbox.wake_at(ticket.deadline)
+        try:
+            if home is not None:
+                self._pin(ticket, home, now)
+            elif request.weight_slots > 1:
+                self.keep_slots_for(ticket, now)
+        except Exception as error:  # noqa: BLE001 - it waits, wherever it is to go
+            self._outbox.step_failed("what follows an arrival", error)
         return ticket
 
     def pick(
@@ -93,28 +97,53 @@ class Desk:
         slots, room, is_loaded = seat(endpoint, account, model)
         if is_from_line or slots.reserved_for is not None:
             account.served_from_line += 1  # who passes one in line is counted as if it came there
+        adapter = request.adapter
+        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
+        adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
+        is_cold = room is not None and not is_loaded
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
         lease.is_uploading = request.is_uploading
-        state.views.changed(endpoint)
-        if room is not None and not is_loaded:
-            state.loads.start(room, address, now, lease)
-            state.views.load_changed(room)
-            self.wake(state.loads.next_expiry())
-        charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
-        run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
-        expect(state, run, address)
-        if endpoint.health is Health.ASLEEP or (room is not None and not is_loaded):
-            run.is_lesson = False  # a model is loaded first, and nothing is in its cache
-        state.spread.gave(address, lease.weight_slots, now)
-        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
-        adapter = request.adapter
+        try:
+            state.views.changed(endpoint)
+            if room is not None and is_cold:
+                state.loads.start(room, address, now, lease)
+                state.views.load_changed(room)
+                self._outbox.wake_at(state.loads.next_expiry())
+            self._note_pick(endpoint, request, order, lease, asked_at, is_cold=is_cold)
+        except Exception as error:  # noqa: BLE001 - the lease is open, whatever is noted
+            self._outbox.step_failed("what follows a pick", error)
         return Picked(
             lease=lease,
             fallbacks=fallbacks,
             waited_s=now - asked_at,
             model=order.model,
-            adapter_id=None if adapter is None else endpoint.adapter_ids.get(adapter),
+            adapter_id=adapter_id,
         )
+
+    def _note_pick(
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        order: Order,
+        lease: Lease,
+        asked_at: float,
+        *,
+        is_cold: bool,
+    ) -> None:
+        state, address, now = self._state, lease.address, lease.opened_at
+        charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
+        run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
+        expect(state, run, address)
+        if endpoint.health is Health.ASLEEP or is_cold:
+            run.is_lesson = False  # a model is loaded first, and nothing is in its cache
+        state.spread.gave(address, lease.weight_slots, now)
+
+    def offer_soon(self, address: Address, now: float) -> None:
+        """`offer`, after a decision that stands however the offer ends."""
+        try:
+            self.offer(address, now)
+        except Exception as error:  # noqa: BLE001 - whoever waits is offered the next change
+            self._outbox.step_failed("offering free slots", error)
 
     def offer(self, address: Address, now: float) -> None:
         """Something changed at an endpoint: rank it anew and let it serve the line."""
@@ -155,14 +184,14 @@ class Desk:
                 if home is not None:
                     self._pin(ticket, home, now)
                     continue
-            self.leave(ticket)
             picked = self.pick(
                 *(endpoint.address, ticket.request, ticket.order),
                 *(ticket.entered_at, now),
                 is_from_line=True,
             )
+            self._outbox.settle(ticket, picked)
+            self.leave(ticket)
             self.forecast.pace.handed_over(now)
-            self._listener.settled(ticket, picked)
             if ticket.kept_at not in (None, endpoint.address):
                 self.offer(ticket.kept_at, now)
         if not line:
@@ -190,14 +219,14 @@ class Desk:
     def _pin(self, ticket: Ticket, home: Home, now: float) -> None:
         until = now + home.patience_s
         self._state.homing.pin(ticket, home.address, until)
-        self.wake(until)
+        self._outbox.wake_at(until)
 
     def unpin_late(self, now: float) -> None:
         """Those whose patience is over may go anywhere again."""
         for ticket in self._state.homing.expired(now):
             self.keep_slots_for(ticket, now)
 
-    # Taking out of the line
+    # Taking out of the queue
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line."""
@@ -207,17 +236,51 @@ class Desk:
     def let_go(self, ticket: Ticket, now: float) -> None:
         """It has left the line: others may have the slots that were kept for it."""
         if ticket.kept_at is not None:
-            self.offer(ticket.kept_at, now)
+            self.offer_soon(ticket.kept_at, now)
 
-    def refuse(self, ticket: Ticket, reason: Reason, now: float) -> None:
-        """Tell one that was taken out of the line for want of slots."""
-        self._state.running.refused(ticket.objective, now)
-        refusal = self.rejected(reason, now - ticket.entered_at, ticket.order.demand)
-        self._listener.settled(ticket, refusal)
+    def reject(self, ticket: Ticket, reason: Reason, now: float, demand: Demand = ANY) -> None:
+        """Take a waiting ticket out of the queue, and settle it with a rejection."""
+        self.leave_late(ticket)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+
+    def evict(self, victim: Ticket, now: float) -> None:
+        """It gives its place in a full queue to a more critical request."""
+        self.reject(victim, Reason.EVICTED, now, victim.order.demand)
+        self._note_refusal(victim, now)
+        self.let_go(victim, now)
+
+    def leave_late(self, ticket: Ticket) -> None:
+        """Take a ticket out of the queue that is settled next, whatever happens here."""
+        ticket.is_waiting = False
+        try:
+            self.leave(ticket)
+        except Exception as error:  # noqa: BLE001 - it waits no more; the rest is repaired
+            self._outbox.step_failed("taking a ticket out of the queue", error)
+
+    def time_out(self, ticket: Ticket, now: float) -> None:
+        """Its deadline passed, and it has left the queue."""
+        demand = ticket.order.demand
+        reason = Reason.QUEUE_TIMEOUT
+        try:
+            reason = self.unless_empty(reason, demand)
+        except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
+            self._outbox.step_failed("explaining a timeout", error)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+        self._note_refusal(ticket, now)
+
+    def _note_refusal(self, ticket: Ticket, now: float) -> None:
+        try:
+            self._state.running.refused(ticket.objective, now)
+        except Exception as error:  # noqa: BLE001 - it was rejected, whatever is noted
+            self._outbox.step_failed("noting a rejection", error)
 
     def rejected(self, reason: Reason, waited_s: float, demand: Demand = ANY) -> Rejected:
         """A refusal; who comes again is told to do so when all of that demand will have gone."""
-        expected_s = self.forecast.behind_all(demand, self.last_event_at).expected_s or 0.0
+        expected_s = 0.0
+        try:
+            expected_s = self.forecast.behind_all(demand, self.last_event_at).expected_s or 0.0
+        except Exception as error:  # noqa: BLE001 - it is rejected all the same
+            self._outbox.step_failed("forecasting when to come again", error)
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
 
@@ -264,8 +327,7 @@ class Desk:
                 continue
             request, order = state.intake.decided(ticket.request)
             if isinstance(order, Reason):
-                self.leave(ticket)
-                self._listener.settled(ticket, self.rejected(order, now - ticket.entered_at))
+                self.reject(ticket, order, now)
                 continue
             ticket.request = request
             ticket.order = order._replace(objective=ticket.objective)
@@ -301,7 +363,7 @@ class Desk:
             if reading.is_loading and loads.may_start(reading.name):
                 loads.start(reading.name, endpoint.address, now)
                 self._state.views.load_changed(reading.name)
-                self.wake(loads.next_expiry())
+                self._outbox.wake_at(loads.next_expiry())
 
     def close_rooms(self, account: Account, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
@@ -340,10 +402,11 @@ class Desk:
         state.prefixes.forget(address)
         state.sessions.forget(address)
         state.spread.forget(address)
-        self._listener.membership_changed()
+        self._outbox.membership_changed()
         self._lose_loads(address, now)
         self.change_models(state.intake.forget(address), now)
 
-    def wake(self, when: float | None) -> None:
-        if when is not None:
-            self._listener.wake_at(when)
+    def rank_all_anew(self) -> None:
+        """Forget what was ranked: after a failure nobody knows what is stale."""
+        for endpoint in self._state.fleet:
+            self._state.views.changed(endpoint)

@@ -1,27 +1,34 @@
 """The one place where requests, slots and the line meet.
 
     submit --> Picked    a slot was free and nobody waited for it
-           --> Queued    no slot is free; the listener hears of the settlement
+           --> Queued    no slot is free; a `Settled` event tells of the end of the wait
            --> Rejected  the line is full, or waiting is not allowed
 
 Whatever may free a slot (a release, a look, a new endpoint, an acknowledgement, a cap that
 passed) hands it in the same call to whoever's turn it is at that endpoint (see `turns`). So
 while somebody waits, no endpoint that suits and has enough slots for them is idle, and a new
 request that finds a free slot overtakes nobody who could have used it.
+
+What a call asks of its surroundings it leaves as events (see `events`); the shell sets `on_events`
+and takes them with `take_events` after the call. No exception costs a slot: a call changes the
+books first, what follows (learning, handing freed slots out) is contained, and should a call raise
+all the same, what is derived is derived anew from the leases and tickets that there are.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from extproc.core.admission import Admission, Preview, QueueLimits
+from extproc.core.audit import faults, rebuild
 from extproc.core.demand import ANY, Demand
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
+from extproc.core.events import CallScope, Outbox
 from extproc.core.intake import IntakeOptions
 from extproc.core.judging import judge_end, judge_headers
 from extproc.core.learning import expect, learn_answer, learn_end, learn_look
@@ -38,8 +45,8 @@ from extproc.core.views import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
+    from extproc.core.events import Event
     from extproc.core.forecast import Place
-    from extproc.core.listener import Listener
     from extproc.core.observation import Observation
     from extproc.core.order import Order
     from extproc.core.request import Request
@@ -74,18 +81,17 @@ class DispatcherOptions:
 class Dispatcher:
     """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds."""
 
-    def __init__(
-        self, listener: Listener, random: Random, options: DispatcherOptions | None = None
-    ) -> None:
+    def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
         self.options = options or DispatcherOptions()
         self.state = State(random, self.options.draining_caps, self.options.intake)
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
         self.line = self.state.line
-        self._desk = Desk(self.state, listener, self.options.fallbacks, self.options.aging)
+        self._outbox = Outbox()
+        self._call = CallScope(self._outbox, self._repair)
+        self._desk = Desk(self.state, self._outbox, self.options.fallbacks, self.options.aging)
         self._admission = Admission(self._desk, self.line, random)
         self._limits = self.options.queue_limits
-        self._listener = listener
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
 
@@ -95,27 +101,63 @@ class Dispatcher:
         self._limits = options.queue_limits
         self._desk.fallbacks = options.fallbacks
 
+    # Events
+
+    def on_events(self, announce: Callable[[], None]) -> None:
+        """Have `announce` called after each call that left events; it takes them, and must not
+        raise. It may call the dispatcher again."""
+        self._call.announce = announce
+
+    def take_events(self) -> list[Event]:
+        """What the calls so far ask of the surroundings, in order; each event is told once."""
+        return self._outbox.take()
+
+    def faults(self, now: float) -> list[str]:
+        """What of the books does not fit together, in words for the log; empty when all does.
+
+        For the auditor and for tests: O(leases + tickets).
+        """
+        return faults(self.state, now)
+
+    def rebuild(self, now: float) -> None:
+        """Derive anew what is derived, from the leases and tickets that there are."""
+        with self._call:
+            self._repair()
+            for endpoint in list(self.fleet):
+                self._desk.offer_soon(endpoint.address, now)
+
+    def _repair(self) -> None:
+        rebuild(self.state)
+        self._desk.rank_all_anew()
+        self._wake()
+
     # Requests
 
     def submit(self, request: Request, now: float) -> Outcome:
-        """Decide on a new request. A `Queued` one ends in `Listener.settled` or `withdraw`."""
-        if self._is_closed:
-            return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
-        order = self.state.intake.understand(request)
-        if isinstance(order, Reason):
-            return self._desk.rejected(order, 0.0)
-        request = self.state.intake.meant(request, order)
-        address, home = self._admission.goal(order, request, self._limits, now)
-        if address is None:
-            reason = self._refusal(request, order.objective, now)
-            if reason is not None:
-                self.state.running.refused(order.objective, now)
-                reason = self._desk.unless_empty(reason, order.demand)
-                return self._desk.rejected(reason, 0.0, order.demand)
-            address = self._desk.find(order, request, now)  # room may have been made
-        if address is not None and home is None:
-            return self._desk.pick(address, request, order, now, now)
-        return Queued(ticket=self._desk.enter(order, request, home, now))
+        """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`."""
+        with self._call:
+            if self._is_closed:
+                return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
+            order = self.state.intake.understand(request)
+            if isinstance(order, Reason):
+                return self._desk.rejected(order, 0.0)
+            request = self.state.intake.meant(request, order)
+            address, home = self._admission.goal(order, request, self._limits, now)
+            if address is None:
+                reason = self._refusal(request, order.objective, now)
+                if reason is not None:
+                    self.state.running.refused(order.objective, now)
+                    reason = self._desk.unless_empty(reason, order.demand)
+                    return self._desk.rejected(reason, 0.0, order.demand)
+                address = self._desk.find(order, request, now)  # room may have been made
+            if address is not None and home is None:
+                return self._desk.pick(address, request, order, now, now)
+            ticket = self._desk.enter(order, request, home, now)
+            if not ticket.is_waiting:  # its arrival freed slots that were kept for another
+                settlement = self._outbox.settlement_of(ticket)
+                assert settlement is not None
+                return settlement
+            return Queued(ticket=ticket)
 
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
@@ -125,43 +167,52 @@ class Dispatcher:
         victim = self._admission.victim(request, objective, self._limits)
         if victim is None:
             return reason
-        self._desk.leave(victim)
-        self._desk.refuse(victim, Reason.EVICTED, now)
-        self._desk.let_go(victim, now)
+        self._desk.evict(victim, now)
         return None
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting request left. One that was settled already is no error."""
-        if ticket.is_waiting:
-            self._desk.leave(ticket)
-            self._desk.let_go(ticket, now)
+        with self._call:
+            if ticket.is_waiting:
+                ticket.is_waiting = False
+                self._desk.leave(ticket)
+                self._desk.let_go(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         """An operator takes a waiting request out of the line; a settled one is no error."""
-        if ticket.is_waiting:
-            self._desk.leave(ticket)
-            refusal = self._desk.rejected(Reason.CANCELLED, now - ticket.entered_at)
-            self._listener.settled(ticket, refusal)
-            self._desk.let_go(ticket, now)
+        with self._call:
+            if ticket.is_waiting:
+                self._desk.reject(ticket, Reason.CANCELLED, now)
+                self._desk.let_go(ticket, now)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
         """A request's exchange is over; its slot goes to the next in line, once it is free.
 
-        Returns when its first token came, as far as is known; None if none did.
+        Returns when its first token came, as far as is known; None if none did. Raises
+        `LeaseError` for a lease that was released before.
         """
-        address = lease.address
-        self.ledger.release(lease, end, now)
+        with self._call:
+            address = lease.address
+            self.ledger.release(lease, end, now)
+            if end is not LeaseEnd.SERVED:
+                self._outbox.scrape(address)
+                self._wake()
+            first_token_at = None
+            try:
+                first_token_at = self._learn_from(lease, end, now)
+            except Exception as error:  # noqa: BLE001 - the slot is free, whatever is learned
+                self._outbox.step_failed("learning from a request's end", error)
+            self._desk.offer_soon(address, now)
+            return first_token_at
+
+    def _learn_from(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
         self.state.loads.released(lease, now)
         run = self.state.running.end(lease, now)
-        first_token_at = window = None
-        if run is not None:
-            first_token_at, window = judge_end(self.state, lease, run, end, now)
-        if end is LeaseEnd.SERVED and run is not None:
+        if run is None:
+            return None
+        first_token_at, window = judge_end(self.state, lease, run, end, now)
+        if end is LeaseEnd.SERVED:
             learn_end(self.state, lease, run, now, window)
-        if end is not LeaseEnd.SERVED:
-            self._listener.unsure_of(address)
-            self._wake()
-        self._desk.offer(address, now)
         return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
@@ -171,16 +222,20 @@ class Dispatcher:
         """
         if address == lease.address or address not in self.fleet:
             return
-        picked = lease.address
-        endpoint = self.fleet.get(address)
-        assert endpoint is not None
-        room = seat(endpoint, self.ledger.account(address), lease.model).model
-        self.ledger.move(lease, address, now, room)
-        run = self.state.running.moved(lease, picked)
-        if run is not None:
-            expect(self.state, run, address)
-        self._desk.offer(address, now)
-        self._desk.offer(picked, now)
+        with self._call:
+            picked = lease.address
+            endpoint = self.fleet.get(address)
+            assert endpoint is not None
+            room = seat(endpoint, self.ledger.account(address), lease.model).model
+            self.ledger.move(lease, address, now, room)
+            try:
+                run = self.state.running.moved(lease, picked)
+                if run is not None:
+                    expect(self.state, run, address)
+            except Exception as error:  # noqa: BLE001 - the lease has moved, whatever is learned
+                self._outbox.step_failed("learning from a fallback", error)
+            self._desk.offer_soon(address, now)
+            self._desk.offer_soon(picked, now)
 
     def answered(
         self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
@@ -215,11 +270,13 @@ class Dispatcher:
         known already.
         """
         endpoint = self.fleet.get(observation.address)
-        if endpoint is None:
+        if endpoint is None or not self.ledger.account(endpoint.address).is_news(observation):
             return
+        with self._call:
+            self._observe(endpoint, observation, now)
+
+    def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
         account = self.ledger.account(endpoint.address)
-        if not account.is_news(observation):
-            return
         is_replaced = account.is_replaced_by(observation)
         if is_replaced:
             self.state.prefixes.forget(endpoint.address)
@@ -241,7 +298,10 @@ class Dispatcher:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
         if observation.busy_slots is not None:
-            learn_look(self.state, endpoint, observation)
+            try:
+                learn_look(self.state, endpoint, observation)
+            except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
+                self._outbox.step_failed("learning from an observation", error)
         if is_replaced and not has_rooms(observation.models):
             self._desk.close_rooms(account, now)
         self._desk.change_models(self.state.intake.report(endpoint), now)
@@ -255,33 +315,37 @@ class Dispatcher:
         succeeds."""
         endpoint = self.fleet.get(address)
         if endpoint is not None:
-            endpoint.lose((CONNECT_FAILED,))
-            self.ledger.account(address).distrust_looks_before(now)
-            self._listener.unsure_of(address)
-            self._desk.offer(address, now)
+            with self._call:
+                endpoint.lose((CONNECT_FAILED,))
+                self.ledger.account(address).distrust_looks_before(now)
+                self._outbox.scrape(address)
+                self._desk.offer(address, now)
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
         """Replace the endpoints that `source` names; the removed ones end their requests."""
-        changed = self.fleet.set_members(source, specs)
-        for address in changed:
-            self.ledger.open_account(address, now)
-            self.state.intake.expect(address)
-        if changed:
-            self._desk.offer_all(changed, now)
-            self._listener.membership_changed()
+        with self._call:
+            changed = self.fleet.set_members(source, specs)
+            for address in changed:
+                self.ledger.open_account(address, now)
+                self.state.intake.expect(address)
+            if changed:
+                self._outbox.membership_changed()
+                self._desk.offer_all(changed, now)
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """What the operator wants of an endpoint; raises `KeyError` for a stranger."""
-        self.fleet.set_intent(address, intent)
-        self._listener.membership_changed()
-        self._desk.offer(address, now)
+        with self._call:
+            self.fleet.set_intent(address, intent)
+            self._outbox.membership_changed()
+            self._desk.offer(address, now)
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         """Whether every Envoy knows this endpoint, as endpoint discovery sees it."""
         endpoint = self.fleet.get(address)
         if endpoint is not None and endpoint.is_routable is not is_routable:
-            endpoint.is_routable = is_routable
-            self._desk.offer(address, now)
+            with self._call:
+                endpoint.is_routable = is_routable
+                self._desk.offer(address, now)
 
     def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
         """What about Envoy's configuration keeps requests from it, for people to see."""
@@ -292,10 +356,9 @@ class Dispatcher:
     def close(self, now: float) -> None:
         """Shut down: everybody who waits is refused, and so is everybody who comes."""
         self._is_closed = True
-        for ticket in list(self.line):
-            self._desk.leave(ticket)
-            refusal = self._desk.rejected(Reason.SHUTTING_DOWN, now - ticket.entered_at)
-            self._listener.settled(ticket, refusal)
+        with self._call:
+            for ticket in list(self.line):
+                self._desk.reject(ticket, Reason.SHUTTING_DOWN, now)
 
     def is_restless(self, address: Address) -> bool:
         """Whether its numbers may change without us: look at it often."""
@@ -351,26 +414,35 @@ class Dispatcher:
 
     def advance(self, now: float) -> None:
         """Do what is due: deadlines in line, caps of draining leases, looks grown old."""
+        with self._call:
+            try:
+                self._time_out_late(now)
+                for address in self.ledger.expire(now):
+                    self._desk.offer_soon(address, now)
+                self._desk.unpin_late(now)
+                for model in self.state.loads.expired(now):
+                    self._desk.load_ended(model, now)
+                self._age(now)
+            finally:
+                self._wake()
+
+    def _time_out_late(self, now: float) -> None:
         late = self.line.expired(now)
         for ticket in late:
-            self.state.homing.left(ticket)
+            self._desk.leave_late(ticket)
         for ticket in late:
-            reason = self._desk.unless_empty(Reason.QUEUE_TIMEOUT, ticket.order.demand)
-            self._desk.refuse(ticket, reason, now)
+            self._desk.time_out(ticket, now)
         for ticket in late:
             self._desk.let_go(ticket, now)
-        for address in self.ledger.expire(now):
-            self._desk.offer(address, now)
-        self._desk.unpin_late(now)
-        for model in self.state.loads.expired(now):
-            self._desk.load_ended(model, now)
+
+    def _age(self, now: float) -> None:
+        """Endpoints whose last observation is too old by now are asked last."""
         while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
             address, _ = self._fresh_until.popitem(last=False)
             endpoint = self.fleet.get(address)
             if endpoint is not None:
                 endpoint.is_fresh = False
-                self._desk.offer(address, now)
-        self._wake()
+                self._desk.offer_soon(address, now)
 
     def next_wakeup(self) -> float | None:
         """When `advance` has something to do next, or None."""
@@ -391,6 +463,4 @@ class Dispatcher:
             self._wake()
 
     def _wake(self) -> None:
-        wakeup = self.next_wakeup()
-        if wakeup is not None:
-            self._listener.wake_at(wakeup)
+        self._outbox.wake_at(self.next_wakeup())

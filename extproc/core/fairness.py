@@ -128,6 +128,22 @@ class Fairness:
         """Everybody whose use is counted now."""
         return self._tenants.values()
 
+    def recount_waiting(self, flows: Iterable[Flow]) -> None:
+        """These are the flows of all requests that wait, each as often as it has some."""
+        for share in (*self._flows.values(), *self._tenants.values()):
+            share.waiting = 0
+        for flow in flows:
+            flow.waiting += 1
+            flow.tenant.waiting += 1
+
+    def recount_running(self, flows: Iterable[Flow]) -> None:
+        """These are the flows of all requests that run, each as often as it has some."""
+        for share in (*self._flows.values(), *self._tenants.values()):
+            share.running = 0
+        for flow in flows:
+            flow.running += 1
+            flow.tenant.running += 1
+
     def flow(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
         """The flow that a request of this objective and tenant belongs to."""
         key = FlowKey(objective.criticality, objective.name, tenant, fairness_id)

@@ -47,6 +47,20 @@ class Homing:
         self.left(ticket)
         self._line.change_demand(ticket, ticket.order.demand)
 
+    def clear(self) -> None:
+        """Nobody is pinned: the queue was rebuilt."""
+        self._until.clear()
+        self._pinned.clear()
+
+    def faults(self) -> list[str]:
+        """Pinned tickets that do not wait. O(pinned)."""
+        return [
+            f"ticket {id_} waits for {home} and has left the queue"
+            for home, tickets in self._pinned.items()
+            for id_, ticket in tickets.items()
+            if not ticket.is_waiting
+        ]
+
     def first_pinned_to(self, home: Address) -> Ticket | None:
         """One of those that are pinned to it, None where nobody is."""
         return next(iter(self._pinned.get(home, {}).values()), None)

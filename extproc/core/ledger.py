@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,6 +26,8 @@ from extproc.core.rooms import has_rooms, observe_rooms
 HANDOVER_S = 0.25
 """How long a gateway takes at most from our answer to its request's arrival at the server. Looks
 that began before say nothing of a request whose stream ended with the answer."""
+GRACE_S = 2.0
+"""A draining lease that is kept for so much longer than its cap was forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class Ledger:
     def __init__(self, caps: DrainingCaps | None = None) -> None:
         self._caps = caps or DrainingCaps()
         self._accounts: dict[Address, Account] = {}
+        self._leases: dict[int, Lease] = {}
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
         self._judgements_due: OrderedDict[Address, float] = OrderedDict()
@@ -61,6 +65,10 @@ class Ledger:
     def account(self, address: Address) -> Account:
         """The numbers of one endpoint; raises `KeyError` for a stranger."""
         return self._accounts[address]
+
+    def leases(self) -> Iterable[Lease]:
+        """Every lease that is open or draining, oldest first."""
+        return self._leases.values()
 
     def open(
         self,
@@ -86,7 +94,12 @@ class Ledger:
         )
         if room is not None and place is not account:
             lease.room = room
-        account.add(lease)
+        try:
+            self._leases[lease.id] = lease
+            account.add(lease)
+        except Exception:
+            lease.state = LeaseState.CLOSED  # nobody would know it
+            raise
         return lease
 
     def move(self, lease: Lease, address: Address, now: float, room: str | None = None) -> None:
@@ -164,4 +177,50 @@ class Ledger:
 
     def _close(self, lease: Lease, now: float) -> None:
         lease.close()
+        self._leases.pop(lease.id, None)
         self._accounts[lease.address].remove(lease, now)
+
+    # What is derived
+
+    def faults(self, now: float) -> list[str]:
+        """What of the accounts does not fit the leases that there are. O(endpoints + leases)."""
+        found: list[str] = []
+        counted = 0
+        for address, account in self._accounts.items():
+            counted += len(account.leases)
+            found += [
+                f"{lease} stands in the account of {address}"
+                for lease in account.leases.values()
+                if self._leases.get(lease.id) is not lease or lease.address != address
+            ]
+            found += [f"{address}: {fault}" for fault in account.faults()]
+        if counted != len(self._leases):
+            found.append(f"{len(self._leases)} leases are open, and {counted} in accounts")
+        longest_s = max(self._caps.sighted_s, self._caps.blind_s) + GRACE_S
+        for lease in self._leases.values():
+            if lease.state is LeaseState.CLOSED:
+                found.append(f"{lease} was closed and is still kept")
+            elif lease.left_at is not None and lease.left_at < now - longest_s:
+                found.append(f"{lease} drains for longer than its cap")
+        return found
+
+    def rebuild(self) -> None:
+        """Derive every account anew from the leases that there are. O(endpoints + leases).
+
+        A draining lease gets its whole cap again from its leaving on.
+        """
+        self._leases = {
+            id_: lease
+            for id_, lease in self._leases.items()
+            if lease.state is not LeaseState.CLOSED and lease.address in self._accounts
+        }
+        for account in self._accounts.values():
+            account.clear()
+        for lease in self._leases.values():
+            self._accounts[lease.address].add(lease)
+        self._caps_due = [
+            (lease.left_at + self._caps.sighted_s, lease.id, lease)
+            for lease in self._leases.values()
+            if lease.left_at is not None
+        ]
+        heapq.heapify(self._caps_due)

@@ -25,6 +25,7 @@ class Reason(Enum):
     EVICTED = "evicted"
     MODEL_NOT_FOUND = "model-not-found"
     BLOCKED_PATH = "blocked-path"
+    INTERNAL_ERROR = "internal-error"
 
 
 class Picked(NamedTuple):
@@ -43,7 +44,7 @@ class Picked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """It waits; the listener is told of its end."""
+    """It waits; a `Settled` event tells of its end."""
 
     ticket: Ticket
 

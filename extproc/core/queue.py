@@ -117,12 +117,16 @@ class Line:
         ticket = Ticket(next(self._ids), request, now, order, flow)
         if not self._tickets:
             self._fairness.contention_began()
-        self._fairness.entered(flow)
-        self._tickets[ticket.id] = ticket
-        self.body_bytes += ticket.body_bytes
-        self._by_class[ticket.criticality][ticket.id] = ticket
-        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
-        self._lane(ticket.demand).enter(ticket)
+        try:
+            self._fairness.entered(flow)
+            self._tickets[ticket.id] = ticket
+            self.body_bytes += ticket.body_bytes
+            self._by_class[ticket.criticality][ticket.id] = ticket
+            heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
+            self._lane(ticket.demand).enter(ticket)
+        except Exception:
+            ticket.is_waiting = False  # nobody would know it
+            raise
         return ticket
 
     def head(self) -> Ticket | None:
@@ -148,8 +152,8 @@ class Line:
         """Take a ticket out of the line; raises `KeyError` when it is not in it."""
         del self._tickets[ticket.id]
         self.body_bytes -= ticket.body_bytes
-        del self._by_class[ticket.criticality][ticket.id]
         ticket.is_waiting = False
+        del self._by_class[ticket.criticality][ticket.id]
         self._take_from_lane(ticket)
         self._fairness.left(ticket.flow)
         if len(self._deadlines) > 2 * len(self._tickets) + 64:
@@ -157,12 +161,11 @@ class Line:
             heapq.heapify(self._deadlines)
 
     def expired(self, now: float) -> list[Ticket]:
-        """Take out the tickets whose deadline has come, in order of deadline."""
+        """The waiting tickets whose deadline has come, in order of deadline: each is told once,
+        and has to be taken out."""
         late = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            ticket = heapq.heappop(self._deadlines)[2]
-            self.leave(ticket)
-            late.append(ticket)
+            late.append(heapq.heappop(self._deadlines)[2])
         return late
 
     def next_deadline(self) -> float | None:
@@ -170,6 +173,55 @@ class Line:
         while self._deadlines and not self._deadlines[0][2].is_waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+    # What is derived
+
+    def faults(self) -> list[str]:
+        """What of the order and the indexes does not fit the tickets that wait. O(n)."""
+        found = [
+            f"ticket {id_} stands in the queue and does not wait"
+            for id_, ticket in self._tickets.items()
+            if not ticket.is_waiting
+        ]
+        count = len(self._tickets)
+        by_class = sum(len(tickets) for tickets in self._by_class.values())
+        placed = sum(len(lane) for lane in self._lanes.values()) + len(self._apart)
+        timed = sum(entry[2].is_waiting for entry in self._deadlines)
+        waiting = sum(flow.waiting for flow in self._fairness.flows())
+        for what, number in (
+            ("by class", by_class),
+            ("in lanes and reservations", placed),
+            ("with a deadline", timed),
+            ("by flow", waiting),
+        ):
+            if number != count:
+                found.append(f"{count} tickets wait, and {number} {what}")
+        body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
+        if body_bytes != self.body_bytes:
+            found.append(f"{body_bytes} bytes of bodies wait, and {self.body_bytes} are counted")
+        return found
+
+    def rebuild(self) -> None:
+        """Derive the order and every index anew from the tickets that wait. O(n log n)."""
+        waiting = sorted(one for one in self._tickets.values() if one.is_waiting)
+        self._tickets = OrderedDict()
+        for tickets in self._by_class.values():
+            tickets.clear()
+        self._lanes.clear()
+        self._anchored.clear()
+        self._apart.clear()
+        self._apart_weights.clear()
+        self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
+        heapq.heapify(self._deadlines)
+        self.body_bytes = sum(ticket.body_bytes for ticket in waiting)
+        self._fairness.recount_waiting(ticket.flow for ticket in waiting)
+        for ticket in waiting:
+            if ticket.home is not None:
+                ticket.demand = ticket.order.demand  # it waits for its home no longer
+            ticket.reserves, ticket.has_aged = None, False
+            self._tickets[ticket.id] = ticket
+            self._by_class[ticket.criticality][ticket.id] = ticket
+            self._lane(ticket.demand).enter(ticket)
 
     # Lanes
 

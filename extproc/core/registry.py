@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from extproc.core.address import Address
+    from extproc.core.lease import Lease
     from extproc.core.queue import Ticket
 
 
@@ -49,6 +50,21 @@ class KnownExchange(Protocol):
 
     @property
     def id(self) -> str: ...
+
+    @property
+    def lease(self) -> Lease | None:
+        """What it holds, for the auditor."""
+
+    @property
+    def ticket(self) -> Ticket | None:
+        """What it waits with, for the auditor."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it gave back what it held."""
+
+    def drop_lease(self) -> None:
+        """Its lease is closed already: it has none to give back."""
 
     def sight(self, now: float) -> ExchangeSight:
         """The exchange as it is at `now`. Synchronous, without side effects."""

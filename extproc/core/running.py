@@ -9,6 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from extproc.core.address import Address
     from extproc.core.attainment import Promises
     from extproc.core.course import Course
@@ -155,6 +157,19 @@ class Running:
         del running[adapters]
         if not running:
             del self._adapters[address]
+
+    def faults(self, open_ids: set[int]) -> list[str]:
+        """Runs without an open lease. O(runs)."""
+        return [f"a run of lease {id_}, which is not open" for id_ in self._runs.keys() - open_ids]
+
+    def rebuild(self, leases: Iterable[Lease]) -> None:
+        """Keep the runs of these leases, and count anew by flow and by adapters. O(runs)."""
+        by_id = {lease.id: lease for lease in leases}
+        self._runs = {id_: run for id_, run in self._runs.items() if id_ in by_id}
+        self._adapters = {}
+        self._fairness.recount_running(run.flow for run in self._runs.values())
+        for id_, run in self._runs.items():
+            self._count_adapters(by_id[id_].address, run.request.adapters, +1)
 
     def refused(self, objective: Objective, now: float) -> None:
         """A request was refused for want of room: whatever it was promised was not kept."""

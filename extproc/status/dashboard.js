@@ -31,6 +31,7 @@ const MEANINGS = {
   evicted: "gave way to a more critical one",
   "model-not-found": "nobody serves its model",
   "blocked-path": "its path is closed",
+  "internal-error": "the picker lost track of it: a bug",
 };
 const NO_REFUSALS = ["served", "passed", "withdrawn"];
 const HEALTHS = ["ready", "degraded", "loading", "asleep", "down"];

@@ -145,6 +145,19 @@ class Exchange:
         return True
 
     @property
+    def lease(self) -> Lease | None:
+        """What it holds now."""
+        return self._lease
+
+    @property
+    def has_ended(self) -> bool:
+        return self.stage is Stage.ENDED
+
+    def drop_lease(self) -> None:
+        """Its lease was closed without it: there is nothing to give back."""
+        self._lease = None
+
+    @property
     def is_undecided(self) -> bool:
         """Whether the next message may decide about the request."""
         return self.stage is Stage.NEW or self.stage is Stage.READING
@@ -168,6 +181,7 @@ class Exchange:
         match settlement:
             case Picked(lease=lease, waited_s=waited_s):
                 self._lease = lease
+                self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
                 self._send_to(*self._reception.delivery(settlement))
@@ -236,28 +250,15 @@ class Exchange:
 
         Raises `ExchangeError` when it is over already.
         """
-        ticket, lease, response = self.ticket, self._lease, self._response
-        is_cut = answer.was_cut(
-            response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
-        )
-        is_unsent = response is None and self._destination is not None
         if self.stage is Stage.ENDED:
             raise ExchangeError(f"exchange {self.id} ended twice")
-        is_handed_over = self._is_half_closed and response is None and not self._is_cancelled
-        is_broken = is_cut and not is_handed_over
-        verdict = verdict_at(self.stage, is_cut=is_broken, is_unsent=is_unsent)
+        stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
+        first_token_at = self._give_back(now)
+        is_broken = self._is_cut() and not self._is_handed_over()
+        verdict = verdict_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
-        endpoint = self._endpoint()
-        self.stage, self.ticket, self._lease = Stage.ENDED, None, None
-        if ticket is not None:
-            self._dispatcher.withdraw(ticket, now)
-        first_token_at = self._answered_at
-        if lease is not None:
-            lease_end = answer.lease_end(
-                response, is_cut=is_cut, is_unsent=is_unsent, is_handed_over=is_handed_over
-            )
-            first_token_at = self._dispatcher.release(lease, lease_end, now)
         head, request, objective = self._reception.head, self._reception.request, self._objective()
+        response = self._response
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
@@ -277,6 +278,39 @@ class Exchange:
             criticality=objective.criticality.label if objective is not None else "",
             trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
         )
+
+    def _give_back(self, now: float) -> float | None:
+        """Leave the queue, or release the lease, once; returns when the first token came."""
+        ticket, lease = self.ticket, self._lease
+        self.stage, self.ticket, self._lease = Stage.ENDED, None, None
+        if ticket is not None:
+            self._dispatcher.withdraw(ticket, now)
+        if lease is None:
+            return self._answered_at
+        end = LeaseEnd.ABANDONED  # also where the question below fails: a scrape shows the slot
+        try:
+            end = answer.lease_end(
+                self._response,
+                is_cut=self._is_cut(),
+                is_unsent=self._is_unsent(),
+                is_handed_over=self._is_handed_over(),
+            )
+        finally:
+            first_token_at = self._dispatcher.release(lease, end, now)
+        return first_token_at
+
+    def _is_cut(self) -> bool:
+        return answer.was_cut(
+            self._response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
+        )
+
+    def _is_handed_over(self) -> bool:
+        """Whether the stream ended with our answer, as those of gateways that are no Envoy do."""
+        return self._is_half_closed and self._response is None and not self._is_cancelled
+
+    def _is_unsent(self) -> bool:
+        """Whether Envoy was never told where to go."""
+        return self._response is None and self._destination is not None
 
     # The request
 
@@ -384,4 +418,6 @@ TRAILERS: Final = (
     "Trailers can follow only a short body, or one whose content-length tells that it is short; "
     "send this one without trailers."
 )
+_UNMADE: Final = codec.unchanged("request_headers")
+"""Stands for a destination until that is made: Envoy was not told where to go."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

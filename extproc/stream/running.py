@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from extproc.core.outcome import Reason
+from extproc.core.outcome import Picked, Reason
 from extproc.stream.completion import Completion
 
 if TYPE_CHECKING:
+    from extproc.core.lease import Lease
     from extproc.core.outcome import Settlement
+    from extproc.core.queue import Ticket
     from extproc.core.registry import ExchangeSight
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
@@ -28,7 +30,7 @@ class RunningStream:
     """Its own coroutine reads and answers, and sleeps while the request waits. Others may look at
     the exchange, settle its wait, and end it."""
 
-    __slots__ = ("_context", "_is_sending", "_settled", "exchange", "id")
+    __slots__ = ("_context", "_failure", "_is_sending", "_settled", "exchange", "id")
 
     def __init__(self, exchange: Exchange, context: Context) -> None:
         self.exchange = exchange
@@ -36,6 +38,7 @@ class RunningStream:
         self._context = context
         self._is_sending = False
         self._settled: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
 
     async def answer(self, first: pb.ProcessingResponse | None = None) -> None:
         """Send `first`, then what the exchange has to say now; waits for the network. While
@@ -55,18 +58,31 @@ class RunningStream:
         finally:
             self._is_sending = False
 
-    def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement) -> bool:
         """The wait is over: the exchange owns the result at once, and Envoy hears of it when its
-        coroutine is next. A client that leaves before that is sent nowhere."""
-        self.exchange.settle(settlement)
+        coroutine is next. A client that leaves before that is sent nowhere.
+
+        Returns whether the exchange owns what it was given. Where it cannot be told to Envoy, the
+        coroutine ends with the error, and gives back what the exchange owns. Never raises.
+        """
+        try:
+            self.exchange.settle(settlement)
+        except Exception as error:  # noqa: BLE001 - its own coroutine raises it
+            self._failure = error
         if self._settled is not None and not self._settled.done():
-            self._settled.set_result(None)
+            if self._failure is None:
+                self._settled.set_result(None)
+            else:
+                self._settled.set_exception(self._failure)
+        return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
     def settled(self) -> asyncio.Future[None]:
         """What is done when the wait is over. No coroutine: each that waits would have one."""
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
-            if self.exchange.ticket is None:
+            if self._failure is not None:
+                self._settled.set_exception(self._failure)
+            elif self.exchange.ticket is None:
                 self._settled.set_result(None)
         return self._settled
 
@@ -74,6 +90,21 @@ class RunningStream:
 
     def sight(self, now: float) -> ExchangeSight:
         return self.exchange.sight(now)
+
+    @property
+    def lease(self) -> Lease | None:
+        return self.exchange.lease
+
+    @property
+    def ticket(self) -> Ticket | None:
+        return self.exchange.ticket
+
+    @property
+    def has_ended(self) -> bool:
+        return self.exchange.has_ended
+
+    def drop_lease(self) -> None:
+        self.exchange.drop_lease()
 
     def break_off(self) -> None:
         self.exchange.break_off()

@@ -55,7 +55,6 @@ class ExternalProcessor:
         self._clock = clock
         self._tell = tell
         self._wants_traces = wants_traces
-        self._running = 0
         self._is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -81,7 +80,7 @@ class ExternalProcessor:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("%d exchanges still run after %g s", self._running, timeout_s)
+            log.warning("%d exchanges still run after %g s", len(self._registry), timeout_s)
             return False
         return True
 
@@ -92,10 +91,10 @@ class ExternalProcessor:
             self._dispatcher, self.options, self._clock(), self._trace_parent(context)
         )
         stream = RunningStream(exchange, context)
-        self._enter(stream)
         try:
+            self._enter(stream)
             # A client that leaves resets its stream, which cancels us wherever we wait. So a
-            # request in line reads nothing: of ten thousand, each would hold a read for it.
+            # request in the queue reads nothing: of ten thousand, each would hold a read for it.
             while True:
                 message: object = await Completion(context.read())
                 if isinstance(message, pb.ProcessingRequest):
@@ -116,6 +115,9 @@ class ExternalProcessor:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         except StreamOverError:
             log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
+        except Exception:
+            log.exception("exchange %s failed; Envoy goes on without us", exchange.id)
+            await context.abort(grpc.StatusCode.INTERNAL, "the endpoint picker failed")
         finally:
             self._leave(stream)
         # Envoy closes its half and resets the stream at once. That reset must come first: a
@@ -129,18 +131,25 @@ class ExternalProcessor:
         return codec.read_trace_parent(context.invocation_metadata() or ())
 
     def _enter(self, stream: RunningStream) -> None:
-        self._running += 1
-        self._idle.clear()
         self._registry.enter(stream)
+        self._idle.clear()
 
     def _leave(self, stream: RunningStream) -> None:
-        self._running -= 1
-        if self._running == 0:
-            self._idle.set()
-        if stream.exchange.ticket is not None:
-            self._waiting_room.leave(stream.exchange.ticket)
-        self._registry.leave(stream)
-        self._tell(stream.exchange.end(self._clock()))
+        """Give back what the exchange holds, before all else that could fail."""
+        ticket, record = stream.ticket, None
+        try:
+            record = stream.exchange.end(self._clock())
+        except Exception:
+            log.exception("exchange %s could not be ended", stream.id)
+        try:
+            if ticket is not None:
+                self._waiting_room.leave(ticket)
+        finally:
+            self._registry.leave(stream)
+            if not len(self._registry):
+                self._idle.set()
+        if record is not None:
+            self._tell(record)
 
     def _feed(self, exchange: Exchange, message: pb.ProcessingRequest) -> None:
         is_undecided = exchange.is_undecided

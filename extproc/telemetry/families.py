@@ -138,6 +138,13 @@ DROPPED: Final = Family(
     help="What was thrown away because its receiver was slow or down: spans, metrics, log_lines.",
     labels=("signal",),
 )
+AUDIT_CORRECTIONS: Final = Family(
+    name="coxswain_audit_corrections_total",
+    kind=Kind.COUNTER,
+    help="Faults that the auditor corrected, by kind: a lease or a ticket that belonged to no "
+    "request, a stream that had lost its own, or books that did not fit. Each is a bug: report it.",
+    labels=("kind",),
+)
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
@@ -148,5 +155,6 @@ BUILD: Final = Family(
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT),
     *(QUEUE_BODY_BYTES, QUEUE_BODY_LIMIT, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, PROBLEMS, DROPPED, BUILD),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, PROBLEMS, DROPPED),
+    *(AUDIT_CORRECTIONS, BUILD),
 )

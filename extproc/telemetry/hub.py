@@ -39,13 +39,14 @@ class TelemetrySources:
 
     `running` counts open exchanges that do not wait, `queue_depths` those that wait by class;
     `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
-    lines that a slow stderr could not take.
+    lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
     """
 
     running: Callable[[], int]
     queue_depths: Callable[[], Mapping[str, int]]
     problems: Callable[[], Sequence[str]] = lambda: ()
     dropped_log_lines: Callable[[], int] = lambda: 0
+    audit_corrections: Callable[[], Mapping[str, int]] = lambda: {}
 
 
 class Telemetry:
@@ -77,6 +78,7 @@ class Telemetry:
             queue_depths=sources.queue_depths,
             problems=sources.problems,
             dropped=self._dropped,
+            audit_corrections=sources.audit_corrections,
         )
 
     def start(self) -> None:

@@ -34,7 +34,7 @@ class Metrics:
 
     `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
     `problems` tells what cannot be read that the settings name, `dropped` what telemetry threw
-    away by signal.
+    away by signal, `audit_corrections` what the auditor corrected by kind.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Metrics:
         queue_depths: Callable[[], Mapping[str, int]],
         problems: Callable[[], Sequence[str]],
         dropped: Callable[[], Mapping[str, int]],
+        audit_corrections: Callable[[], Mapping[str, int]],
     ) -> None:
         self._dispatcher = dispatcher
         self._version = version
@@ -55,6 +56,7 @@ class Metrics:
         self._queue_depths = queue_depths
         self._problems = problems
         self._dropped = dropped
+        self._audit_corrections = audit_corrections
         self._since_ns = time.time_ns()
         self._requests = Counter()
         self._queue_wait = Histogram(families.QUEUE_WAIT.buckets)
@@ -114,6 +116,10 @@ class Metrics:
                 FamilyReading(
                     families.DROPPED,
                     {(signal,): count for signal, count in self._dropped().items()},
+                ),
+                FamilyReading(
+                    families.AUDIT_CORRECTIONS,
+                    {(kind,): count for kind, count in self._audit_corrections().items()},
                 ),
                 FamilyReading(families.BUILD, {(self._version,): 1}),
             ),

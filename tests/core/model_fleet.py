@@ -31,6 +31,7 @@ from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from extproc.core.views import seat
 from tests.core.model_server import ModelLook, ModelServer
+from tests.fakes.listening import listen
 
 LONGEST_STEP_S = 0.4
 CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
@@ -67,10 +68,12 @@ class ModelFleet:
         self.settled_ids: set[str] = set()
         self.withdrawn_ids: set[str] = set()
         self.requests = 0
-        self.dispatcher = Dispatcher(
+        self.dispatcher = listen(
+            Dispatcher(
+                random,
+                DispatcherOptions(max_queued=max_queued, draining_caps=CAPS, stale_after_s=2.0),
+            ),
             self,
-            random,
-            DispatcherOptions(max_queued=max_queued, draining_caps=CAPS, stale_after_s=2.0),
         )
         events = {
             self.submit: 30,
@@ -360,6 +363,7 @@ class ModelFleet:
 
     def check(self) -> None:
         dispatcher = self.dispatcher
+        assert dispatcher.faults(self.now) == []
         for endpoint in dispatcher.fleet:
             account = dispatcher.ledger.account(endpoint.address)
             server = self.servers[endpoint.address]

@@ -48,7 +48,10 @@ def test_expired_in_order_of_deadline() -> None:
     late, early, never = enter(line, 5.0), enter(line, 3.0), enter(line, 99.0)
     assert line.next_deadline() == 3.0
     assert line.expired(2.999) == []
-    assert line.expired(5.0) == [early, late]
+    expired = line.expired(5.0)
+    assert expired == [early, late] and line.expired(5.0) == []
+    for ticket in expired:
+        line.leave(ticket)
     assert list(line) == [never]
     assert line.next_deadline() == 99.0
 
@@ -75,7 +78,10 @@ def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObje
         elif kind == 3:
             now += number / 2
             due = sorted((t for t in plain if t.deadline <= now), key=lambda t: (t.deadline, t.id))
-            assert line.expired(now) == due
+            late = line.expired(now)
+            assert late == due
+            for ticket in late:
+                line.leave(ticket)
             plain = [t for t in plain if t.deadline > now]
         assert list(line) == plain
         assert line.next_deadline() == min((t.deadline for t in plain), default=None)

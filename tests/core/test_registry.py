@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from extproc.core.lease import Lease
+from extproc.core.queue import Ticket
 from extproc.core.registry import ExchangeSight, ExchangeState, Registry
 
 
@@ -13,6 +15,21 @@ class Known:
 
     id: str
     request_id: str = ""
+
+    @property
+    def lease(self) -> Lease | None:
+        return None
+
+    @property
+    def ticket(self) -> Ticket | None:
+        return None
+
+    @property
+    def has_ended(self) -> bool:
+        return False
+
+    def drop_lease(self) -> None:
+        """It has none."""
 
     def sight(self, now: float) -> ExchangeSight:
         return ExchangeSight(

@@ -21,6 +21,7 @@ from extproc.core.outcome import Settlement
 from extproc.core.queue import Ticket
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
+from tests.fakes.listening import listen
 
 Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
 
@@ -93,7 +94,7 @@ async def agents_port(
 ) -> AsyncIterator[FakeAgentsPort]:
     """A port that agents can attach to; none falls silent unless a test shortens its patience."""
     listener = _Listener()
-    dispatcher = Dispatcher(listener, Random(1))
+    dispatcher = listen(Dispatcher(Random(1)), listener)
     published: list[list[EndpointSpec]] = []
     observed: list[Observation] = []
 

@@ -32,6 +32,7 @@ from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.stream.what_if import what_if
+from tests.fakes.listening import listen
 
 T = TypeVar("T")
 Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]
@@ -216,7 +217,7 @@ async def running_picker(
     """A picker on a free loopback port, and a client of it."""
     waiting_room = WaitingRoom()
     options = DispatcherOptions(max_queued=max_queued, intake=intake or IntakeOptions())
-    dispatcher = Dispatcher(Surface(waiting_room), Random(1), options)
+    dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
     registry = Registry()
     processor = ExternalProcessor(
         dispatcher,

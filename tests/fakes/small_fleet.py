@@ -17,6 +17,7 @@ from extproc.core.observation import Issue, Observation, Sight
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
+from tests.fakes.listening import listen
 
 CAPS = DrainingCaps(sighted_s=10.0, blind_s=1.0)
 
@@ -29,7 +30,7 @@ class RecordingListener:
         self.alarm: float | None = None
         self.membership_changes = 0
         self.unsure: list[Address] = []
-        self.on_settled: Callable[[Ticket, Settlement], None] | None = None
+        self.on_settled: Callable[[Ticket, Settlement], object] | None = None
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         assert ticket.id not in self.settlements, "a ticket is settled once"
@@ -62,16 +63,18 @@ class SmallFleet:
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
-        self.dispatcher = Dispatcher(
-            self.listener,
-            Random(seed),
-            DispatcherOptions(
-                max_queued=max_queued,
-                fallbacks=fallbacks,
-                stale_after_s=stale_after_s,
-                draining_caps=CAPS,
-                intake=IntakeOptions(splits=splits or {}, model_match=match),
+        self.dispatcher = listen(
+            Dispatcher(
+                Random(seed),
+                DispatcherOptions(
+                    max_queued=max_queued,
+                    fallbacks=fallbacks,
+                    stale_after_s=stale_after_s,
+                    draining_caps=CAPS,
+                    intake=IntakeOptions(splits=splits or {}, model_match=match),
+                ),
             ),
+            self.listener,
         )
         self.addresses: list[Address] = []
         for count in slots:

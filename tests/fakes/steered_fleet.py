@@ -16,6 +16,7 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
+from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 
@@ -39,7 +40,7 @@ class SteeredFleet:
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
         options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, intake=intake)
-        self.dispatcher = Dispatcher(self.listener, Random(1), options)
+        self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
         self.addresses: list[Address] = []
 
     def join(self) -> Address:

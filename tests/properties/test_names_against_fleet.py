@@ -21,6 +21,7 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
+from tests.fakes.listening import listen
 
 POOL = [Address("10.0.0.1", 8000 + number) for number in range(5)]
 ADAPTERS = ("bard", "pirate", "poet")
@@ -47,7 +48,7 @@ class NamingFleet:
         options = DispatcherOptions(
             max_queued=30, stale_after_s=1e9, intake=IntakeOptions(model_match=match)
         )
-        self.dispatcher = Dispatcher(self, random, options)
+        self.dispatcher = listen(Dispatcher(random, options), self)
 
     def _adapters(self) -> dict[str, int]:
         many = self.random.choice([0, 0, 1, 2, 3])

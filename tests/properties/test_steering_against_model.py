@@ -16,6 +16,7 @@ from extproc.core.outcome import Picked, Queued
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from tests.core.model_fleet import CAPS, ModelFleet, World
+from tests.fakes.listening import listen
 
 OBJECTIVES = (
     Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=0.2),
@@ -31,10 +32,14 @@ class ChoosyFleet(ModelFleet):
     def __init__(self, random: Random, world: World) -> None:
         super().__init__(random, world)
         intake = IntakeOptions(objectives=Objectives(by_name={one.name: one for one in OBJECTIVES}))
-        self.dispatcher = Dispatcher(
+        self.dispatcher = listen(
+            Dispatcher(
+                random,
+                DispatcherOptions(
+                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, intake=intake
+                ),
+            ),
             self,
-            random,
-            DispatcherOptions(max_queued=30, draining_caps=CAPS, stale_after_s=2.0, intake=intake),
         )
         self._events.append(self.answer)
         self._weights.append(20)

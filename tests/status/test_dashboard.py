@@ -20,6 +20,7 @@ from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
 from extproc.status import picture
 from extproc.status.dashboard import dashboard
+from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")
@@ -87,7 +88,7 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
 
 def test_each_field_that_the_script_reads_is_told() -> None:
     """By `/status`, for the whole, the line, an endpoint and its slots."""
-    dispatcher = Dispatcher(RecordingListener(), Random(1))
+    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
     address = Address("10.0.0.1", 8080)
     dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
     tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)

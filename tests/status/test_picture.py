@@ -16,19 +16,9 @@ from extproc.status import picture, why_not_ready
 ADDRESS = Address("10.0.0.1", 8080)
 
 
-class NobodyListens:
-    def settled(self, ticket: object, settlement: object) -> None: ...
-
-    def wake_at(self, when: float) -> None: ...
-
-    def membership_changed(self) -> None: ...
-
-    def unsure_of(self, address: Address) -> None: ...
-
-
 def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
     """One endpoint of two slots, looked at when `busy_slots` are told."""
-    dispatcher = Dispatcher(NobodyListens(), Random(1))
+    dispatcher = Dispatcher(Random(1))
     dispatcher.set_members("test", [EndpointSpec(address=ADDRESS, name="gpu-1")], 0.0)
     if busy_slots is not None:
         dispatcher.observe(
@@ -113,7 +103,7 @@ def test_ready_with_one_endpoint_that_takes_requests() -> None:
 
 def test_reasons_name_the_endpoint_and_its_state() -> None:
     """Without one, each endpoint is named with what keeps requests from it."""
-    assert why_not_ready(Dispatcher(NobodyListens(), Random(1))) == ("no endpoint is known",)
+    assert why_not_ready(Dispatcher(Random(1))) == ("no endpoint is known",)
     assert why_not_ready(dispatcher_with())[1] == "10.0.0.1:8080 is loading"
     dispatcher = dispatcher_with(busy_slots=0)
     dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
@@ -125,7 +115,7 @@ def test_reasons_name_the_endpoint_and_its_state() -> None:
 
 def test_many_endpoints_are_counted_not_named() -> None:
     """The page stays short, however large the fleet."""
-    dispatcher = Dispatcher(NobodyListens(), Random(1))
+    dispatcher = Dispatcher(Random(1))
     specs = [EndpointSpec(address=Address("10.0.0.2", port)) for port in range(1, 101)]
     dispatcher.set_members("test", specs, 0.0)
     reasons = why_not_ready(dispatcher)

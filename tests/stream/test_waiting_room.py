@@ -58,11 +58,26 @@ async def test_leaving() -> None:
 
 
 async def test_a_ticket_that_nobody_waits_for() -> None:
-    """A settlement without an owner would be a lost slot: a bug, told as one."""
+    """Its settlement is not taken: the caller gives the lease back."""
     line = Line()
-    line.stream()
-    with pytest.raises(KeyError):
-        line.fleet.finish(line.lease)
+    _, ticket = line.stream()
+    line.fleet.finish(line.lease)
+    assert line.room.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
+
+
+async def test_a_settlement_that_cannot_be_told() -> None:
+    """The stream owns the lease all the same, and its own coroutine hears of the failure."""
+    line = Line()
+    stream, ticket = line.stream()
+    line.room.enter(stream, ticket)
+    waiting = stream.settled()
+    stream.exchange._reception.head = None  # what the answer is made of
+    line.fleet.finish(line.lease)
+    assert stream.lease is not None
+    with pytest.raises(AssertionError):
+        await waiting
+    stream.exchange.end(line.fleet.now)
+    assert line.fleet.account(line.fleet.addresses[0]).leased_slots == 0
 
 
 async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:

@@ -36,6 +36,7 @@ def metrics_of(fleet: SmallFleet) -> Metrics:
         queue_depths=lambda: {"standard": 3},
         problems=lambda: ["fleet.yaml cannot be read", "dns: llama.test: no answer"],
         dropped=lambda: {"spans": 5},
+        audit_corrections=lambda: {"lease": 0, "ticket": 2},
     )
 
 

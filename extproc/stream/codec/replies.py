@@ -37,6 +37,7 @@ _STATUS: Final = {
     Reason.EVICTED: 429,
     Reason.MODEL_NOT_FOUND: 404,
     Reason.BLOCKED_PATH: 403,
+    Reason.INTERNAL_ERROR: 500,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -49,6 +50,7 @@ _TEXT: Final = {
     Reason.EVICTED: "A more critical request took this one's place in the queue.",
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
     Reason.BLOCKED_PATH: CLOSED,
+    Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
 }
 _FINAL: Final = frozenset(
     {

@@ -1,0 +1,171 @@
+"""Holds leases, tickets and streams against each other, and gives back what nobody owns.
+
+It should never find anything: whatever it finds is a bug, told as an error and counted. A fault is
+corrected when two audits in a row found it, so within five seconds of its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.lease import LeaseEnd, LeaseState
+from extproc.core.outcome import Reason, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.lease import Lease
+    from extproc.core.queue import Ticket
+    from extproc.core.registry import KnownExchange, Registry
+    from extproc.stream.waiting_room import WaitingRoom
+
+INTERVAL_S: Final = 1.0
+KINDS: Final = ("lease", "ticket", "stream", "books")
+
+log = logging.getLogger("coxswain.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that does not fit. `key` is the same in the next audit if it is still there."""
+
+    kind: str
+    key: str
+    text: str
+    correct: Callable[[float], None]
+    """Mends it; `now` is monotonic seconds."""
+
+
+class Auditor:
+    """Belongs to one event loop, on which it runs once a second, beside the requests.
+
+    An audit is O(endpoints + leases + tickets), a few milliseconds for ten thousand of them.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: Registry,
+        waiting_room: WaitingRoom,
+        clock: Callable[[], float],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._waiting_room = waiting_room
+        self._clock = clock
+        self._suspected: frozenset[str] = frozenset()
+        self._corrections = dict.fromkeys(KINDS, 0)
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+
+    def corrections(self) -> Mapping[str, int]:
+        """How many faults of each kind were corrected since the start."""
+        return self._corrections
+
+    def start(self) -> None:
+        """Audit once a second from now on."""
+        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
+
+    def stop(self) -> None:
+        """Audit no more; calling it twice is no error."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self.start()
+        try:
+            self.audit(self._clock())
+        except Exception:
+            log.exception("the audit failed; the next one follows")
+
+    def audit(self, now: float) -> list[Fault]:
+        """Look at everything once, and correct what the audit before found as well.
+
+        Returns all that was found. Never blocks.
+        """
+        found = list(self._faults(now))
+        for fault in found:
+            if fault.key not in self._suspected:
+                continue
+            log.error("audit: %s", fault.text)
+            self._corrections[fault.kind] += 1
+            try:
+                fault.correct(now)
+            except Exception:
+                log.exception("audit: that could not be corrected")
+        self._suspected = frozenset(fault.key for fault in found)
+        return found
+
+    def _faults(self, now: float) -> Iterator[Fault]:
+        yield from self._stray_streams()
+        yield from self._leases_without_stream()
+        yield from self._tickets_without_stream()
+        yield from self._streams_without_ticket()
+        for text in self._dispatcher.faults(now):
+            text = f"the books do not fit: {text}"
+            yield Fault("books", text, text, self._dispatcher.rebuild)
+
+    def _stray_streams(self) -> Iterator[Fault]:
+        """Streams that are over, or hold a lease that is closed."""
+        for stream in list(self._registry):
+            lease = stream.lease
+            if stream.has_ended:
+                yield Fault(
+                    *("stream", f"ended {stream.id}"),
+                    f"exchange {stream.id} is over and still registered; forgot it",
+                    partial(self._forget, stream),
+                )
+            elif lease is not None and lease.state is not LeaseState.OPEN:
+                yield Fault(
+                    *("stream", f"closed {stream.id}"),
+                    f"exchange {stream.id} holds {lease}, which is closed; took it away",
+                    partial(self._drop_lease, stream),
+                )
+
+    def _forget(self, stream: KnownExchange, _: float) -> None:
+        self._registry.leave(stream)
+
+    def _drop_lease(self, stream: KnownExchange, _: float) -> None:
+        stream.drop_lease()
+
+    def _leases_without_stream(self) -> Iterator[Fault]:
+        owned = {stream.lease.id for stream in self._registry if stream.lease is not None}
+        for lease in list(self._dispatcher.ledger.leases()):
+            if lease.state is LeaseState.OPEN and lease.id not in owned:
+                yield Fault(
+                    *("lease", f"lease {lease.id}"),
+                    f"{lease} belongs to no request; gave its slots back",
+                    partial(self._release, lease),
+                )
+
+    def _release(self, lease: Lease, now: float) -> None:
+        self._dispatcher.release(lease, LeaseEnd.ABANDONED, now)
+
+    def _tickets_without_stream(self) -> Iterator[Fault]:
+        for ticket in list(self._dispatcher.line):
+            if ticket not in self._waiting_room:
+                yield Fault(
+                    *("ticket", f"ticket {ticket.id}"),
+                    f"ticket {ticket.id} is queued and no stream waits; took it out",
+                    partial(self._dispatcher.withdraw, ticket),
+                )
+
+    def _streams_without_ticket(self) -> Iterator[Fault]:
+        for ticket in list(self._waiting_room.tickets()):
+            if not ticket.is_waiting:
+                yield Fault(
+                    *("stream", f"forgotten {ticket.id}"),
+                    f"a stream waits with ticket {ticket.id}, which left the queue; rejected it",
+                    partial(self._reject, ticket),
+                )
+
+    def _reject(self, ticket: Ticket, now: float) -> None:
+        rejection = Rejected(
+            reason=Reason.INTERNAL_ERROR, waited_s=now - ticket.entered_at, retry_after_s=1.0
+        )
+        self._waiting_room.settled(ticket, rejection)

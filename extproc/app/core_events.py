@@ -1,0 +1,93 @@
+"""Carries out what the core's calls ask for, after each call, when the books are whole."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, assert_never
+
+from extproc.core.events import (
+    MembershipChanged,
+    ScrapeRequested,
+    Settled,
+    StepFailed,
+    WakeRequested,
+)
+from extproc.core.lease import LeaseEnd
+from extproc.core.outcome import Picked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.events import Event
+    from extproc.stream.waiting_room import WaitingRoom
+
+log = logging.getLogger("coxswain.core")
+
+
+class CoreEvents:
+    """Belongs to one event loop. Never raises: an event that cannot be carried out is logged, and
+    a lease that nobody took is given back."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        waiting_room: WaitingRoom,
+        clock: Callable[[], float],
+        *,
+        wake_at: Callable[[float], None],
+        scrape: Callable[[Address], None],
+        membership_changed: Callable[[], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._waiting_room = waiting_room
+        self._clock = clock
+        self._wake_at = wake_at
+        self._scrape = scrape
+        self._membership_changed = membership_changed
+        self._is_taking = False
+
+    def listen(self) -> None:
+        """Take every event from now on, and those that are there."""
+        self._dispatcher.on_events(self._take)
+        self._take()
+
+    def _take(self) -> None:
+        if self._is_taking:
+            return  # carrying out an event made more: the loop below takes them next
+        self._is_taking = True
+        try:
+            while events := self._dispatcher.take_events():
+                for event in events:
+                    self._carry_out(event)
+        finally:
+            self._is_taking = False
+
+    def _carry_out(self, event: Event) -> None:
+        try:
+            match event:
+                case Settled():
+                    self._settle(event)
+                case WakeRequested(at=at):
+                    self._wake_at(at)
+                case ScrapeRequested(address=address):
+                    self._scrape(address)
+                case MembershipChanged():
+                    self._membership_changed()
+                case StepFailed(step=step, error=error):
+                    log.error("%s failed; the books are whole", step, exc_info=error)
+                case _:
+                    assert_never(event)
+        except Exception:
+            log.exception("the core's event %s could not be carried out", type(event).__name__)
+
+    def _settle(self, event: Settled) -> None:
+        is_taken = False
+        try:
+            is_taken = self._waiting_room.settled(event.ticket, event.settlement)
+        finally:
+            if not is_taken and isinstance(event.settlement, Picked):
+                log.warning("%s was for a stream that is gone", event.settlement.lease)
+                # Nothing was sent to its server, so its slot is free at once.
+                self._dispatcher.release(event.settlement.lease, LeaseEnd.SERVED, self._clock())

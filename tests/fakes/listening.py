@@ -1,0 +1,53 @@
+"""Hands the core's events to a listener of a test, as the service does: after each call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from extproc.core.events import (
+    MembershipChanged,
+    ScrapeRequested,
+    Settled,
+    StepFailed,
+    WakeRequested,
+)
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.outcome import Settlement
+    from extproc.core.queue import Ticket
+
+
+class Listener(Protocol):
+    def settled(self, ticket: Ticket, settlement: Settlement) -> object: ...
+
+    def wake_at(self, when: float) -> None: ...
+
+    def membership_changed(self) -> None: ...
+
+    def unsure_of(self, address: Address) -> None: ...
+
+
+def listen(dispatcher: Dispatcher, listener: Listener) -> Dispatcher:
+    """Let `listener` hear of everything from now on; returns the dispatcher. A step of the core
+    that failed fails the test."""
+
+    def take() -> None:
+        for event in dispatcher.take_events():
+            match event:
+                case Settled(ticket=ticket, settlement=settlement):
+                    listener.settled(ticket, settlement)
+                case WakeRequested(at=at):
+                    listener.wake_at(at)
+                case ScrapeRequested(address=address):
+                    listener.unsure_of(address)
+                case MembershipChanged():
+                    listener.membership_changed()
+                case StepFailed(error=error):
+                    raise error
+                case _:
+                    assert_never(event)
+
+    dispatcher.on_events(take)
+    return dispatcher

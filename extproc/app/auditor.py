@@ -107,8 +107,8 @@ class Auditor:
         yield from self._tickets_without_stream()
         yield from self._streams_without_ticket()
         for text in self._dispatcher.faults(now):
-            text = f"the books do not fit: {text}"
-            yield Fault("books", text, text, self._dispatcher.rebuild)
+            fault = f"the books do not fit: {text}"
+            yield Fault("books", fault, fault, self._dispatcher.rebuild)
 
     def _stray_streams(self) -> Iterator[Fault]:
         """Streams that are over, or hold a lease that is closed."""

@@ -40,11 +40,14 @@ class MembershipChanged(NamedTuple):
     """`Dispatcher.fleet.membership()` is another one than before."""
 
 
-class StepFailed(NamedTuple):
+class StepFailed:
     """A step that follows a decision raised: a bug. The decision stands, the books are whole."""
 
-    step: str
-    error: Exception
+    __slots__ = ("error", "step")
+
+    def __init__(self, step: str, error: Exception) -> None:
+        self.step = step
+        self.error = error
 
 
 Event = Settled | WakeRequested | ScrapeRequested | MembershipChanged | StepFailed

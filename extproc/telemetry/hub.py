@@ -46,7 +46,7 @@ class TelemetrySources:
     queue_depths: Callable[[], Mapping[str, int]]
     problems: Callable[[], Sequence[str]] = lambda: ()
     dropped_log_lines: Callable[[], int] = lambda: 0
-    audit_corrections: Callable[[], Mapping[str, int]] = lambda: {}
+    audit_corrections: Callable[[], Mapping[str, int]] = dict
 
 
 class Telemetry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,10 +11,11 @@ if TYPE_CHECKING:
 
 
 class CoreTimer:
-    """Calls `fire(now)` on the event loop. Times are those of `loop.time`, monotonic seconds.
+    """Calls `fire(now)` on the event loop. Times are monotonic seconds.
 
-    It remembers by itself when it is due: uvloop's `call_at` returns a handle without `when()`
-    for a time that is less than half a millisecond away.
+    Two things are uvloop's: `call_at` returns a handle without `when()` for a time that is less
+    than half a millisecond away, so the timer remembers by itself when it is due; and `loop.time`
+    counts whole milliseconds, so `now` is read from the clock that the core's other callers use.
     """
 
     def __init__(self, fire: Callable[[float], None]) -> None:
@@ -38,4 +40,4 @@ class CoreTimer:
 
     def _on_due(self) -> None:
         self._handle = None
-        self._fire(asyncio.get_running_loop().time())
+        self._fire(time.monotonic())

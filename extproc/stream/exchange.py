@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from extproc.core.lease import Lease
+from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord
 from extproc.core.registry import ExchangeSight

@@ -10,6 +10,7 @@ from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outcome import Outcome, Queued, Reason, Rejected
 from extproc.core.request import Request
+from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 MIB = 1024 * 1024
@@ -26,7 +27,7 @@ class Hall:
             max_queued_bytes=max_queued_bytes,
             intake=IntakeOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
         )
-        self.dispatcher = Dispatcher(self.listener, Random(1), options)
+        self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
 
     def submit(self, body_bytes: int, objective: str | None = None) -> Outcome:
         request = Request(id="r", timeout_s=60, objective=objective, body_bytes=body_bytes)

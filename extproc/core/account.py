@@ -128,6 +128,7 @@ class Account:
             room.leases = {}
             room.leased_slots = 0
             room.reserved_for = None
+            room._evidence = Evidence()  # noqa: SLF001 - a model's slots are an account, too
 
     def is_news(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""

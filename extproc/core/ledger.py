@@ -217,7 +217,8 @@ class Ledger:
         for account in self._accounts.values():
             account.clear()
         for lease in self._leases.values():
-            self._accounts[lease.address].add(lease)
+            self._accounts[lease.address].add(lease, is_here=True)
+        self._judgements_due.clear()
         self._caps_due = [
             (lease.left_at + self._caps.sighted_s, lease.id, lease)
             for lease in self._leases.values()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from extproc.admin import names
-from extproc.admin.refusal import already, courteous, invalid, not_now
+from extproc.admin.peer import peer_host
+from extproc.admin.refusal import already, courteous, forbidden, invalid, not_now
 from extproc.admin.surroundings import ADDED, Newcomer, NewcomerError
 from extproc.admin.views import endpoint_message
 from extproc.core.address import Address, AddressError
@@ -65,12 +66,15 @@ class EndpointCalls(AdminServicer):
 
     @courteous
     async def AddEndpoint(  # noqa: N802
-        self, request: pb.AddEndpointRequest, _: Context
+        self, request: pb.AddEndpointRequest, context: Context
     ) -> pb.AddEndpointResponse:
         if request.slots > MAX_SLOTS:
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
         plain = request.address.strip()
         address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
+        if refusal := self._around.address_refusal(address, peer_host(context.peer())):
+            log.warning("an operator may not add %s: %s", address, refusal)
+            raise forbidden(refusal)
         newcomer = Newcomer(
             address=address,
             host=hostname or address.host,

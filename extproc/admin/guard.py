@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import grpc
 
 from extproc.admin.health import SERVICE as HEALTH
-from extproc.admin.reflection import ALPHA, V1
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,16 +46,12 @@ class Guard(grpc.aio.ServerInterceptor):
         return await continuation(handler_call_details)
 
     def _tokens_for(self, service: str) -> list[Token]:
-        """Whoever has one of these may call; nobody needs one where there is none."""
+        """Whoever has one of these may call; nobody needs one where there is none. Reflection, as
+        all but the agents' own service, is the operators'."""
         if service == HEALTH:
             return []
-        if service == AGENTS:
-            wanted = [self._agents]
-        elif service in (ALPHA, V1):
-            wanted = [self._admin, self._agents]
-        else:
-            wanted = [self._admin]
-        return [token for token in wanted if token is not None]
+        wanted = self._agents if service == AGENTS else self._admin
+        return [] if wanted is None else [wanted]
 
 
 def _shown(details: grpc.HandlerCallDetails) -> str:

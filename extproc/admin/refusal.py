@@ -31,6 +31,11 @@ def invalid(text: str) -> Refused:
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
+def forbidden(text: str) -> Refused:
+    """No caller may have this."""
+    return Refused(grpc.StatusCode.PERMISSION_DENIED, text)
+
+
 def not_found(text: str) -> Refused:
     """What it is about is not here."""
     return Refused(grpc.StatusCode.NOT_FOUND, text)

@@ -81,9 +81,10 @@ class OperatorsEndpoints(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """`clock` is the core's; `not_ready_reason` is empty when requests are taken; `problems` tells
-    what cannot be read that the settings name; `outcomes` how many requests ended in which way
-    since the start."""
+    """`clock` is the core's; `address_refusal` tells why an address may not come into the fleet by
+    word of a caller at an IP address, empty when it may; `not_ready_reason` is empty when requests
+    are taken; `problems` tells what cannot be read that the settings name; `outcomes` how many
+    requests ended in which way since the start."""
 
     dispatcher: Dispatcher
     registry: Registry
@@ -92,6 +93,7 @@ class Surroundings:
     added: OperatorsEndpoints
     explain: Callable[[Inquiry], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
+    address_refusal: Callable[[Address, str], str]
     not_ready_reason: Callable[[], str]
     problems: Callable[[], Sequence[str]]
     outcomes: Callable[[], Mapping[str, int]]

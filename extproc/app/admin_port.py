@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from extproc.admin.agents import AgentsService
     from extproc.admin.guard import Guard
     from extproc.admin.surroundings import OperatorsEndpoints, SettingsDesk
+    from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
     from extproc.core.registry import Registry
     from extproc.settings import Settings
@@ -52,6 +53,7 @@ class AdminPort:
         problems: Callable[[], Sequence[str]],
         outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
+        address_refusal: Callable[[Address, str], str],
     ) -> None:
         self._agents = agents
         self._health = health
@@ -65,6 +67,7 @@ class AdminPort:
                 added=added,
                 explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
                 envoys=discovery.envoys,
+                address_refusal=address_refusal,
                 not_ready_reason=not_ready_reason,
                 problems=problems,
                 outcomes=outcomes,

@@ -24,6 +24,7 @@ HOT: Final = frozenset(
         "discovery.nameservers",
         "admin.api_key_envs",
         "admin.api_key_folder",
+        "agents.allowed_networks",
         "agents.ttl_s",
         "agents.forget_s",
         "queue.max_bytes",

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
+from extproc.core.address_policy import AddressPolicy
 from extproc.core.dispatcher import DispatcherOptions
 from extproc.core.intake import IntakeOptions
 from extproc.core.ledger import DrainingCaps
 from extproc.core.models import ModelMatch
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.path_rule import PathRule
+from extproc.settings.values import split_host_port
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.paths import Paths
 from extproc.stream.request import ReadingOptions
@@ -22,7 +24,7 @@ from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from extproc.settings import Settings
 
@@ -91,6 +93,14 @@ def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
 
 def agents_options(settings: Settings) -> AgentsOptions:
     return AgentsOptions(ttl_s=settings.agents.ttl_s, forget_s=settings.agents.forget_s)
+
+
+def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolicy:
+    """`own_ports` are those that this picker listens on; those of the settings go with them."""
+    envoy, listen = settings.envoy, settings.listen
+    named = (envoy.listen, envoy.admin, envoy.picker, listen.grpc, listen.admin, listen.http)
+    ports = {split_host_port(each)[1] for each in named if each is not None}
+    return AddressPolicy.of(settings.agents.allowed_networks, {*ports, *own_ports} - {0})
 
 
 def scraper_options(settings: Settings) -> ScraperOptions:

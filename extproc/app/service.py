@@ -111,12 +111,14 @@ class Service:
                 publish=self._set_reported,
                 observe=self._observe,
                 reporting_changed=self._reporting_changed,
+                address_refusal=self._address_refusal,
+                others_naming=self._others_naming,
                 is_looked_at=self._is_looked_at,
             ),
             options.agents_options(settings),
         )
         self._members = Members(
-            settings, self._set_members, self._discovery.open, self._agents.roster.is_reporting
+            settings, self._set_members, self._discovery.open, self._is_reported
         )
         self._watched = Watched(self.dispatcher.fleet, self._members, self._scraper, served_cluster)
         self._added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
@@ -164,6 +166,7 @@ class Service:
             problems=self._problems,
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
+            address_refusal=self._address_refusal,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -276,6 +279,17 @@ class Service:
 
     def _reporting_changed(self) -> None:
         self._watched.changed()
+
+    def _address_refusal(self, address: Address, peer: str) -> str:
+        ports = (self.grpc_port, self.admin_port, self.http_port)
+        return options.address_policy(self.settings.present, ports).refusal(address, peer)
+
+    def _others_naming(self, address: Address) -> list[str]:
+        """The sources besides agents that name it; what they say goes before what agents do."""
+        return [each for each in self.dispatcher.fleet.sources_of(address) if each != AGENTS]
+
+    def _is_reported(self, address: Address) -> bool:
+        return self._agents.roster.is_reporting(address) and not self._others_naming(address)
 
     def _is_looked_at(self, address: Address) -> bool:
         endpoint = self.dispatcher.fleet.get(address)

@@ -7,9 +7,10 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Count, File, SomeSeconds
+from extproc.settings.values import LIST, Count, File, Network, SomeSeconds
 
 
 class _TokenSettings(Section):
@@ -65,6 +66,12 @@ class AgentsSettings(_TokenSettings):
     forget_s: SomeSeconds = Field(
         default=300.0,
         description="After this many seconds without a word it is no longer in the fleet.",
+    )
+    allowed_networks: Annotated[tuple[Network, ...], LIST] = Field(
+        default=PRIVATE,
+        description="In which networks an address must be that an agent reports, or an operator "
+        "adds with `endpoints add`. Its own address a caller may always name, and loopback from "
+        "loopback; link-local addresses and ports of Envoy and Coxswain nobody.",
     )
     expected: Count = Field(
         default=0,

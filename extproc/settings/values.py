@@ -138,6 +138,13 @@ def _file(text: str) -> str:
     return text
 
 
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text.strip(), strict=False))
+    except ValueError:
+        raise PydanticCustomError("network", "write a network as 10.0.0.0/8 or fd00::/8") from None
+
+
 def _no_bool(value: Any) -> Any:
     """A YAML `yes` is not the number one."""
     if isinstance(value, bool):
@@ -200,6 +207,9 @@ ServerName = Annotated[str, AfterValidator(_server_name)]
 
 File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 """A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""
+
+Network = Annotated[str, AfterValidator(_network)]
+"""A network: `10.0.0.0/8`, or one IP address."""
 
 PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=MAX_PREFIX_CHARS)]
 """The beginning of paths: `/llama`, or nothing."""

@@ -9,6 +9,7 @@ import pytest
 
 from extproc.admin.names import find_endpoint
 from extproc.core.address import Address
+from extproc.core.address_policy import PRIVATE, AddressPolicy
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.observation import Issue, ModelReading, Sight
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -326,3 +327,24 @@ async def test_down_is_shown(picker: FakePicker) -> None:
     picker.observe(A, sight=Sight.UNREACHABLE)
     endpoint = (await listed(picker))[A]
     assert endpoint.health == pb.HEALTH_DOWN and not endpoint.is_pickable
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("169.254.169.254:80", "link-local"),
+        ("8.8.8.8:8080", "agents.allowed_networks"),
+        ("127.0.0.1:9901", "port of Envoy"),
+    ],
+)
+async def test_no_address_is_added_that_no_server_can_have(
+    picker: FakePicker, caplog: pytest.LogCaptureFixture, address: str, word: str
+) -> None:
+    """By the same rule as for agents, with one line in the log."""
+    picker.policy = AddressPolicy.of(PRIVATE, {9901})
+    code, text = await refusal(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=address)))
+    assert code is grpc.StatusCode.PERMISSION_DENIED and word in text
+    assert Address.parse(address) not in picker.dispatcher.fleet
+    (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert line == f"an operator may not add {address}: {text}"
+    await picker.admin.AddEndpoint(pb.AddEndpointRequest(address="127.0.0.1:8080"))

@@ -82,8 +82,8 @@ async def test_every_call_is_guarded() -> None:
         assert caught.value.code() is UNAUTHENTICATED
 
 
-async def test_health_is_open_and_reflection_is_for_both() -> None:
-    """Probes carry no token; who has any of the two may read what the services are."""
+async def test_health_is_open_and_reflection_is_the_operators() -> None:
+    """Probes carry no token; an agent has no business with the others' services."""
     async with running_picker(interceptors=(guard(),)) as picker:
         await picker.health.set_ready(True)
         check = picker.channel.unary_unary(
@@ -97,10 +97,11 @@ async def test_health_is_open_and_reflection_is_for_both() -> None:
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
             response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
         )
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await reflect().read()
-        assert caught.value.code() is UNAUTHENTICATED
-        call = reflect(metadata=(("authorization", f"Bearer {AGENT}"),))
+        for shown in ((), (("authorization", f"Bearer {AGENT}"),)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await reflect(metadata=shown).read()
+            assert caught.value.code() is UNAUTHENTICATED
+        call = reflect(metadata=(("authorization", f"Bearer {OPERATOR}"),))
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         assert await call.read() is not grpc.aio.EOF
         call.cancel()

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from extproc.app.options import (
+    address_policy,
     agents_options,
     dispatcher_options,
     exchange_options,
     scraper_options,
     telemetry_options,
 )
+from extproc.core.address import Address
 from extproc.core.models import ModelMatch
 from extproc.core.objective import Criticality
 from extproc.settings import Settings
@@ -125,3 +127,19 @@ def test_telemetry() -> None:
     assert told.statsd is not None and told.otlp.traces is not None
     assert (told.statsd.host, told.statsd.port) == ("127.0.0.1", 8125)
     assert (told.statsd.prefix, told.statsd.interval_s) == ("paddler", 3)
+
+
+def test_the_addresses_that_may_be_named() -> None:
+    """Every port that the settings give to Envoy or to us, and those that were taken at the
+    start, are nobody's."""
+    policy = address_policy(
+        settings(
+            agents={"allowed_networks": ["203.0.113.7"]},
+            envoy={"listen": "0.0.0.0:1", "admin": "127.0.0.1:2", "picker": "picker:3"},
+            listen={"grpc": "127.0.0.1:4", "admin": "127.0.0.1:5", "http": "127.0.0.1:0"},
+        ),
+        own_ports=(4, 5, 6),
+    )
+    assert policy.own_ports == {1, 2, 3, 4, 5, 6}
+    assert policy.refusal(Address.parse("203.0.113.7:7"), "") == ""
+    assert policy.refusal(Address.parse("203.0.113.8:7"), "")

@@ -14,6 +14,7 @@ import grpc
 from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
 from extproc.admin.guard import Guard
 from extproc.core.address import Address
+from extproc.core.address_policy import AddressPolicy
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import Observation
@@ -64,6 +65,7 @@ class FakeAgentsPort:
     observed: list[Observation]
     clock: Callable[[], float]
     looked_at: set[Address] = field(default_factory=set)
+    policy: AddressPolicy | None = None
     changes: int = 0
 
     def endpoint(self, address: str) -> Endpoint:
@@ -116,6 +118,12 @@ async def agents_port(
             publish=publish,
             observe=observe,
             reporting_changed=changed,
+            address_refusal=lambda address, peer: (
+                "" if fake.policy is None else fake.policy.refusal(address, peer)
+            ),
+            others_naming=lambda address: [
+                each for each in dispatcher.fleet.sources_of(address) if each != "agents"
+            ],
             is_looked_at=lambda address: address in fake.looked_at,
         ),
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),

@@ -17,6 +17,7 @@ from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.core.address import Address
+from extproc.core.address_policy import AddressPolicy
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import EndpointSpec
 from extproc.core.fleet import ConnectedEnvoy
@@ -145,6 +146,7 @@ class FakePicker:
     not_ready: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)
+    policy: AddressPolicy = field(default_factory=lambda: AddressPolicy.of(("0.0.0.0/0", "::/0")))
 
     def name(self, *specs: EndpointSpec) -> None:
         """The settings name these endpoints."""
@@ -241,6 +243,7 @@ async def running_picker(
             added=added,
             explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
+            address_refusal=lambda address, peer: fake.policy.refusal(address, peer),  # noqa: PLW0108  # `fake` comes later
             not_ready_reason=lambda: "".join(not_ready),
             problems=lambda: problems,
             outcomes=lambda: outcomes,
@@ -260,7 +263,7 @@ async def running_picker(
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield FakePicker(
+            fake = FakePicker(
                 dispatcher=dispatcher,
                 registry=registry,
                 settings=settings,
@@ -274,5 +277,6 @@ async def running_picker(
                 problems=problems,
                 outcomes=outcomes,
             )
+            yield fake
     finally:
         await server.stop(None)

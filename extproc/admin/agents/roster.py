@@ -34,6 +34,14 @@ class TakenError(AttachError):
     """Another agent does."""
 
 
+class NamedError(AttachError):
+    """Another source names it: the picker looks there itself."""
+
+
+class ForbiddenError(AttachError):
+    """No agent may report it."""
+
+
 class CrowdedError(AttachError):
     """There are too many agents."""
 

@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from extproc.admin.agents.reading import MessageError, read_hello, read_look
-from extproc.admin.agents.roster import CrowdedError, Roster, TakenError
+from extproc.admin.agents.roster import (
+    CrowdedError,
+    ForbiddenError,
+    NamedError,
+    Roster,
+    TakenError,
+)
 from extproc.admin.agents.silence import Silence
 from extproc.admin.agents.stream import AgentStream, Context
 from extproc.admin.agents.stream_clock import TimesError
 from extproc.admin.agents.surroundings import AgentsOptions, AgentsSurroundings
 from extproc.admin.handlers import handlers_of
+from extproc.admin.peer import peer_host
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 
 if TYPE_CHECKING:
@@ -82,7 +89,7 @@ class AgentsService:
         self, messages: AsyncIterator[pb.AgentMessage | None], context: Context
     ) -> None:
         """One agent's stream; ends when either side leaves."""
-        stream = AgentStream(next(self._numbers), began_at=self._around.clock())
+        stream = AgentStream(next(self._numbers), self._around.clock(), peer_host(context.peer()))
         self._streams[stream.number] = stream
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker goes down; come back")
@@ -97,6 +104,12 @@ class AgentsService:
         except (MessageError, TimesError) as error:
             log.warning("an agent was sent away: %s", error)
             stream.close(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except ForbiddenError as error:
+            log.warning("an agent was sent away: %s", error)
+            stream.close(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except NamedError as error:
+            log.warning("an agent was sent away: %s", error)
+            stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
         except TakenError as error:
             stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
         except CrowdedError as error:
@@ -142,6 +155,7 @@ class AgentsService:
             self._around.reporting_changed()
             self.poke(agent.address)  # a look that began in its silence is no news
         if kind == "look":
+            self._check_unnamed(agent.address)  # it may be named since
             look = message.look
             began_at, answered_at = stream.clock.date(
                 written_after, now, look.began_ago_s, look.answered_ago_s
@@ -155,6 +169,9 @@ class AgentsService:
 
     def _attach(self, stream: AgentStream, hello: pb.Hello, now: float) -> None:
         spec, trust = read_hello(hello)
+        if refusal := self._around.address_refusal(spec.address, stream.peer):
+            raise ForbiddenError(f"hello.address: {refusal}")
+        self._check_unnamed(spec.address)
         before = self.roster.get(spec.address)
         old = None if before is None else before.stream
         agent, has_ousted = self.roster.attach(spec, hello.agent_id, stream.number, now, trust)
@@ -171,6 +188,13 @@ class AgentsService:
         if self._gathering is None:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(GATHER_S, self._publish)
+
+    def _check_unnamed(self, address: Address) -> None:
+        """An agent takes nothing over: raises `NamedError` for what another source names."""
+        if others := self._around.others_naming(address):
+            raise NamedError(
+                f"{address} is named by {', '.join(others)}: take it out there, or run no agent"
+            )
 
     def _publish(self) -> None:
         if self._gathering is not None:

@@ -21,10 +21,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """`sent_at` is when we last said something; at first, as `began_at`, when it began."""
+    """`peer` is its agent's IP address; `sent_at` is when we last said something; at first, as
+    `began_at`, when it began."""
 
     number: int
     began_at: float
+    peer: str = ""
     sent_at: float = field(init=False)
     clock: StreamClock = field(default_factory=StreamClock)
     agent: Agent | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from extproc.core.address import Address
     from extproc.core.dispatcher import Dispatcher
@@ -35,5 +35,9 @@ class AgentsSurroundings:
     publish: Callable[[list[EndpointSpec]], None]
     observe: Callable[[Observation], None]
     reporting_changed: Callable[[], None] = lambda: None
+    address_refusal: Callable[[Address, str], str] = lambda _address, _peer: ""
+    """Why an agent at this IP address may not report there; empty when it may."""
+    others_naming: Callable[[Address], Sequence[str]] = lambda _: ()
+    """The sources besides agents that name it."""
     is_looked_at: Callable[[Address], bool] = lambda _: False
     """Whether the picker itself can look at it, when its agent does not."""

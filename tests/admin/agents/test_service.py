@@ -14,6 +14,7 @@ from extproc.admin.agents import AgentsOptions, service, silence
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
+from extproc.core.address_policy import PRIVATE, AddressPolicy
 from extproc.core.endpoint import EndpointSpec, Health
 from extproc.core.lease import LeaseEnd
 from extproc.core.observation import Sight
@@ -275,14 +276,12 @@ async def test_a_farewell_drains_first() -> None:
         await port.until(lambda: len(port.service.roster) == 0)
 
 
-async def test_a_farewell_is_short_where_others_name_the_server_too() -> None:
+async def test_a_farewell_is_short_where_others_name_the_server_since() -> None:
     async with agents_port() as port:
         agent = HandAgent(port.channel)
+        await ready(port, agent)
         spec = EndpointSpec(address=Address.parse(HERE))
         port.dispatcher.set_members("settings", [spec], time.monotonic())
-        await agent.hello(HERE)
-        await agent.look()
-        await port.until(lambda: port.endpoint(HERE).is_pickable)
         pick(port)
         await agent.leave()
         while not (await agent.hear()).is_drained:
@@ -375,6 +374,65 @@ async def test_nonsense_is_refused_with_a_reason() -> None:
             while await raw.read() is not grpc.aio.EOF:
                 pass
         assert await raw.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("169.254.169.254:80", "link-local"),
+        ("[fe80::1]:8080", "link-local"),
+        ("8.8.8.8:8080", "agents.allowed_networks"),
+        ("10.0.0.5:9901", "port of Envoy"),
+        ("127.0.0.1:9901", "port of Envoy"),
+    ],
+)
+async def test_an_agent_brings_no_address_that_is_nobodys(
+    address: str, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Refused by the picker in words, with one line in its log; the fleet stays as it is."""
+    async with agents_port() as port:
+        port.policy = AddressPolicy.of(PRIVATE, {9901})
+        agent = HandAgent(port.channel)
+        await agent.hello(address)
+        code, text = await agent.ended()
+        assert code is grpc.StatusCode.PERMISSION_DENIED and word in text and address in text
+        assert not port.knows(address) and not port.published
+        (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+        assert line == f"an agent was sent away: {text}"
+
+
+async def test_an_agent_may_name_its_own_address_and_what_the_networks_hold() -> None:
+    """Loopback because it calls over loopback."""
+    async with agents_port() as port:
+        port.policy = AddressPolicy.of(PRIVATE, {9901})
+        for address in ("127.0.0.1:8080", "[::1]:8080", "192.168.7.7:8080", "[fd00::7]:8080"):
+            agent = HandAgent(port.channel)
+            await agent.hello(address)
+            await port.until(lambda address=address: port.knows(address))  # type: ignore[misc]
+
+
+async def test_an_agent_takes_over_nothing_that_others_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Neither when it comes, nor with a look when another source names its server since."""
+    async with agents_port() as port:
+        spec = EndpointSpec(address=Address.parse(HERE))
+        port.dispatcher.set_members("settings", [spec], time.monotonic())
+        late = HandAgent(port.channel)
+        await late.hello(HERE)
+        code, text = await late.ended()
+        assert code is grpc.StatusCode.ALREADY_EXISTS and "named by settings" in text
+        told = [r for r in caplog.records if r.name == "coxswain.agents"]
+        assert not port.published and [r.levelname for r in told] == ["WARNING"]
+
+        port.dispatcher.set_members("settings", [], time.monotonic())
+        agent = HandAgent(port.channel)
+        await ready(port, agent)
+        seen = len(port.observed)
+        port.dispatcher.set_members("settings", [spec], time.monotonic())
+        await agent.look(busy=1)
+        assert (await agent.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
+        assert len(port.observed) == seen
 
 
 async def test_agents_have_a_token_of_their_own() -> None:

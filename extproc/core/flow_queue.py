@@ -115,16 +115,20 @@ class FlowQueue:
 
     def head(self) -> Ticket:
         """The next one; raises `IndexError` when nobody waits here."""
-        return next(iter(self._flows[self._order.least(self._next_id)].values()))
+        if len(self._flows) == 1:  # as for most tenants
+            flow = next(iter(self._flows))
+        else:
+            flow = self._order.least(self._next_id)
+        return next(iter(self._in_order(flow).values()))
 
     def _next_id(self, flow: Flow) -> int | None:
-        tickets = self._flows.get(flow)
-        if tickets is None:
-            return None
+        return next(iter(self._in_order(flow))) if flow in self._flows else None
+
+    def _in_order(self, flow: Flow) -> OrderedDict[int, Ticket]:
         if flow in self._mixed:
             self._mixed.discard(flow)
-            tickets = self._flows[flow] = OrderedDict(sorted(tickets.items()))
-        return next(iter(tickets))
+            self._flows[flow] = OrderedDict(sorted(self._flows[flow].items()))
+        return self._flows[flow]
 
 
 class TenantQueue:
@@ -168,6 +172,8 @@ class TenantQueue:
 
     def head(self) -> Ticket:
         """The next one; raises `IndexError` when nobody waits here."""
+        if len(self._tenants) == 1:
+            return next(iter(self._tenants.values())).head()
         return self._tenants[self._order.least(self._next_id)].head()
 
     def _next_id(self, tenant: Tenant) -> int | None:

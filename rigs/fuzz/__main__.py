@@ -22,8 +22,8 @@ from rich.table import Table
 from rigs.fuzz.corpus import FOUND, ROOT, inputs_of
 from rigs.fuzz.targets import TARGETS, check_of
 
-SPARE_S = 120
-"""For instrumenting, reading the corpus, and an input that takes long."""
+SPARE_S = 600
+"""For instrumenting and reading the corpus, also where others need the processor."""
 _RUNS = re.compile(r"^Done (\d+) (?:runs|in)", re.MULTILINE)
 _UNITS = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
 _FILE = re.compile(r"Test unit written to (\S+)")
@@ -88,7 +88,8 @@ def fuzz(target: str, seconds: int) -> Result:
             code = child.wait(timeout=seconds + SPARE_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            code = child.wait()
+            child.wait()
+            return Result(target, time.monotonic() - began_at, None, f"did not end (see {log})")
     told = log.read_text(errors="replace")
     runs = _UNITS.search(told) or _RUNS.search(told)
     finding = ""

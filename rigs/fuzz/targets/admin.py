@@ -39,8 +39,8 @@ class Context:
         text.encode()
         raise Aborted(text)
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:9"
 
 
 class Nowhere(asyncio.SelectorEventLoop):
@@ -62,6 +62,7 @@ async def _call(reader: Reader) -> None:
             clock=lambda: fleet.now,
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),
+            address_refusal=lambda _address, _caller: "",
             explain=lambda inquiry: what_if(fleet.dispatcher, ExchangeOptions(), inquiry),
             envoys=list,
             not_ready_reason=lambda: "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 from google.protobuf.message import DecodeError
 
@@ -12,10 +11,9 @@ from extproc.admin.agents.reading import MessageError
 from extproc.admin.agents.roster import AttachError
 from extproc.admin.agents.stream import AgentStream
 from extproc.admin.agents.stream_clock import TimesError
-from extproc.core.dispatcher import Dispatcher
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from rigs.fuzz.reader import Reader
-from tests.fakes.small_fleet import RecordingListener
+from tests.fakes.small_fleet import SmallFleet
 
 HELLO = pb.AgentMessage(echo=1, hello=pb.Hello(address="10.0.0.1:8080", agent_id="a"))
 LOOP = asyncio.new_event_loop()
@@ -26,7 +24,7 @@ class Attempt:
 
     def __init__(self) -> None:
         self._now = 100.0
-        self._dispatcher = Dispatcher(RecordingListener(), Random(1))
+        self._dispatcher = SmallFleet().dispatcher
         self._service = AgentsService(
             AgentsSurroundings(
                 dispatcher=self._dispatcher,

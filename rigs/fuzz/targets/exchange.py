@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from extproc.core.account import Account
 from extproc.core.address import Address
+from extproc.core.audit import faults
 from extproc.core.lease import LeaseState
 from extproc.core.models import ModelMatch
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
@@ -95,6 +96,7 @@ class Attempt:
     def check(self) -> None:
         """Nothing is left."""
         dispatcher = self.fleet.dispatcher
+        assert not faults(dispatcher.state, self.fleet.now)
         assert not len(dispatcher.line) and not len(dispatcher.state.running)
         for account in self._accounts():
             assert all(one.state is not LeaseState.OPEN for one in account.leases.values())

@@ -8,10 +8,12 @@ from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
 from extproc.core.address_policy import AddressPolicy
 from extproc.core.dispatcher import DispatcherOptions
+from extproc.core.ejection import Backoff
 from extproc.core.intake import IntakeOptions
 from extproc.core.ledger import DrainingCaps
 from extproc.core.models import ModelMatch
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.outlier_detection import OutlierOptions
 from extproc.core.path_rule import PathRule
 from extproc.settings.values import split_host_port
 from extproc.stream.exchange import ExchangeOptions
@@ -45,6 +47,16 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             splits=settings.models,
             objectives=_objectives(settings),
         ),
+        outliers=_outlier_options(settings),
+    )
+
+
+def _outlier_options(settings: Settings) -> OutlierOptions:
+    outliers = settings.outlier_detection
+    return OutlierOptions(
+        failures=outliers.failures,
+        backoff=Backoff(base_s=outliers.backoff_s, max_s=outliers.max_backoff_s),
+        max_ejected_percent=outliers.max_ejected_percent,
     )
 
 

@@ -24,6 +24,8 @@ STYLES: Final = {
 NUMBERS: Final = ("IDLE", "LEASED", "FOREIGN", "TOTAL", "AGE", "ISSUES")
 YIELDING: Final = ("STATE", "MODEL")
 """Columns that give way where the screen is narrow, the wider one first. Numbers never do."""
+EJECTED: Final = "ejected"
+"""The issue of an endpoint that gets trial requests alone."""
 NARROW_NAME: Final = 21
 """What a narrow screen has for a name: any IPv4 address with its port."""
 
@@ -89,6 +91,8 @@ def state(endpoint: pb.Endpoint) -> Text:
         text.append(f" {word('Intent', pb.Intent.Name(endpoint.intent))}", style="magenta")
     elif endpoint.is_pickable and not endpoint.is_fresh:
         text.append(" stale", style="yellow")
+    if any(issue.code == EJECTED for issue in endpoint.issues):
+        text.append(" ejected", style="red")
     if not endpoint.is_routable:
         text.append(" unknown-to-envoy", style="yellow")
     return text

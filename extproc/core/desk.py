@@ -104,6 +104,8 @@ class Desk:
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
         lease.is_uploading = request.is_uploading
         try:
+            if state.outliers.picked(lease, request, now):
+                self._outbox.wake_at(state.outliers.next_expiry())
             state.views.changed(endpoint)
             if room is not None and is_cold:
                 state.loads.start(room, address, now, lease)
@@ -340,6 +342,9 @@ class Desk:
         state = self._state
         if endpoint.health is Health.DOWN:
             self._lose_loads(endpoint.address, now)
+        if state.outliers.is_any_out:
+            for address in state.outliers.readmit_the_last(now):
+                self.offer(address, now)
         for room in (account, *account.rooms.values()):
             ticket = room.reserved_for
             if ticket is not None:
@@ -398,6 +403,8 @@ class Desk:
         state.views.forget(address)
         state.ledger.close_account(address)
         state.fleet.drop(address)
+        state.outliers.forget(address)
+        state.poison.forget(address)
         state.timing.forget(address)
         state.prefixes.forget(address)
         state.sessions.forget(address)

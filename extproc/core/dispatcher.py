@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from extproc.core.admission import Admission, Preview, QueueLimits
 from extproc.core.audit import faults, rebuild
+from extproc.core.blame import blame, credit, seen
 from extproc.core.demand import ANY, Demand
 from extproc.core.desk import Desk
 from extproc.core.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
@@ -37,6 +38,7 @@ from extproc.core.ledger import DrainingCaps
 from extproc.core.objective import Objective
 from extproc.core.observation import Issue, Sight
 from extproc.core.outcome import Outcome, Queued, Reason
+from extproc.core.outlier_detection import OutlierOptions
 from extproc.core.queue import Ticket
 from extproc.core.rooms import has_rooms
 from extproc.core.state import State
@@ -46,6 +48,7 @@ from extproc.core.views import seat
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.events import Event
+    from extproc.core.failure_evidence import Fault
     from extproc.core.forecast import Place
     from extproc.core.observation import Observation
     from extproc.core.order import Order
@@ -72,6 +75,7 @@ class DispatcherOptions:
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
     intake: IntakeOptions = field(default_factory=IntakeOptions)
     aging: Aging = field(default_factory=Aging)
+    outliers: OutlierOptions = field(default_factory=OutlierOptions)
 
     @property
     def queue_limits(self) -> QueueLimits:
@@ -83,7 +87,9 @@ class Dispatcher:
 
     def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
         self.options = options or DispatcherOptions()
-        self.state = State(random, self.options.draining_caps, self.options.intake)
+        self.state = State(
+            random, self.options.draining_caps, self.options.intake, self.options.outliers
+        )
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
         self.line = self.state.line
@@ -138,6 +144,8 @@ class Dispatcher:
         with self._call:
             if self._is_closed:
                 return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
+            if self.state.poison.is_poison(request.fingerprint, now):
+                return self._desk.rejected(Reason.POISON_REQUEST, 0.0)
             order = self.state.intake.understand(request)
             if isinstance(order, Reason):
                 return self._desk.rejected(order, 0.0)
@@ -209,7 +217,9 @@ class Dispatcher:
         self.state.loads.released(lease, now)
         run = self.state.running.end(lease, now)
         if run is None:
+            self.state.outliers.ended(lease, now)
             return None
+        credit(self.state, lease, run, end, now)  # what that opens is offered by the caller
         first_token_at, window = judge_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
             learn_end(self.state, lease, run, now, window)
@@ -229,6 +239,7 @@ class Dispatcher:
             room = seat(endpoint, self.ledger.account(address), lease.model).model
             self.ledger.move(lease, address, now, room)
             try:
+                self.state.outliers.moved(lease, picked, now)
                 run = self.state.running.moved(lease, picked)
                 if run is not None:
                     expect(self.state, run, address)
@@ -253,6 +264,17 @@ class Dispatcher:
         judge_headers(self.state, lease, run, now)
         if not is_error:
             learn_answer(self.state, lease, run, now)
+            if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
+                with self._call:
+                    self._desk.offer_soon(lease.address, now)
+
+    def failed(self, lease: Lease, fault: Fault, now: float) -> None:
+        """Its server failed the request. Call it after `answered`, where headers came; only the
+        first call for a lease counts."""
+        with self._call:
+            if blame(self.state, lease, fault, now):
+                self._desk.offer_soon(lease.address, now)
+            self._outbox.wake_at(self.state.outliers.next_expiry())
 
     def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
         """Where a request that takes no slot may go, best first: to pickable endpoints that have
@@ -283,6 +305,7 @@ class Dispatcher:
             self.state.sessions.forget(endpoint.address)
             self.state.timing.watch(endpoint.address).replaced()
             endpoint.replaced()
+        seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
         if account.next_judgement is not None:
@@ -316,6 +339,8 @@ class Dispatcher:
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             with self._call:
+                self.state.outliers.connect_failed(endpoint, now)
+                self._outbox.wake_at(self.state.outliers.next_expiry())
                 endpoint.lose((CONNECT_FAILED,))
                 self.ledger.account(address).distrust_looks_before(now)
                 self._outbox.scrape(address)
@@ -422,6 +447,8 @@ class Dispatcher:
                 self._desk.unpin_late(now)
                 for model in self.state.loads.expired(now):
                     self._desk.load_ended(model, now)
+                for address in self.state.outliers.advance(now):
+                    self._desk.offer_soon(address, now)
                 self._age(now)
             finally:
                 self._wake()
@@ -452,6 +479,7 @@ class Dispatcher:
             self.ledger.next_expiry(),
             self.state.loads.next_expiry(),
             self.state.homing.next_expiry(),
+            self.state.outliers.next_expiry(),
             stale,
         )
         return min((when for when in times if when is not None), default=None)

@@ -69,10 +69,12 @@ class Endpoint:
         "adapter_ids",
         "consecutive_failures",
         "context_tokens",
+        "ejection_issue",
         "envoy_issue",
         "has_told",
         "health",
         "intent",
+        "is_ejected",
         "is_fresh",
         "is_removed",
         "is_routable",
@@ -94,6 +96,10 @@ class Endpoint:
         """Envoy knows it (endpoint discovery says when)."""
         self.envoy_issue: Issue | None = None
         """What about Envoy's configuration keeps requests away from it."""
+        self.is_ejected = False
+        """It failed requests and gets none for now: see `extproc.core.outlier_detection`."""
+        self.ejection_issue: Issue | None = None
+        """Why it is or was ejected, until a trial request succeeds."""
         self.is_fresh = False
         """Its last observation is recent enough; otherwise it is a backup."""
         self.observed_issues: tuple[Issue, ...] = ()
@@ -117,9 +123,10 @@ class Endpoint:
     @property
     def issues(self) -> tuple[Issue, ...]:
         """Whatever an operator should mend."""
-        if self.envoy_issue is None:
+        if self.envoy_issue is None and self.ejection_issue is None:
             return self.observed_issues
-        return (self.envoy_issue, *self.observed_issues)
+        ours = (self.envoy_issue, self.ejection_issue)
+        return (*(issue for issue in ours if issue is not None), *self.observed_issues)
 
     @property
     def is_serving(self) -> bool:
@@ -127,14 +134,19 @@ class Endpoint:
         return self.health in SERVING
 
     @property
-    def is_pickable(self) -> bool:
-        """New leases may be opened here, as far as slots allow."""
+    def is_usable(self) -> bool:
+        """As far as health, Envoy and operators are concerned."""
         return (
             self.health in SERVING
             and self.is_routable
             and not self.is_removed
             and self.intent is Intent.ACTIVE
         )
+
+    @property
+    def is_pickable(self) -> bool:
+        """New leases may be opened here, as far as slots allow."""
+        return not self.is_ejected and self.is_usable
 
     @property
     def is_first_choice(self) -> bool:

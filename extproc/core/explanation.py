@@ -163,7 +163,7 @@ def _ranked(
         why = (
             ()
             if is_chosen
-            else tuple(_objections(dispatcher, endpoint, account, order, weight_slots))
+            else tuple(_objections(dispatcher, endpoint, account, order, weight_slots, now))
         )
         room, _, is_loaded = seat(endpoint, account, order.demand.model)
         share = room.free_slots / room.slots if room.slots else 0.0
@@ -215,7 +215,12 @@ def _scores(
 
 
 def _objections(
-    dispatcher: Dispatcher, endpoint: Endpoint, account: Account, order: Order, weight_slots: int
+    dispatcher: Dispatcher,
+    endpoint: Endpoint,
+    account: Account,
+    order: Order,
+    weight_slots: int,
+    now: float,
 ) -> Iterator[str]:
     demand = order.demand
     if demand == UNDECIDED:
@@ -237,6 +242,8 @@ def _objections(
         yield f"an operator made it {endpoint.intent.value}"
     if endpoint.health not in SERVING:
         yield f"it is {endpoint.health.value}"
+    if endpoint.is_ejected:
+        yield dispatcher.state.outliers.why_out(endpoint.address, now)
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
     room, model, is_loaded = seat(endpoint, account, demand.model)

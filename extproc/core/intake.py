@@ -130,7 +130,7 @@ class Intake:
         if demand.allowed is None:
             return True
         endpoints = map(self._fleet.get, demand.allowed)
-        return any(e is not None and e.is_pickable and demand.suits(e) for e in endpoints)
+        return any(e is not None and e.is_usable and demand.suits(e) for e in endpoints)
 
     def is_unsayable(self, request: Request) -> bool:
         """Whether its model's name is one of ours, its body cannot be told another, and those who

@@ -26,6 +26,7 @@ class Reason(Enum):
     MODEL_NOT_FOUND = "model-not-found"
     BLOCKED_PATH = "blocked-path"
     INTERNAL_ERROR = "internal-error"
+    POISON_REQUEST = "poison-request"
 
 
 class Picked(NamedTuple):

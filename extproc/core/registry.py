@@ -69,7 +69,7 @@ class KnownExchange(Protocol):
     def sight(self, now: float) -> ExchangeSight:
         """The exchange as it is at `now`. Synchronous, without side effects."""
 
-    def break_off(self) -> None:
+    def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Envoy reported that it did not come to its proper end."""
 
     def upload_reported(self, body_bytes: int, now: float) -> str | None:

@@ -43,7 +43,10 @@ class Request:
     complete at Envoy yet: nobody knows when it reaches the server. `tenant` is whose key it came
     with, empty without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
     objective's. `adapter_numbers` are adapters that it names by the server's own numbers.
-    `body_bytes` is how much of its body has to be kept while it waits.
+    `body_bytes` is how much of its body has to be kept while it waits. `traits` names what a
+    server may fail at while it serves other requests well: the path, a grammar, images.
+    `fingerprint` is equal for equal bodies, 0 where none was read; only this process knows how it
+    is made.
     """
 
     id: str
@@ -65,6 +68,8 @@ class Request:
     is_verbatim: bool = False
     body_bytes: int = 0
     is_uploading: bool = False
+    traits: str = ""
+    fingerprint: int = 0
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

@@ -33,6 +33,7 @@ class Run:
         "ends_by",
         "first_token_at",
         "flow",
+        "has_failed",
         "has_taught",
         "is_error",
         "is_judged",
@@ -59,6 +60,8 @@ class Run:
         """When its first token came, once that is known."""
         self.remembered: tuple[Segment, ...] = ()
         self.is_stream = self.is_error = False
+        self.has_failed = False
+        """Its server failed it: outlier detection was told."""
         self.course: Course | None = None
         """What looks showed of it, as far as they could be told to be of it."""
         self.ends_by = inf

@@ -11,6 +11,8 @@ from extproc.core.homing import Homing
 from extproc.core.intake import Intake, IntakeOptions
 from extproc.core.ledger import DrainingCaps, Ledger
 from extproc.core.loads import Loads
+from extproc.core.outlier_detection import OutlierDetection, OutlierOptions
+from extproc.core.poison import PoisonGuard
 from extproc.core.prefix import PrefixIndex
 from extproc.core.queue import Line
 from extproc.core.running import Running
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
 class State:
     """Live state, read by many; only the dispatcher and its desk change it."""
 
-    def __init__(self, random: Random, caps: DrainingCaps, intake: IntakeOptions) -> None:
+    def __init__(
+        self, random: Random, caps: DrainingCaps, intake: IntakeOptions, outliers: OutlierOptions
+    ) -> None:
         self.fleet = Fleet()
+        self.outliers = OutlierDetection(self.fleet, outliers)
+        self.poison = PoisonGuard()
         self.ledger = Ledger(caps)
         self.loads = Loads()
         self.intake = Intake(self.fleet, intake, random)

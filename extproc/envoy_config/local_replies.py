@@ -46,6 +46,14 @@ PICKER_LOST = {
         "code": names.PICKER_LOST,
     }
 }
+SERVER_LOST = {
+    "error": {
+        "message": "The server that had this request ended the connection before it answered. "
+        "It may have died of it, so the request was not sent to another one.",
+        "type": "server_error",
+        "code": names.SERVER_LOST,
+    }
+}
 CROWDED = {
     "error": {
         "message": "The request has too many headers, or too large ones.",
@@ -71,6 +79,15 @@ UNSUPPORTED = {
 TOO_LARGE = 431
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
 """Failing open was no choice: in full duplex the body had gone to the picker."""
+
+BAD_GATEWAY = 502
+DIED = (
+    'response.code_details.startsWith("upstream_reset_before_response_started") && '
+    '(response.code_details.contains("connection_termination") || '
+    'response.code_details.contains("remote_reset") || '
+    'response.code_details.contains("protocol_error"))'
+)
+"""The server had the request: that there was no connection is another matter."""
 
 NO_PATH = 'response.code_details in ["upgrade_failed", "absolute_path_rejected", "route_not_found"]'
 """All that has a path has a route, since the last one takes every path; CONNECT has none."""
@@ -116,8 +133,10 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     crowded = {names.REASON: names.TOO_MANY_HEADERS}
     unsupported = {names.REASON: names.UNSUPPORTED_HTTP}
     lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
+    died = {names.REASON: names.SERVER_LOST}
     mappers = [
         _told(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
+        _told(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY, headers=died),
         _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
         _told(_matches(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
         _told(_matches(LOST), PICKER_LOST, status=503, headers=lost),

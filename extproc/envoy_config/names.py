@@ -41,6 +41,7 @@ REASON: Final = "x-coxswain-reason"
 BLOCKED_PATH: Final = "blocked-path"
 MALFORMED_HTTP: Final = "malformed-http"
 PICKER_LOST: Final = "picker-lost"
+SERVER_LOST: Final = "server-lost"
 TOO_MANY_HEADERS: Final = "too-many-headers"
 UNSUPPORTED_HTTP: Final = "unsupported-http"
 

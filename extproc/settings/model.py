@@ -17,6 +17,7 @@ from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import ListenSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
+from extproc.settings.outlier_section import OutlierSettings
 from extproc.settings.safety_section import (
     AdminSettings,
     AdminTlsSettings,
@@ -53,6 +54,7 @@ class Settings(BaseSettings):
     scraper: Annotated[ScraperSettings, EMPTY_SECTION] = ScraperSettings()
     routing: Annotated[RoutingSettings, EMPTY_SECTION] = RoutingSettings()
     picker: Annotated[PickerSettings, EMPTY_SECTION] = PickerSettings()
+    outlier_detection: Annotated[OutlierSettings, EMPTY_SECTION] = OutlierSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()
     statsd: Annotated[StatsdSettings, EMPTY_SECTION] = StatsdSettings()

@@ -71,6 +71,7 @@ def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any
         "is_removed": endpoint.is_removed,
         "is_routable": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
+        "is_ejected": endpoint.ejection_issue is not None,
         "slots": asdict(count_slots(endpoint, account)),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _rounded(

@@ -1,9 +1,10 @@
-"""What the answer tells: who served, whom Envoy went past, whether the server is done."""
+"""What the answer tells: who served, whom Envoy went past, whether the server failed or is done."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from extproc.core.failure_evidence import Fault
 from extproc.core.lease import LeaseEnd
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def learn(
         if "connection_failure" in response.code_details:
             for address in asked[: response.attempts]:
                 dispatcher.connect_failed(address, now)
+        elif lease is not None:
+            if response.served is not None:
+                dispatcher.served_by(lease, response.served, now)
+            _blame(dispatcher, response, lease, now)
         return
     served = response.served
     if served is None:
@@ -45,6 +50,38 @@ def learn(
 def _answered(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
     is_error = not 200 <= response.status < 300
     dispatcher.answered(lease, now, is_stream=response.is_stream, is_error=is_error)
+    if is_error:
+        _blame(dispatcher, response, lease, now)
+
+
+def _blame(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
+    fault = fault_of(response)
+    if fault is not None:
+        dispatcher.failed(lease, fault, now)
+
+
+UNAVAILABLE: Final = 503
+NOT_IMPLEMENTED: Final = 501
+"""What a llama-server says that was started without what is asked for: nothing failed."""
+
+
+def fault_of(response: ResponseHead) -> Fault | None:
+    """How the server failed, or None: it did not, or nobody knows. 4xx is the client's."""
+    if not response.is_local_reply:
+        if response.status == UNAVAILABLE:
+            return Fault.UNAVAILABLE
+        is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED
+        return Fault.SERVER_ERROR if is_failure else None
+    details = response.code_details
+    if details.startswith("upstream_reset_before_response_started"):
+        return Fault.RESET if any(cause in details for cause in _SERVER_LEFT) else None
+    return Fault.TIMEOUT if details in _GAVE_UP else None
+
+
+_SERVER_LEFT: Final = ("connection_termination", "remote_reset", "protocol_error")
+_GAVE_UP: Final = frozenset(
+    {"upstream_per_try_idle_timeout", "upstream_per_try_timeout", "upstream_response_timeout"}
+)
 
 
 def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:

@@ -33,6 +33,7 @@ MAX_NAME_CHARS: Final = 512
 _TOKEN_BOUNDS: Final = ("n_predict", "max_completion_tokens", "max_output_tokens", "max_tokens")
 _ANSWERS: Final = ("n_cmpl", "n")
 """Of several names for one thing llama-server takes the first that is given, in this order."""
+_GRAMMARS: Final = ("grammar", "json_schema", "response_format")
 _INPUTS: Final = {
     Kind.GENERATION: ("prompt",),
     Kind.EMBEDDING: ("input", "content", "documents", "texts"),
@@ -50,8 +51,10 @@ class RequestBody:
     """What a body says. What is missing, odd or cut stays at its default.
 
     `text` is the beginning of the prompt in the order in which servers build it, empty for
-    embeddings; `has_media` tells that images or sounds were found in what is asked. `answers` is
-    how many each input gets, `inputs` how many things are to be completed, embedded or ranked.
+    embeddings; `has_media` tells that images or sounds were found in what is asked, `has_grammar`
+    that the answer is to follow a grammar or a schema, `has_tools` that it may call tools.
+    `answers` is how many each input gets, `inputs` how many things are to be completed, embedded
+    or ranked.
     `adapter_numbers` are the adapters that `lora` wants, None without any list. `is_complete`
     tells that the whole body was read and is a JSON object, `is_cut` that only a part of it was;
     `problem` what is wrong with it, for the client, and None when nothing is.
@@ -60,6 +63,8 @@ class RequestBody:
     model: str | None = None
     text: str = ""
     has_media: bool = False
+    has_grammar: bool = False
+    has_tools: bool = False
     answers: int = 1
     inputs: int = 1
     max_tokens: int | None = None
@@ -95,6 +100,8 @@ def read_body(
         else None,
         text=prompt.text,
         has_media=prompt.has_media,
+        has_grammar=any(tree.get(key) for key in _GRAMMARS),
+        has_tools=bool(tree.get("tools")),
         answers=_whole(_given(tree, _ANSWERS), MAX_COUNT) or 1,
         inputs=_count_inputs(tree, _INPUTS[kind]),
         max_tokens=_whole(_given(tree, _TOKEN_BOUNDS), MAX_TOKENS),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from extproc.core.registry import Registry
+    from extproc.pb import access_log_pb2
     from extproc.stream.upload_reports import UploadReports
 
     Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
@@ -31,6 +32,16 @@ SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
 NO_MESSAGE: Final = "bytes that are no StreamAccessLogsMessage"
 
 log = logging.getLogger("coxswain.stream")
+
+
+def _is_servers_fault(common: access_log_pb2.AccessLogCommon) -> bool:
+    """Whether the server ended the exchange, and not its client."""
+    flags = common.response_flags
+    return (
+        flags.upstream_connection_termination
+        or flags.upstream_remote_reset
+        or flags.upstream_protocol_error
+    )
 
 
 class EndReports:
@@ -67,7 +78,7 @@ class EndReports:
             fields = namespaces[LB_NAMESPACE].fields
             exchange = self._registry.get(fields[EXCHANGE].string_value)
             if exchange is not None:
-                exchange.break_off()
+                exchange.break_off(is_servers_fault=_is_servers_fault(entry.common_properties))
             else:
                 served = fields[SERVED].string_value or fields[DESTINATION].string_value
                 self._tell_late(served.partition(",")[0])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
+from extproc.core.failure_evidence import Fault
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
 from extproc.core.record import ExchangeRecord
@@ -66,6 +67,7 @@ class Exchange:
         "_download",
         "_is_broken",
         "_is_cancelled",
+        "_is_failed",
         "_is_half_closed",
         "_lease",
         "_options",
@@ -107,6 +109,7 @@ class Exchange:
         self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
+        self._is_failed = False
         self._is_half_closed = False
         self._upload: Upload | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
@@ -241,9 +244,10 @@ class Exchange:
             objective=objective.name if objective is not None else "",
         )
 
-    def break_off(self) -> None:
+    def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Envoy reported that the exchange did not come to its proper end."""
         self._is_broken = True
+        self._is_failed = is_servers_fault
 
     def end(self, now: float) -> ExchangeRecord:
         """The stream is over: give back what is held and tell what became of the exchange.
@@ -295,6 +299,8 @@ class Exchange:
                 is_unsent=self._is_unsent(),
                 is_handed_over=self._is_handed_over(),
             )
+            if self._is_failed:
+                self._dispatcher.failed(lease, Fault.BROKEN_ANSWER, now)
         finally:
             first_token_at = self._dispatcher.release(lease, end, now)
         return first_token_at

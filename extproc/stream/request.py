@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.blocks import CHARS_PER_TOKEN, chain
@@ -105,6 +106,7 @@ def understand(
         timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
         allowed=allowed,
         names=intake.names,
+        fingerprint=fingerprint_of(raw, head),
         is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
         kept_bytes=kept_bytes,
         is_uploading=not is_whole,
@@ -125,6 +127,7 @@ def request_of(
     is_verbatim: bool = False,
     kept_bytes: int = 0,
     is_uploading: bool = False,
+    fingerprint: int = 0,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
@@ -151,7 +154,29 @@ def request_of(
         is_verbatim=is_verbatim,
         body_bytes=kept_bytes,
         is_uploading=is_uploading,
+        traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
+        fingerprint=fingerprint,
     )
+
+
+@lru_cache(maxsize=256)
+def _traits(path: str, has_grammar: bool, has_tools: bool, has_media: bool) -> str:
+    """One text for all requests that a server may fail at together."""
+    found = {"grammar": has_grammar, "tools": has_tools, "media": has_media}
+    return " ".join([path, *(name for name, is_there in found.items() if is_there)])
+
+
+def fingerprint_of(raw: bytes, head: RequestHead) -> int:
+    """Equal for equal bodies on one path, 0 where none was read. Of a long body its length and
+    its ends count. Python's hash has a secret of its own in each process."""
+    if not raw:
+        return 0
+    part = raw if len(raw) <= WHOLE_BYTES else raw[:END_BYTES] + raw[-END_BYTES:]
+    return hash((part, len(raw), head.body_bytes, head.path)) or 1
+
+
+WHOLE_BYTES: Final = 8192
+END_BYTES: Final = WHOLE_BYTES // 2
 
 
 def _prompt_tokens(head: RequestHead, body: RequestBody) -> int | None:

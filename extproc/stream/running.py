@@ -106,8 +106,8 @@ class RunningStream:
     def drop_lease(self) -> None:
         self.exchange.drop_lease()
 
-    def break_off(self) -> None:
-        self.exchange.break_off()
+    def break_off(self, *, is_servers_fault: bool = False) -> None:
+        self.exchange.break_off(is_servers_fault=is_servers_fault)
 
     def upload_reported(self, body_bytes: int, now: float) -> str | None:
         return self.exchange.upload_reported(body_bytes, now)

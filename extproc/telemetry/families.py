@@ -126,6 +126,19 @@ SCRAPES: Final = Family(
     help="Looks at an endpoint by result: ready, loading, asleep, unreachable or failed.",
     labels=("endpoint", "result"),
 )
+EJECTED: Final = Family(
+    name="coxswain_endpoint_ejected",
+    kind=Kind.GAUGE,
+    help="Whether an endpoint is ejected for failing requests (1), a trial request of it included.",
+    labels=("endpoint",),
+)
+EJECTIONS: Final = Family(
+    name="coxswain_endpoint_ejections_total",
+    kind=Kind.COUNTER,
+    help="Ejections of an endpoint by the failure that caused them, failed trial requests "
+    "included: 5xx, reset, timeout, broken-answer or unavailable.",
+    labels=("endpoint", "cause"),
+)
 PROBLEMS: Final = Family(
     name="coxswain_problems",
     kind=Kind.GAUGE,
@@ -155,6 +168,6 @@ BUILD: Final = Family(
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT),
     *(QUEUE_BODY_BYTES, QUEUE_BODY_LIMIT, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, PROBLEMS, DROPPED),
-    *(AUDIT_CORRECTIONS, BUILD),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, EJECTED, EJECTIONS),
+    *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BUILD),
 )

@@ -133,6 +133,9 @@ class Metrics:
         oldest_s: dict[tuple[str, ...], float] = defaultdict(float)
         scrapes: dict[tuple[str, ...], float] = defaultdict(float)
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
+        ejected: dict[tuple[str, ...], float] = defaultdict(float)
+        ejections: dict[tuple[str, ...], float] = defaultdict(float)
+        totals = self._dispatcher.state.outliers.totals
         self._forget_strangers()
         for endpoint in fleet:
             label = labels[endpoint.address]
@@ -142,6 +145,9 @@ class Metrics:
             slots[label, "foreign"] += counts.foreign
             slots[label, "unusable"] += counts.unusable
             health[endpoint.health.value,] += 1
+            ejected[label,] += endpoint.ejection_issue is not None
+            for cause, count in totals.get(endpoint.address, {}).items():
+                ejections[label, cause.value] += count
             if endpoint.observed_at is not None:
                 oldest_s[label,] = max(oldest_s[label,], now - endpoint.observed_at)
             if endpoint.address in self._scrapes:
@@ -152,6 +158,8 @@ class Metrics:
             FamilyReading(families.ENDPOINTS, health),
             FamilyReading(families.OBSERVATION_AGE, oldest_s),
             FamilyReading(families.SCRAPES, scrapes),
+            FamilyReading(families.EJECTED, ejected),
+            FamilyReading(families.EJECTIONS, ejections),
         )
 
     def _forget_strangers(self) -> None:

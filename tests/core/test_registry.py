@@ -42,7 +42,7 @@ class Known:
             weight_slots=1,
         )
 
-    def break_off(self) -> None:
+    def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Nothing to break."""
 
     def upload_reported(self, body_bytes: int, now: float) -> str | None:

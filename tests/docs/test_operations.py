@@ -56,6 +56,7 @@ def _codes(file: Path) -> Iterator[str]:
 ENVOYS_OWN: Final = (
     names.MALFORMED_HTTP,
     names.PICKER_LOST,
+    names.SERVER_LOST,
     names.TOO_MANY_HEADERS,
     names.UNSUPPORTED_HTTP,
 )

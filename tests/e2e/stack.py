@@ -30,6 +30,7 @@ from tests.fakes.patience import PATIENCE_S
 MODEL_SHAPE = ModelShape(embedding=256, layers=8)
 """Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
 CONTEXT_TOKENS = 16_384
+ROOT = Path(__file__).parents[2]
 READY_S = 30.0
 POLL_S = 0.02
 CHAT = "/v1/chat/completions"
@@ -184,6 +185,13 @@ class Stack:
                 *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(port)),
                 *("--slots", str(slots), "--context-tokens", str(CONTEXT_TOKENS)),
                 *("--tokens-per-second", "200"),
+            ]
+        if kind == "faulty":
+            start = "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+            start += "from tests.fakes.faulty_server import main; main()"
+            return [
+                *(sys.executable, "-c", start, ROOT, "--port", str(port), "--slots", str(slots)),
+                *("--service-time", "0.1"),
             ]
         binary = find_llama_server()
         assert binary is not None, "the fixture skips where there is no llama-server"

@@ -40,6 +40,14 @@ def test_a_lost_picker_may_be_asked_again() -> None:
     assert headers(lost) == {"x-coxswain-reason": "picker-lost", "retry-after": "1"}
 
 
+def test_a_server_that_ends_the_connection_is_502() -> None:
+    """Before Envoy's general words, which have the status 503."""
+    codes = [error(each)["code"] for each in mappers()]
+    assert codes.index("server-lost") < codes.index("%RESPONSE_FLAGS_LONG%")
+    (lost,) = (each for each in mappers() if error(each)["code"] == "server-lost")
+    assert lost["status_code"] == 502
+
+
 def test_too_many_headers_are_431_whoever_noticed() -> None:
     """Envoy's own bound answers 431; where ours came on top it would answer 500."""
     crowded = [each for each in mappers() if error(each)["code"] == "too-many-headers"]

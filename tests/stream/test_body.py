@@ -48,6 +48,25 @@ def test_the_prompt_of_every_dialect_is_found(body: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "has_grammar", "has_tools"),
+    [
+        ({}, False, False),
+        ({"grammar": ""}, False, False),
+        ({"grammar": "root ::= [a-z]"}, True, False),
+        ({"json_schema": {"type": "object"}}, True, False),
+        ({"response_format": {"type": "json_object"}}, True, False),
+        ({"tools": [{"type": "function"}]}, False, True),
+        ({"tools": []}, False, False),
+    ],
+)
+def test_what_a_server_may_fail_at_is_found(
+    more: dict[str, object], has_grammar: bool, has_tools: bool
+) -> None:
+    body = read(CHAT | more)
+    assert (body.has_grammar, body.has_tools) == (has_grammar, has_tools)
+
+
+@pytest.mark.parametrize(
     "key", ["max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"]
 )
 def test_the_bound_of_every_dialect_is_found(key: str) -> None:

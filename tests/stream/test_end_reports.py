@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.failure_evidence import Fault
 from extproc.core.record import Verdict
 from extproc.core.registry import Registry
 from extproc.pb import access_log_service_pb2 as pb
@@ -60,6 +61,29 @@ def test_a_running_exchange_is_marked() -> None:
     desk.reports.take_in(message({"x-coxswain-exchange": desk.exchange.id}))
     assert desk.verdict() is Verdict.BROKEN
     assert desk.late == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_servers_fault"),
+    [
+        ("upstream_connection_termination", True),
+        ("upstream_remote_reset", True),
+        ("upstream_protocol_error", True),
+        (None, False),
+    ],
+)
+def test_whose_fault_it_was_is_read(flag: str | None, is_servers_fault: bool) -> None:
+    """A client that left says nothing of its server."""
+    desk = Desk()
+    report = message({"x-coxswain-exchange": desk.exchange.id})
+    if flag is not None:
+        setattr(report.http_logs.log_entry[0].common_properties.response_flags, flag, True)
+    desk.reports.take_in(report)
+    desk.exchange.end(desk.fleet.now)
+    evidence = desk.fleet.dispatcher.state.outliers._evidence
+    failures = [failure for each in evidence.values() for failure in each.failures]
+    expected = [Fault.BROKEN_ANSWER] if is_servers_fault else []
+    assert [failure.fault for failure in failures] == expected
 
 
 def test_without_a_report_it_was_served() -> None:

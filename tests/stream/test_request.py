@@ -13,7 +13,7 @@ from extproc.core.intake import Intake, IntakeOptions
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.body import RequestBody
 from extproc.stream.codec import RequestHead
-from extproc.stream.request import NOT_READ, ReadingOptions, request_of
+from extproc.stream.request import NOT_READ, ReadingOptions, fingerprint_of, request_of
 
 HEAD = RequestHead(method="POST", path="/completion", id="r", has_body=True, has_json=True)
 PROMPT = "row " * 1000
@@ -104,3 +104,39 @@ def test_an_upload_is_no_prompt() -> None:
 def test_reading_nothing_is_not_reading() -> None:
     with pytest.raises(ValueError, match="reads nothing"):
         ReadingOptions(limit_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("body", "traits"),
+    [
+        ({"prompt": "row"}, "/completion"),
+        ({"prompt": "row", "grammar": "g"}, "/completion grammar"),
+        ({"prompt": "row", "tools": [{}], "json_schema": {"a": 1}}, "/completion grammar tools"),
+    ],
+)
+def test_the_kind_of_a_request(body: dict[str, object], traits: str) -> None:
+    assert asked(read(body)).traits == traits
+    assert asked(read(body)).traits is asked(read(body)).traits, "one text for all of them"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_equal"),
+    [
+        (b"row", b"row", True),
+        (b"row", b"boat", False),
+        (b"row" * 10_000, b"row" * 10_000, True),
+        (b"row" * 10_000, b"row" * 9_999, False),
+        (b"row" * 10_000, b"row" * 9_999 + b"rox", False),
+    ],
+)
+def test_equal_bodies_have_one_fingerprint(one: bytes, other: bytes, are_equal: bool) -> None:
+    assert (fingerprint_of(one, HEAD) == fingerprint_of(other, HEAD)) is are_equal
+    assert fingerprint_of(one, HEAD) != fingerprint_of(one, replace_path("/infill"))
+
+
+def replace_path(path: str) -> RequestHead:
+    return HEAD._replace(path=path)
+
+
+def test_what_was_not_read_has_no_fingerprint() -> None:
+    assert fingerprint_of(b"", HEAD) == 0

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.core.address import Address
 from extproc.core.endpoint import EndpointSpec
+from extproc.core.failure_evidence import Fault
+from extproc.core.lease import LeaseEnd
 from extproc.core.observation import Observation, Sight
 from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
@@ -72,6 +74,24 @@ def test_slots_by_state_add_up() -> None:
     found = samples(metrics_of(fleet).read())
     assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
     assert found["coxswain_endpoints", "down"] == 1
+
+
+def test_ejections_by_cause() -> None:
+    """One that is out, or on trial, and how often it was for what."""
+    fleet = SmallFleet(4, 1)
+    bad, good = fleet.addresses
+    full = fleet.pick()
+    while full.address != good:
+        full = fleet.pick()
+    for fault in (Fault.RESET, Fault.RESET, Fault.SERVER_ERROR):
+        lease = fleet.pick()
+        assert lease.address == bad
+        fleet.dispatcher.failed(lease, fault, fleet.now)
+        fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    found = samples(metrics_of(fleet).read())
+    assert found["coxswain_endpoint_ejected", str(bad)] == 1
+    assert found["coxswain_endpoint_ejected", str(good)] == 0
+    assert found["coxswain_endpoint_ejections_total", "5xx", str(bad)] == 1
 
 
 def test_requests_by_outcome_and_class() -> None:

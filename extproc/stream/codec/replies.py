@@ -38,6 +38,7 @@ _STATUS: Final = {
     Reason.MODEL_NOT_FOUND: 404,
     Reason.BLOCKED_PATH: 403,
     Reason.INTERNAL_ERROR: 500,
+    Reason.POISON_REQUEST: 502,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -51,6 +52,8 @@ _TEXT: Final = {
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
     Reason.BLOCKED_PATH: CLOSED,
     Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
+    Reason.POISON_REQUEST: "Two servers died while they worked on this very request; it is sent to "
+    "no other one for some minutes. Change it before you try again.",
 }
 _FINAL: Final = frozenset(
     {
@@ -58,6 +61,7 @@ _FINAL: Final = frozenset(
         Reason.BLOCKED_PATH,
         Reason.CANCELLED,
         Reason.MODEL_NOT_FOUND,
+        Reason.POISON_REQUEST,
         Reason.UPLOAD_STALLED,
     }
 )

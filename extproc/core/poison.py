@@ -1,0 +1,105 @@
+"""Requests that were running on servers as they died: after two such deaths no third one.
+
+A server may die of the request that it works on, and clients send a failed request again. So
+a request that lost its connection is remembered by its fingerprint until its server is seen: dead
+or replaced, then that is a death, otherwise it was none. A request that succeeds anywhere is
+cleared. Those that run beside a killer count as well: nobody can tell which one it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+
+DEATHS: Final = 2
+"""Servers that one request may cost."""
+SEEN_WITHIN_S: Final = 10.0
+"""A server that died is seen dead or replaced at most this much before or after."""
+UNSURE_S: Final = 1.0
+"""For so long a lost connection counts as a death although the server was not seen since."""
+REMEMBERED_S: Final = 600.0
+MAX_REQUESTS: Final = 1024
+"""Requests that are remembered; the one that lost its connection longest ago is dropped."""
+
+
+class _Suspect:
+    __slots__ = ("deaths", "last_at", "lost")
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        self.last_at = 0.0
+        self.lost: dict[Address, float] = {}
+        """Where it lost its connection, and when; the server was not seen since."""
+
+
+class PoisonGuard:
+    """Bounded by `MAX_REQUESTS`. O(1) a request; what is seen of a server is O(its suspects)."""
+
+    def __init__(self) -> None:
+        self._suspects: OrderedDict[int, _Suspect] = OrderedDict()
+        self._lost_at: dict[Address, set[int]] = {}
+        """The suspects by the servers that were not seen since."""
+        self._died_at: dict[Address, float] = {}
+
+    def lost_connection(self, fingerprint: int, address: Address, now: float) -> None:
+        """A request that was sent there lost its connection. An unknown one (0) is ignored."""
+        if not fingerprint:
+            return
+        suspect = self._suspects.get(fingerprint)
+        if suspect is None:
+            suspect = self._suspects[fingerprint] = _Suspect()
+            if len(self._suspects) > MAX_REQUESTS:
+                self._drop(next(iter(self._suspects)))
+        self._suspects.move_to_end(fingerprint)
+        suspect.last_at = now
+        died_at = self._died_at.get(address)
+        if died_at is not None and now - died_at <= SEEN_WITHIN_S:
+            suspect.deaths += 1
+        else:
+            suspect.lost[address] = now
+            self._lost_at.setdefault(address, set()).add(fingerprint)
+
+    def died(self, address: Address, now: float) -> None:
+        """The server there is dead, or another process took its place."""
+        self._died_at[address] = now
+        for suspect, lost_at in self._seen(address):
+            if now - lost_at <= SEEN_WITHIN_S:
+                suspect.deaths += 1
+
+    def lives(self, address: Address) -> None:
+        """The server there answered a look that began after all that is known of it: what lost
+        its connection there did not kill it."""
+        self._died_at.pop(address, None)
+        self._seen(address)
+
+    def succeeded(self, fingerprint: int) -> None:
+        """It was served to its end."""
+        if fingerprint in self._suspects:
+            self._drop(fingerprint)
+
+    def is_poison(self, fingerprint: int, now: float) -> bool:
+        """Whether it must not be sent to another server."""
+        suspect = self._suspects.get(fingerprint)
+        if suspect is None or now - suspect.last_at > REMEMBERED_S:
+            return False
+        unsure = sum(now - lost_at <= UNSURE_S for lost_at in suspect.lost.values())
+        return suspect.deaths + unsure >= DEATHS
+
+    def forget(self, address: Address) -> None:
+        """The endpoint left the fleet."""
+        self.lives(address)
+
+    def _seen(self, address: Address) -> list[tuple[_Suspect, float]]:
+        """Those that lost their connection there; they are unsure no more."""
+        suspects = (self._suspects[one] for one in self._lost_at.pop(address, ()))
+        return [(suspect, suspect.lost.pop(address)) for suspect in suspects]
+
+    def _drop(self, fingerprint: int) -> None:
+        for address in self._suspects.pop(fingerprint).lost:
+            suspects = self._lost_at[address]
+            suspects.discard(fingerprint)
+            if not suspects:
+                del self._lost_at[address]

@@ -7,6 +7,7 @@ BENCH ?=
 CHAOS ?=
 FUZZ ?=
 FUZZ_SECONDS ?= 60
+SOAK ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,7 +21,7 @@ SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
-	fast-tests llama chaos fuzz
+	fast-tests llama chaos fuzz soak
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +85,10 @@ fuzz: venv ## Fuzz what reads strangers' bytes; FUZZ_SECONDS=600 for each, FUZZ=
 		$(PY) -m rigs.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		$(RUN_COMPILED) $(PY) -m rigs.fuzz --replay $(FUZZ); fi
+
+soak: venv ## Send a million requests and account for each; is it flat? SOAK="--help"
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
+	@$(RUN_COMPILED) $(PY) -m rigs.soak $(SOAK)
 
 format: venv ## Format the code and mend what ruff can mend
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .

@@ -19,20 +19,22 @@ from extproc.envoy_config.options import EnvoyOptions, HostPort
 READY_S = 30.0
 
 
-async def start_stand_ins(children: Children, folder: Path, count: int, slots: int) -> list[int]:
+async def start_stand_ins(
+    children: Children, folder: Path, count: int, slots: int, service_s: float = 0.0
+) -> list[int]:
     """Start `count` endpoints; returns their ports."""
     ports = free_ports(count)
-    await start_stand_ins_on(children, folder, ports, slots)
+    await start_stand_ins_on(children, folder, ports, slots, service_s)
     return ports
 
 
 async def start_stand_ins_on(
-    children: Children, folder: Path, ports: list[int], slots: int
+    children: Children, folder: Path, ports: list[int], slots: int, service_s: float = 0.0
 ) -> None:
     config = folder / f"stand-in-{ports[0]}.yaml"
-    config.write_text(stand_in.configuration(ports, slots))
+    config.write_text(stand_in.configuration(ports, slots, service_s))
     child = await _start_envoy(children, config, f"stand-in-{ports[0]}")
-    await _until_listening(child, ports[-1])
+    await until_listening(child, ports[-1])
 
 
 async def start_picker(
@@ -41,10 +43,11 @@ async def start_picker(
     endpoints: list[int],
     settings: dict[str, Any] | None = None,
     admin: int | None = None,
+    http: int | None = None,
 ) -> tuple[Child, int]:
     """Start Coxswain as people run it; returns it and its gRPC port."""
-    port, any_port, http = free_ports(3)
-    admin = admin or any_port
+    port, any_admin, any_http = free_ports(3)
+    admin, http = admin or any_admin, http or any_http
     config = folder / f"coxswain-{port}.yaml"
     listen = {
         "grpc": f"{LOOPBACK}:{port}",
@@ -58,7 +61,7 @@ async def start_picker(
     child = await children.start(
         f"picker-{port}", [sys.executable, "-m", "extproc.cli", "serve", "--config", config]
     )
-    await _until_listening(child, port)
+    await until_listening(child, port)
     return child, port
 
 
@@ -71,7 +74,7 @@ async def start_noop_picker(
     if holds:
         command.append("--hold")
     child = await children.start(f"noop-{port}", command)
-    await _until_listening(child, port)
+    await until_listening(child, port)
     return child, port
 
 
@@ -79,12 +82,26 @@ async def start_envoy(
     children: Children, folder: Path, picker_port: int, *, asks_picker: bool = True
 ) -> int:
     """Start an Envoy with our own configuration; returns the port for clients."""
+    _, port = await start_envoy_process(children, folder, picker_port, asks_picker=asks_picker)
+    return port
+
+
+async def start_envoy_process(
+    children: Children,
+    folder: Path,
+    picker_port: int,
+    *,
+    asks_picker: bool = True,
+    message_timeout_s: float = 1.0,
+) -> tuple[Child, int]:
+    """The same; returns the process, too."""
     port, admin = free_ports(2)
     options = EnvoyOptions(
         listener=HostPort(LOOPBACK, port),
         admin=HostPort(LOOPBACK, admin),
         picker=HostPort(LOOPBACK, picker_port),
         access_log=False,
+        message_timeout_s=message_timeout_s,
     )
     tree = yaml.safe_load(bootstrap(options))
     if not asks_picker:
@@ -92,8 +109,8 @@ async def start_envoy(
     config = folder / f"envoy-{port}.yaml"
     config.write_text(yaml.safe_dump(tree))
     child = await _start_envoy(children, config, f"envoy-{port}")
-    await _until_listening(child, port)
-    return port
+    await until_listening(child, port)
+    return child, port
 
 
 def _remove_picker_filter(tree: Any) -> None:
@@ -114,7 +131,9 @@ async def _start_envoy(children: Children, config: Path, name: str) -> Child:
     return await children.start(name, [find_envoy(), "-c", config, *quiet])
 
 
-async def _until_listening(child: Child, port: int) -> None:
+async def until_listening(child: Child, port: int) -> None:
+    """Wait until something listens there. Raises `ChildError` when nothing does in time."""
+
     async def listens() -> bool:
         return await asyncio.to_thread(listening_problem, port) is not None
 

@@ -12,14 +12,15 @@ from typing import Any
 import yaml
 
 
-def configuration(ports: list[int], slots: int) -> str:
-    """Envoy's configuration for servers on `ports` with `slots` idle slots each."""
+def configuration(ports: list[int], slots: int, service_s: float = 0.0) -> str:
+    """Envoy's configuration for servers on `ports` with `slots` idle slots each; a completion
+    takes `service_s`."""
     return yaml.safe_dump(
-        {"static_resources": {"listeners": [_listener(port, slots) for port in ports]}}
+        {"static_resources": {"listeners": [_listener(port, slots, service_s) for port in ports]}}
     )
 
 
-def _listener(port: int, slots: int) -> dict[str, Any]:
+def _listener(port: int, slots: int, service_s: float) -> dict[str, Any]:
     idle = [{"id": index, "n_ctx": 4096, "is_processing": False} for index in range(slots)]
     props = {
         "total_slots": slots,
@@ -47,18 +48,33 @@ def _listener(port: int, slots: int) -> dict[str, Any]:
             "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
         },
         "http_filters": [
+            *([_delay(service_s)] if service_s else []),
             {
                 "name": "router",
                 "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
                 },
-            }
+            },
         ],
     }
     return {
         "name": f"stand-in-{port}",
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+
+
+def _delay(seconds: float) -> dict[str, Any]:
+    """A filter that holds completions for so long."""
+    fault = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+    completions = {"name": ":path", "string_match": {"prefix": "/v1/chat/"}}
+    return {
+        "name": "delay",
+        "typed_config": {
+            "@type": f"type.googleapis.com/{fault}",
+            "headers": [completions],
+            "delay": {"fixed_delay": f"{seconds:g}s", "percentage": {"numerator": 100}},
+        },
     }
 
 

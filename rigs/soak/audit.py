@@ -1,0 +1,134 @@
+"""Holds what the clients saw against what the picker counted, and finds what it still keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.result import Row
+from extproc.demo.process import Child
+from rigs.soak.clients import BROKEN, LEFT, SERVED
+from rigs.soak.stack import Stack
+
+AT_REST_S = 30.0
+"""How long the books may take to come to rest: slots of clients that left drain."""
+POLL_S = 0.2
+CORRECTIONS = "coxswain_audit_corrections_total"
+PASSED = "passed"
+_OUTCOME = re.compile(r'^coxswain_requests_total\{.*outcome="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The picker before or after a run."""
+
+    counted: Counter[str]
+    descriptors: int
+
+
+async def look(stack: Stack) -> Picture:
+    return Picture(counted=_outcomes(await stack.metrics()), descriptors=_descriptors(stack.picker))
+
+
+async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Picture) -> list[Row]:
+    """What became of each request, whether the picker agrees, and what is left of it."""
+    left_over = await _until_at_rest(stack)
+    after = await look(stack)
+    counted = after.counted - before.counted
+    metrics = await stack.metrics()
+    corrections = [n for name, n in metrics.items() if name.startswith(CORRECTIONS)]
+    return [
+        *outcome_rows(outcomes, sent),
+        _none("requests that the picker counted otherwise", disagreements(outcomes, counted)),
+        _none("left in the picker's books", left_over),
+        Row(
+            what="corrections of the auditor",
+            value=f"{sum(corrections):g}" if corrections else "not counted",
+            target="0",
+            is_met=not any(corrections),
+        ),
+        Row(
+            what="files and sockets of the picker, before and after",
+            value=f"{before.descriptors}, {after.descriptors}",
+        ),
+    ]
+
+
+def outcome_rows(outcomes: Mapping[str, int], sent: int) -> list[Row]:
+    """How the requests ended, as the clients saw it; each must have ended, and with a reason."""
+    broken = {name: count for name, count in outcomes.items() if name.startswith(BROKEN)}
+    told = Counter(outcomes) - Counter(broken)
+    lost = sent - sum(outcomes.values())
+    return [
+        Row(what="requests", value=f"{sent:,}"),
+        *(
+            Row(what=_worded(name), value=f"{count:,} ({100 * count / sent:.1f} %)")
+            for name, count in told.most_common()
+        ),
+        _none("failed without a reason", [f"{count} {name}" for name, count in broken.items()]),
+        Row(what="of which nothing is known", value=str(lost), target="0", is_met=not lost),
+    ]
+
+
+def disagreements(outcomes: Mapping[str, int], counted: Mapping[str, int]) -> list[str]:
+    """What the picker's count does not explain. A client that left does not know how its request
+    ended, so each number may be larger by those."""
+    left = outcomes.get(LEFT, 0)
+    known = {name: n for name, n in outcomes.items() if name != LEFT and BROKEN not in name}
+    found = []
+    for name in sorted(known.keys() | {SERVED}):
+        seen, told = known.get(name, 0), counted.get(name, 0)
+        if not seen <= told <= seen + left:
+            found.append(f"{name}: {seen} seen, {told} counted, {left} left")
+    total, told = sum(outcomes.values()), sum(counted.values()) - counted.get(PASSED, 0)
+    if not total - left <= told <= total:
+        found.append(f"all: {total} seen, {told} counted, {left} left")
+    return found
+
+
+async def _until_at_rest(stack: Stack) -> list[str]:
+    """Wait until nothing is left, for a while; what is left then."""
+    give_up_at = time.monotonic() + AT_REST_S
+    while left := await _left(stack):
+        if time.monotonic() > give_up_at:
+            break
+        await asyncio.sleep(POLL_S)
+    return left
+
+
+async def _left(stack: Stack) -> list[str]:
+    status = await stack.status()
+    numbers = {
+        "streams": status["exchanges"],
+        "tickets": status["queue"]["waiting"],
+        "running requests": status["running"],
+    }
+    for address, endpoint in status["endpoints"].items():
+        for kind in ("leased", "foreign"):
+            numbers[f"{kind} slots of {address}"] = endpoint["slots"][kind]
+    return [f"{count} {what}" for what, count in numbers.items() if count]
+
+
+def _outcomes(metrics: Mapping[str, float]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for name, value in metrics.items():
+        if found := _OUTCOME.match(name):
+            counts[found[1]] += int(value)
+    return counts
+
+
+def _descriptors(child: Child) -> int:
+    return len(os.listdir(f"/proc/{child.pid}/fd"))
+
+
+def _worded(outcome: str) -> str:
+    return outcome if outcome in (SERVED, LEFT) else f"rejected: {outcome}"
+
+
+def _none(what: str, found: list[str]) -> Row:
+    return Row(what=what, value="; ".join(found) or "none", target="none", is_met=not found)

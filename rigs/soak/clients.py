@@ -1,0 +1,199 @@
+"""The clients: keep-alive connections that send one request after the other, and a prober.
+
+`python -m rigs.soak.clients --port P --requests N` prints a JSON line for each tick: how each
+request so far has ended, and the latencies since the line before. The last line has `is_done`.
+Requests differ: streamed or not, in prompt, tenant and session, in how long they may wait, and
+some clients leave before the answer. The prober asks for something that takes no slot, again and
+again: what it waits for is the way through Envoy and the picker, not a slot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections import Counter
+from random import Random
+
+HOST = "127.0.0.1"
+PATH = "/v1/chat/completions"
+TICK_S = 0.5
+PATIENCE_MS = (1, 10, 25, 50, 100, 250, 10_000, 10_000)
+"""Most of them are too short for the queue that forms; the shortest ends within one turn."""
+TENANTS = 50
+SESSIONS = 1_000_000
+"""So many that most are new: what the picker remembers of sessions has to be bounded."""
+LEAVES = 0.03
+LEAVES_WITHIN_S = 0.1
+PROBE_PAUSE_S = 0.02
+NO_ANSWER_S = 60.0
+
+SERVED = "served"
+LEFT = "left"
+BROKEN = "broken"
+
+
+class Report:
+    """What came of the requests so far, and the latencies since it was last printed."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.outcomes: Counter[str] = Counter()
+        self._served_s: list[float] = []
+        self._probes_s: list[float] = []
+
+    def served(self, seconds: float) -> None:
+        self.outcomes[SERVED] += 1
+        self._served_s.append(seconds)
+
+    def probed(self, seconds: float) -> None:
+        self._probes_s.append(seconds)
+
+    def print(self, *, is_done: bool = False) -> None:
+        line = {
+            "sent": self.sent,
+            "outcomes": self.outcomes,
+            "served_ms": _percentiles_ms(self._served_s),
+            "probe_ms": _percentiles_ms(self._probes_s),
+            "is_done": is_done,
+        }
+        print(json.dumps(line), flush=True)
+        self._served_s.clear()
+        self._probes_s.clear()
+
+
+def _percentiles_ms(seconds: list[float]) -> tuple[float, float] | None:
+    """The median and the 99th percentile."""
+    if not seconds:
+        return None
+    seconds.sort()
+    return 1000 * seconds[len(seconds) // 2], 1000 * seconds[int(len(seconds) * 0.99)]
+
+
+class Connection:
+    """One connection, opened anew where it was closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: bytes) -> tuple[int, dict[str, str]]:
+        """Send it and read the whole answer: its status and headers."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(HOST, self._port)
+        reader, writer = self._streams
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = head.split("\r\n")
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines[1:] if line)
+        }
+        await _read_body(reader, headers)
+        if headers.get("connection") == "close":
+            self.close()
+        return int(lines[0].split(" ", 2)[1]), headers
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].transport.abort()
+            self._streams = None
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> None:
+    if headers.get("transfer-encoding") != "chunked":
+        await reader.readexactly(int(headers["content-length"]))
+        return
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        await reader.readexactly(size + 2)
+    await reader.readuntil(b"\r\n")
+
+
+def draw_request(source: Random) -> bytes:
+    """One request of the mixed load."""
+    content = f"Verse {source.randrange(100)}: " + "row the boat " * source.randrange(1, 40)
+    body = json.dumps(
+        {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": content + str(source.random())}],
+            "max_tokens": 4,
+            "stream": source.random() < 0.5,
+        }
+    ).encode()
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
+        f"x-coxswain-queue-timeout-ms: {source.choice(PATIENCE_MS)}\r\n"
+        f"x-gateway-inference-fairness-id: tenant-{source.randrange(TENANTS)}\r\n"
+        f"content-length: {len(body)}\r\n"
+    )
+    if source.random() < 0.3:
+        head += f"x-session-id: {source.randrange(SESSIONS)}\r\n"
+    return f"{head}\r\n".encode() + body
+
+
+async def _client(port: int, requests: int, source: Random, report: Report) -> None:
+    connection = Connection(port)
+    while report.sent < requests:
+        report.sent += 1
+        leaves = source.random() < LEAVES
+        limit_s = source.random() * LEAVES_WITHIN_S if leaves else NO_ANSWER_S
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(limit_s):
+                status, headers = await connection.ask(draw_request(source))
+        except TimeoutError:
+            report.outcomes[LEFT if leaves else f"{BROKEN}: no answer"] += 1
+            connection.close()
+        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError) as error:
+            report.outcomes[f"{BROKEN}: {type(error).__name__}"] += 1
+            connection.close()
+        else:
+            if status == 200:
+                report.served(time.perf_counter() - began)
+            elif reason := headers.get("x-coxswain-reason"):
+                report.outcomes[reason] += 1
+            else:
+                report.outcomes[f"{BROKEN}: status {status}"] += 1
+    connection.close()
+
+
+async def _prober(port: int, report: Report) -> None:
+    connection = Connection(port)
+    while True:
+        began = time.perf_counter()
+        await connection.ask(b"GET /health HTTP/1.1\r\nhost: soak\r\n\r\n")
+        report.probed(time.perf_counter() - began)
+        await asyncio.sleep(PROBE_PAUSE_S)
+
+
+async def send(port: int, requests: int, connections: int, seed: int) -> None:
+    """Send them all and print a line for each tick."""
+    source, report = Random(seed), Report()
+    clients = asyncio.gather(
+        *(_client(port, requests, Random(source.random()), report) for _ in range(connections))
+    )
+    prober = asyncio.create_task(_prober(port, report))
+    while not clients.done():
+        await asyncio.wait({clients}, timeout=TICK_S)
+        if prober.done():
+            prober.result()
+        if not clients.done():
+            report.print()
+    clients.result()
+    prober.cancel()
+    report.print(is_done=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--connections", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    asyncio.run(send(given.port, given.requests, given.connections, given.seed))
+
+
+if __name__ == "__main__":
+    main()

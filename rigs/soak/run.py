@@ -1,0 +1,249 @@
+"""The command `make soak`: what it does, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.__main__ import VERDICTS, machine
+from bench.process import cpu_seconds, resident_bytes
+from bench.result import Row
+from extproc.demo.process import Child, ChildError, Children
+from rigs.soak import audit, picture, stack
+from rigs.soak.samples import SMALLEST_SERIES, Sample, last_third, trend
+
+REQUESTS = 1_000_000
+SHORT_REQUESTS = 15_000
+CONNECTIONS = 48
+PAGE = Path("docs/reliability.md")
+PICTURE = "soak.svg"
+TITLE = "## Soak"
+SETUP = (
+    "Real Envoy and the picker stand before three stand-in servers (four slots of 20 ms) and a "
+    "simulated llama-server (two slots), all of them on this machine, and so are the clients. "
+    f"{CONNECTIONS} connections send one request after the other, half of them to be streamed, "
+    "each with another prompt, a third with a session that is new, of 50 tenants. Six of eight may "
+    "wait in the queue for 1 to 250 ms, which is too short for many, and 3 % of the clients leave "
+    "before the answer."
+)
+POLL_S = 0.1
+TOLD_EVERY_S = 10.0
+MEMORY_TARGET_BYTES = 8.0
+"""For each request: what gRPC's smallest loss was is 96."""
+LATENCY_TARGET = 0.1
+"""Of the median, over the last third of the run."""
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run: its table, and what the picture is drawn from."""
+
+    rows: list[Row]
+    samples: list[Sample]
+
+    @property
+    def is_met(self) -> bool:
+        return all(row.is_met is not False for row in self.rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when everything held, 1 when something did not, 2 when it could not run."""
+    given = _parser().parse_args(arguments)
+    requests = given.requests or (SHORT_REQUESTS if given.short else REQUESTS)
+    try:
+        with tempfile.TemporaryDirectory(prefix="coxswain-soak-") as name:
+            outcome = asyncio.run(
+                soak(Path(name), requests, _say, connections=given.connections, seed=given.seed)
+            )
+    except ChildError as error:
+        print(f"soak: {error}\n{error.tail}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("soak: stopped", file=sys.stderr)
+        return 130
+    print(table(outcome.rows))
+    if given.write:
+        write(PAGE, outcome)
+        print(f"soak: wrote {PAGE} and {PAGE.with_name(PICTURE)}")
+    print("soak: everything held" if outcome.is_met else "soak: BROKEN")
+    return 0 if outcome.is_met else 1
+
+
+async def soak(
+    folder: Path,
+    requests: int,
+    say: Callable[[str], None],
+    *,
+    connections: int = CONNECTIONS,
+    seed: int = 1,
+) -> Outcome:
+    """Send so many requests and judge the run. All that it starts ends with it."""
+    async with Children(folder) as children:
+        running = await stack.start(children, folder)
+        before = await audit.look(running)
+        cpu_s, began = cpu_seconds(running.picker.pid), time.monotonic()
+        clients = await children.start(
+            "clients",
+            [
+                *(sys.executable, "-m", "rigs.soak.clients", "--port", str(running.port)),
+                *("--requests", str(requests), "--connections", str(connections)),
+                *("--seed", str(seed)),
+            ],
+        )
+        samples: list[Sample] = []
+        last: dict[str, Any] = {}
+        told_at = began
+        async for line in _lines(clients):
+            last, now = line, time.monotonic()
+            if line["served_ms"] and line["probe_ms"]:
+                samples.append(_sample(running, line, now - began))
+            if now - told_at >= TOLD_EVERY_S and samples:
+                told_at = now
+                say(_progress(samples[-1], requests))
+        elapsed_s = time.monotonic() - began
+        cpu_s = cpu_seconds(running.picker.pid) - cpu_s
+        rows = await audit.rows(running, last["outcomes"], last["sent"], before)
+        sent = last["sent"]
+    took = (
+        Row(what="took", value=f"{elapsed_s:.0f} s, {sent / elapsed_s:.0f} requests/s"),
+        Row(what="processor time of the picker", value=f"{1e6 * cpu_s / sent:.0f} us/request"),
+    )
+    return Outcome(rows=[*rows, *took, *flatness(samples)], samples=samples)
+
+
+async def _lines(clients: Child) -> AsyncIterator[dict[str, Any]]:
+    """What the clients print, as it comes, to the last line. Raises `ChildError` where that
+    never comes."""
+    with clients.log.open() as log:
+        rest = ""
+        while True:
+            is_over = not clients.is_running
+            rest += log.read()
+            *whole, rest = rest.split("\n")
+            for text in whole:
+                if not text.startswith("{"):
+                    continue
+                line: dict[str, Any] = json.loads(text)
+                yield line
+                if line["is_done"]:
+                    return
+            if is_over:
+                raise clients.exit_error()
+            await asyncio.sleep(POLL_S)
+
+
+def _sample(running: stack.Stack, line: dict[str, Any], at_s: float) -> Sample:
+    return Sample(
+        at_s=at_s,
+        requests=line["sent"],
+        picker_bytes=resident_bytes(running.picker.pid),
+        envoy_bytes=resident_bytes(running.envoy.pid),
+        served_ms=tuple(line["served_ms"]),
+        probe_ms=tuple(line["probe_ms"]),
+    )
+
+
+def _progress(now: Sample, requests: int) -> str:
+    rate = now.requests / now.at_s
+    return (
+        f"{now.requests:,} of {requests:,} requests, {rate:.0f}/s, "
+        f"picker {now.picker_bytes / MIB:.1f} MiB, served in {now.served_ms[0]:.0f} ms "
+        f"(99 %: {now.served_ms[1]:.0f}), {(requests - now.requests) / rate / 60:.0f} min left"
+    )
+
+
+def flatness(samples: Sequence[Sample]) -> list[Row]:
+    """Memory and latency at the ends of the last third, and whether they rise within it."""
+    tail = last_third(samples) if samples else ()
+    if len(tail) < SMALLEST_SERIES:
+        return [Row(what="memory and latency", value="too short a run to tell", target="flat")]
+    x = [float(sample.requests) for sample in tail]
+    memory = trend(x, [float(sample.picker_bytes) for sample in tail])
+    rows = [
+        Row(
+            what="memory of the picker, at two thirds and at the end",
+            value=f"{tail[0].picker_bytes / MIB:.1f} MiB, {tail[-1].picker_bytes / MIB:.1f} MiB",
+        ),
+        Row(
+            what="its slope over the last third, bytes/request",
+            value=f"{memory.slope:.1f} ± {memory.error:.1f}",
+            target=f"<= {MEMORY_TARGET_BYTES:g} within noise",
+            is_met=memory.least <= MEMORY_TARGET_BYTES,
+        ),
+    ]
+    latencies = {
+        "served requests": [sample.served_ms[0] for sample in tail],
+        "requests that take no slot": [sample.probe_ms[0] for sample in tail],
+    }
+    for what, values in latencies.items():
+        line, usual = trend(x, values), sorted(values)[len(values) // 2]
+        share = (x[-1] - x[0]) / usual
+        rows += [
+            Row(
+                what=f"median latency of {what}, its change over the last third",
+                value=f"{usual:.1f} ms, {100 * line.slope * share:+.1f} % "
+                f"± {100 * line.error * share:.1f} %",
+                target=f"<= {100 * LATENCY_TARGET:g} % within noise",
+                is_met=line.least * share <= LATENCY_TARGET,
+            )
+        ]
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    lines = ["| what | measured | target | |", "|---|---:|---|---|"]
+    lines += [
+        f"| {row.what} | {row.value} | {row.target} | {VERDICTS[row.is_met]} |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def write(page: Path, outcome: Outcome) -> None:
+    """Put the run into its section of the page, and the picture beside it."""
+    page.with_name(PICTURE).write_text(picture.draw(outcome.samples), encoding="utf-8")
+    lines = [
+        TITLE,
+        "",
+        f"The last run of `make soak`: {machine()}, on {time.strftime('%F', time.gmtime())}.",
+        SETUP,
+        "",
+        f"![Memory and latency over the requests]({PICTURE})",
+        "",
+        table(outcome.rows),
+    ]
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(replaced(old, "\n".join(lines)), encoding="utf-8")
+
+
+def replaced(text: str, section: str) -> str:
+    """The page with this section in place of the one of its title, or behind all others."""
+    title = section.partition("\n")[0]
+    parts = text.split("\n## ")
+    kept = [part for part in parts if f"## {part}".partition("\n")[0].rstrip() != title]
+    body = "\n## ".join(kept).rstrip("\n") or "# Reliability\nWhat was tried, and what held."
+    return f"{body}\n\n{section}\n"
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rigs.soak", description=__doc__)
+    add = parser.add_argument
+    add("--requests", type=int, help=f"how many (default {REQUESTS:,})")
+    add("--short", action="store_true", help=f"{SHORT_REQUESTS:,}: about half a minute")
+    add("--connections", type=int, default=CONNECTIONS, help="of clients")
+    add("--seed", type=int, default=1, help="of what clients ask for")
+    add("--write", action="store_true", help=f"keep the table and a picture in {PAGE}")
+    return parser

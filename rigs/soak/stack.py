@@ -1,0 +1,88 @@
+"""The processes of a run: servers, the picker and Envoy before them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench import rig
+from extproc.demo.port import free_ports
+from extproc.demo.process import Child, Children
+from rigs.soak.clients import PATH
+
+STAND_INS = 3
+SLOTS = 4
+SERVICE_S = 0.02
+"""What a request takes at a server: they serve about 700 a second in all."""
+SIMULATOR_SLOTS = 2
+MESSAGE_TIMEOUT_S = 30.0
+"""Envoy passes over a picker that is silent for so long: on a machine that is busy with other
+things one second is no fault of the picker's, and what passes it cannot be accounted for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What runs. `port` is Envoy's."""
+
+    port: int
+    picker: Child
+    envoy: Child
+    _http: int
+
+    async def status(self) -> dict[str, Any]:
+        """The picker's own view."""
+        async with httpx.AsyncClient(timeout=30) as client:
+            told: dict[str, Any] = (await client.get(self._page("status"))).json()
+        return told
+
+    async def metrics(self) -> dict[str, float]:
+        """Every sample of the picker's metrics by its name and labels."""
+        async with httpx.AsyncClient(timeout=30) as client:
+            text = (await client.get(self._page("metrics"))).text
+        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs if name}
+
+    async def is_ready(self) -> bool:
+        """Whether the picker knows every server, and Envoy asks the picker."""
+        async with httpx.AsyncClient(timeout=30) as client:
+            try:
+                known = (await self.status())["endpoints"].values()
+                body = {"messages": [{"role": "user", "content": "ready"}], "max_tokens": 1}
+                answer = await client.post(f"http://127.0.0.1:{self.port}{PATH}", json=body)
+            except httpx.HTTPError:
+                return False
+        return "x-coxswain-endpoint" in answer.headers and all(
+            endpoint["health"] == "ready" for endpoint in known
+        )
+
+    def _page(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._http}/{name}"
+
+
+async def start(children: Children, folder: Path) -> Stack:
+    """Servers that answer after a while without work, one simulator that streams, and what is
+    before them, as people run it."""
+    ports = await rig.start_stand_ins(children, folder, STAND_INS, SLOTS, SERVICE_S)
+    simulator, http = free_ports(2)
+    child = await children.start(
+        "simulator",
+        [
+            *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(simulator)),
+            *("--slots", str(SIMULATOR_SLOTS), "--service-time", str(SERVICE_S)),
+            *("--alias", "tiny"),
+        ],
+    )
+    await rig.until_listening(child, simulator)
+    picker, grpc = await rig.start_picker(
+        children, folder, [*ports, simulator], {"log": {"level": "warning"}}, http=http
+    )
+    envoy, port = await rig.start_envoy_process(
+        children, folder, grpc, message_timeout_s=MESSAGE_TIMEOUT_S
+    )
+    stack = Stack(port=port, picker=picker, envoy=envoy, _http=http)
+    await envoy.wait_ready(stack.is_ready, timeout_s=rig.READY_S)
+    return stack

@@ -69,8 +69,13 @@ class Account:
         """What `foreign_slots` would be if it could be negative."""
 
     @property
+    def surplus_slots(self) -> int:
+        """Slots that nobody uses; below 0 by how much more is used than there is."""
+        return self.slots - self.leased_slots - self.foreign_slots
+
+    @property
     def free_slots(self) -> int:
-        return max(0, self.slots - self.leased_slots - self.foreign_slots)
+        return max(0, self.surplus_slots)
 
     @property
     def open_slots(self) -> int:

@@ -92,7 +92,8 @@ class Desk:
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
         account = state.ledger.account(address)
-        others = state.views.at(order.demand).best(1 + self.fallbacks)
+        ranking = state.views.at(order.demand)
+        others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = order.demand.model
         slots, room, is_loaded = seat(endpoint, account, model)
         if is_from_line or slots.reserved_for is not None:

@@ -16,11 +16,11 @@ first shown outside of [earliest, latest], or is needed by a lease that surely r
 A lease surely ran if its request had arrived and it was not released within `RELEASE_S` after the
 answer; so a scrape that leaves a question open is judged again `RELEASE_S` later.
 
-A request has surely arrived when
-  - its answer had begun before the scrape
-  - or the scrape before began later than `ARRIVAL_S` after its body was complete, or its client
-    gone. Not this scrape, unless it shows no task: while llama-server works on a batch, tasks that
-    come are kept, and a scrape that comes then is answered before they are started
+A request is on its way for `ARRIVAL_S` at most after its body was complete, or its client gone,
+and until its answer begins at most. It has surely arrived when
+  - the scrape before began after that. Not this scrape, unless it shows no task: while llama-server
+    works on a batch, tasks that come are kept, also when their headers are out, and a scrape that
+    comes then is answered before they are started
   - or all traffic is ours, and there are as many new tasks as requests that may be new.
 
 A busy slot without a task number (older builds, a router that was left in peace) can be anybody's.
@@ -120,7 +120,7 @@ class Evidence:
         )
         shown_since = before.began_at if busy_slots else began_at
         for lease in new:
-            if is_full or _arrived_by(lease) < shown_since or _began_by(lease) < began_at:
+            if is_full or _arrived_by(lease) < shown_since:
                 self._latest[lease.id] = number
         self._tasks, self._last = tasks, scrape
         draining = _draining_at(scrape, here)
@@ -191,10 +191,9 @@ def _draining_at(scrape: _Scrape, leases: Collection[Lease]) -> list[Lease]:
 
 
 def _arrived_by(lease: Lease) -> float:
-    """When its request has surely reached the server's queue, or never will."""
-    if not lease.is_uploading:
-        return lease.opened_at + ARRIVAL_S
-    return _left_at(lease) + ARRIVAL_S
+    """Until when its request may be on its way to the server's queue."""
+    bound = _left_at(lease) if lease.is_uploading else lease.opened_at
+    return min(_began_by(lease), bound + ARRIVAL_S)
 
 
 def _began_by(lease: Lease) -> float:

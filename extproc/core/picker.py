@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Rank = tuple[bool, bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;
-larger is better."""
+larger is better. The share of a full one is what one more request would leave, below 0: the more
+slots it has the sooner one is free, and each request beyond them counts against it."""
 Kind = tuple[int, int]
 """Free slots and slots."""
 
@@ -58,7 +59,8 @@ class Picker:
             return
         open_slots = account.open_slots if is_open else 0
         kind = (open_slots, slots)
-        rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, open_slots / slots)
+        share = (open_slots or account.surplus_slots - 1) / slots
+        rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, share)
         place = self._places.get(address)
         if place is not None:
             if place[0] == rank and place[1] == kind:
@@ -106,6 +108,14 @@ class Picker:
     def members(self) -> Iterator[tuple[Address, int]]:
         """Everybody who is ranked, with their slots."""
         return ((address, kind[1]) for address, (_, kind, _) in self._places.items())
+
+    def fallbacks(self, many: int, weight_slots: int) -> list[Address]:
+        """Up to `many` endpoints: those whose free slots hold that weight, then the best."""
+        if weight_slots == 1:
+            return self.best(many)
+        chosen = dict.fromkeys(self.free(many, weight_slots))
+        chosen.update(dict.fromkeys(self.best(many)))
+        return list(chosen)[:many]
 
     def free(self, many: int, weight_slots: int) -> list[Address]:
         """Up to `many` endpoints whose free slots hold that weight, best first."""

@@ -219,9 +219,9 @@ class ModelFleet:
         self.servers[lease.address].take(lease, at)
 
     def answer(self) -> None:
-        """The answer of one that runs begins."""
+        """The answer of one that has arrived begins: some send headers before they start it."""
         lease = self._arrived()
-        if lease is not None and self.servers[lease.address].has_started(lease):
+        if lease is not None:
             self.dispatcher.answered(lease, self.now)
 
     def finish(self) -> None:

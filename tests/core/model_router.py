@@ -77,9 +77,6 @@ class ModelRouter(ModelServer):
         for process in self.models.values():
             process.linger(lease, until)
 
-    def has_started(self, lease: Lease) -> bool:
-        return any(process.has_started(lease) for process in self.models.values())
-
     def restart(self, slots: int, *, is_blind: bool) -> None:
         super().restart(slots, is_blind=False)
         for process in self.models.values():

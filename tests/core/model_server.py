@@ -76,11 +76,6 @@ class ModelServer:
     def is_here(self, lease: Lease, now: float) -> bool:
         return self.arrivals[lease.id] <= now
 
-    def has_started(self, lease: Lease) -> bool:
-        """Whether a look has shown it, or could have."""
-        task = self.tasks.get(lease.id)
-        return task is not None and bool(task.numbers)
-
     def forget_ended(self, now: float) -> None:
         for id_ in [id_ for id_, task in self.tasks.items() if task.ends_at <= now]:
             del self.tasks[id_]

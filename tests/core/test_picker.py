@@ -59,6 +59,25 @@ def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Picker) -> None
     assert picker.best(9) == [fresh, asleep, stale, full]
 
 
+def test_of_full_ones_those_come_first_where_a_slot_is_free_soonest(picker: Picker) -> None:
+    """The larger ones; each request beyond their slots counts against them."""
+    small, overfull, large = place(picker, 1, 0, 2), place(picker, 2, -1, 8), place(picker, 3, 0, 8)
+    twice_overfull = place(picker, 4, -2, 2)
+    free = place(picker, 5, 1, 8)
+    assert picker.best(9) == [free, large, overfull, small, twice_overfull]
+
+
+def test_fallbacks_of_a_heavy_request_hold_it(picker: Picker) -> None:
+    """Before those that have a larger share of their slots free, but fewer."""
+    few, many, full = place(picker, 1, 2, 2), place(picker, 2, 3, 8), place(picker, 3, 0, 4)
+    assert picker.fallbacks(3, 1) == [few, many, full]
+    assert picker.fallbacks(3, 3) == [few, many, full], "a smaller server gives it all"
+    place(picker, 1, 1, 2)
+    assert picker.fallbacks(3, 1) == [few, many, full]
+    assert picker.fallbacks(3, 3) == [many, few, full]
+    assert picker.fallbacks(1, 3) == [many]
+
+
 @pytest.mark.parametrize(
     ("health", "intent", "slots"),
     [

@@ -66,7 +66,7 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
             break
         await asyncio.sleep(POLL_S)
     corrections = await stage.metric(CORRECTIONS)
-    if corrections:
+    if corrections != 0:
         left.append(Leftover(what=CORRECTIONS, value=corrections))
     if before is not None:
         left += _grown(before, await footprint(stage))

@@ -293,14 +293,14 @@ class Stage:
         return told
 
     async def metric(self, name: str) -> float | None:
-        """The sum of a metric's samples; None where there is none of that name."""
+        """The sum of a metric's samples, which may be none; None where it is not there at all."""
         text = (await self.http.get(f"http://{HOST}:{self._status}/metrics")).text
         samples = [
             float(line.rpartition(" ")[2])
             for line in text.splitlines()
             if line.startswith(name) and line[len(name) : len(name) + 1] in ("{", " ")
         ]
-        return sum(samples) if samples else None
+        return sum(samples) if f"# TYPE {name}" in text else None
 
     async def envoy_stats(self) -> dict[str, int]:
         answer = await self.http.get(f"http://{HOST}:{self.envoy_admin}/stats?usedonly")

@@ -32,8 +32,8 @@ from rigs.chaos.records import Arrival, Books, Call, Ended, Line
 TOLERANCE_S = 0.05
 """Two events of two connections so close together may have been noted in the wrong order."""
 IN_FLIGHT_S = 0.5
-"""How long a request may take from the picker's decision to its server's door, or the news of an
-answer from there to the picker."""
+"""How long a request may take from the picker's decision to its server's door, the news of an
+answer from there to the picker, or that of a client's leaving to that door."""
 EARLY_S = 0.01
 WAITED_TOO_LONG = "queue-timeout"
 CHOICES = frozenset({"queue-full", WAITED_TOO_LONG, "shed", "evicted"})
@@ -225,15 +225,19 @@ def _full(index: _Index) -> Iterator[Suspect]:
         call = index.calls.get(arrival.id)
         return 1 if call is None else call.weight
 
+    def ended_at(one: Arrival) -> float:
+        call = index.calls.get(one.id)
+        if one.is_whole or not one.closed_at or call is None or not call.has_left:
+            return one.ended_at or inf
+        return max(call.ended_at, one.closed_at - IN_FLIGHT_S)
+
     def is_known(one: Arrival, at: float) -> bool:
         return index.is_first_try(one) or 0 < one.first_byte_at < at - IN_FLIGHT_S
 
     by_server: defaultdict[str, list[Arrival]] = defaultdict(list)
     for arrival in sorted(index.books.arrivals, key=lambda one: one.at):
         present = [
-            one
-            for one in by_server[arrival.server]
-            if (one.ended_at or inf) > arrival.at + TOLERANCE_S
+            one for one in by_server[arrival.server] if ended_at(one) > arrival.at + TOLERANCE_S
         ]
         by_server[arrival.server] = [*present, arrival]
         known = [one for one in present if is_known(one, arrival.at)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -16,7 +15,7 @@ from rigs.chaos.calm import CORRECTIONS, calm_down, footprint
 from rigs.chaos.director import Director
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
-from rigs.chaos.records import Books, Leftover
+from rigs.chaos.records import Books, Leftover, keep
 from rigs.chaos.script import Action, Script
 from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
@@ -29,7 +28,6 @@ MEAN_S = 0.5
 LOADS = (0.6, 1.4, 0.9)
 """Of what the fleet can do when all is well, in turns of `TURN_S`."""
 TURN_S = 8.0
-RECORDS = "records.jsonl"
 SETTINGS = {
     "queue": {"timeout_s": PATIENT_S},
     "scraper": {"slow_interval_s": 0.5, "read_timeout_s": 2.0, "slots_read_timeout_s": 5.0},
@@ -112,17 +110,8 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
         closed=watch.closed(),
         leftovers=left,
     )
-    _keep(books, stage.folder / RECORDS)
+    keep(books, stage.folder)
     return Outcome(verdict=judge(books), done=director.done)
-
-
-def _keep(books: Books, file: Path) -> None:
-    """All that was recorded, for whoever wants to know more about a finding."""
-    with file.open("w") as text:
-        for name in ("calls", "arrivals", "lines", "ended", "windows", "closed", "leftovers"):
-            for record in getattr(books, name):
-                told = {"record": name, **asdict(record)}
-                text.write(json.dumps(told, default=sorted) + "\n")
 
 
 async def _later(director: Director, action: Action) -> None:

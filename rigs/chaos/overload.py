@@ -18,7 +18,7 @@ from rigs.chaos.accounting import Verdict, judge
 from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends
-from rigs.chaos.records import Books, Leftover
+from rigs.chaos.records import Books, Leftover, keep
 from rigs.chaos.stage import Stage
 from rigs.chaos.wishes import Wish
 
@@ -98,6 +98,7 @@ async def _attack(
         slots={server.address: server.slots for server in stage.servers},
         leftovers=left,
     )
+    keep(books, stage.folder)
     return judge(books)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+RECORDS = "records.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +142,12 @@ class Books:
     windows: list[Window] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+
+
+def keep(books: Books, folder: Path) -> None:
+    """Write down all that was recorded, for whoever wants to know more about a finding."""
+    with (folder / RECORDS).open("w") as text:
+        for name in ("calls", "arrivals", "lines", "ended", "windows", "closed", "leftovers"):
+            for record in getattr(books, name):
+                told = {"record": name, **asdict(record)}
+                text.write(json.dumps(told, default=sorted) + "\n")

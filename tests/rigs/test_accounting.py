@@ -151,6 +151,15 @@ def test_a_full_server_is_full_until_its_answer_was_written() -> None:
     assert "full" in broken(unfinished)
 
 
+def test_a_leaving_may_reach_the_server_late() -> None:
+    left = two(10.7)
+    left.calls[0] = call(has_left=True, ended_at=10.3, status=0, is_whole=False, body_bytes=0)
+    left.arrivals[0].is_whole = False
+    assert "full" not in broken(left)
+    left.arrivals[0].closed_at = 11.5
+    assert "full" in broken(left)
+
+
 def test_a_request_for_two_slots_takes_two() -> None:
     assert broken(two(10.95, weight=2)) == ["full"]
     assert broken(replace(two(10.95, weight=2), slots={ONE: 2})) == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from extproc.core.order import Order
     from extproc.core.queue import Line, Ticket
     from extproc.core.request import Request
+    from extproc.core.uploads import Uploads
 
 
 class Preview(NamedTuple):
@@ -43,9 +44,10 @@ class QueueLimits(NamedTuple):
 class Admission:
     """Reads the desk and the line; changes nothing."""
 
-    def __init__(self, desk: Desk, line: Line, random: Random) -> None:
+    def __init__(self, desk: Desk, line: Line, uploads: Uploads, random: Random) -> None:
         self._desk = desk
         self._line = line
+        self._uploads = uploads
         self._random = random
 
     def goal(
@@ -59,11 +61,11 @@ class Admission:
         return address, self._desk.home_of(order, request, address, now)
 
     def why_not_wait(
-        self, request: Request, objective: Objective, limits: QueueLimits
+        self, request: Request, objective: Objective, limits: QueueLimits, now: float
     ) -> Reason | None:
         """Why one that finds no slot may not enter the line, None when it may. A line that is
-        full may have a `victim`."""
-        if objective.criticality is Criticality.SHEDDABLE:
+        full may have a `victim`. A suspect's upload waits for no slot: see `uploads`."""
+        if objective.criticality is Criticality.SHEDDABLE or self._uploads.is_suspect(request, now):
             return Reason.SHED
         if request.timeout_s <= 0:
             return Reason.QUEUE_TIMEOUT if limits.requests else Reason.QUEUE_FULL
@@ -92,7 +94,7 @@ class Admission:
             self._random.setstate(before)
         if address is not None:
             return Preview(address if home is None else None, home and home.address, None)
-        reason = self.why_not_wait(request, order.objective, limits)
+        reason = self.why_not_wait(request, order.objective, limits, now)
         if (
             reason is Reason.QUEUE_FULL
             and self.victim(request, order.objective, limits) is not None

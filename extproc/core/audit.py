@@ -23,6 +23,7 @@ def faults(state: State, now: float) -> list[str]:
         *state.line.faults(),
         *state.homing.faults(),
         *state.running.faults(open_ids),
+        *state.uploads.faults(open_ids),
     ]
 
 
@@ -32,6 +33,6 @@ def rebuild(state: State) -> None:
     state.ledger.rebuild()
     state.line.rebuild()
     state.homing.clear()
-    state.running.rebuild(
-        lease for lease in state.ledger.leases() if lease.state is LeaseState.OPEN
-    )
+    leases = [lease for lease in state.ledger.leases() if lease.state is LeaseState.OPEN]
+    state.running.rebuild(leases)
+    state.uploads.rebuild({lease.id for lease in leases})

@@ -51,6 +51,8 @@ class Desk:
 
     def find(self, order: Order, request: Request, now: float) -> Address | None:
         """An endpoint that can take a newcomer at once, the best one, or None."""
+        if request.is_partial and not self._state.uploads.may_begin(request, now):
+            return None
         choice = self._chooser.choose(order, request, now)
         if choice is not None:
             return choice.address
@@ -104,6 +106,8 @@ class Desk:
         is_cold = room is not None and not is_loaded
         lease = state.ledger.open(address, request.weight_slots, now, room, model)
         lease.is_uploading = request.is_uploading
+        if request.is_partial:
+            state.uploads.began(lease)
         try:
             if state.outliers.picked(lease, request, now):
                 self._outbox.wake_at(state.outliers.next_expiry())
@@ -182,6 +186,12 @@ class Desk:
             ticket = self._turns.next_for(endpoint, account, now)
             if ticket is None:
                 break
+            if not self._state.uploads.may_begin(ticket.request, now):
+                self.reject(ticket, Reason.SHED, now, ticket.order.demand)
+                self._note_refusal(ticket, now)
+                if ticket.kept_at not in (None, endpoint.address):
+                    self.offer_soon(ticket.kept_at, now)
+                continue
             if ticket.home is None and ticket.reserves is None:
                 home = self.home_of(ticket.order, ticket.request, endpoint.address, now)
                 if home is not None:

@@ -96,7 +96,7 @@ class Dispatcher:
         self._outbox = Outbox()
         self._call = CallScope(self._outbox, self._repair)
         self._desk = Desk(self.state, self._outbox, self.options.fallbacks, self.options.aging)
-        self._admission = Admission(self._desk, self.line, random)
+        self._admission = Admission(self._desk, self.line, self.state.uploads, random)
         self._limits = self.options.queue_limits
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
@@ -169,7 +169,7 @@ class Dispatcher:
 
     def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
-        reason = self._admission.why_not_wait(request, objective, self._limits)
+        reason = self._admission.why_not_wait(request, objective, self._limits, now)
         if reason is not Reason.QUEUE_FULL:
             return reason
         victim = self._admission.victim(request, objective, self._limits)
@@ -202,6 +202,7 @@ class Dispatcher:
         with self._call:
             address = lease.address
             self.ledger.release(lease, end, now)
+            self.state.uploads.ended(lease)
             if end is not LeaseEnd.SERVED:
                 self._outbox.scrape(address)
                 self._wake()
@@ -248,6 +249,16 @@ class Dispatcher:
             self._desk.offer_soon(address, now)
             self._desk.offer_soon(picked, now)
 
+    def upload_ended(self, lease: Lease) -> None:
+        """The rest of its request has come."""
+        self.state.uploads.ended(lease)
+
+    def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
+        """The rest did not come, or came slowly, while others waited so long for its slot."""
+        accounts = (self.ledger.account(endpoint.address) for endpoint in self.fleet)
+        slots = sum(account.slots for account in accounts)
+        self.state.uploads.failed(request, wasted_s, slots, now)
+
     def answered(
         self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
     ) -> None:
@@ -255,6 +266,7 @@ class Dispatcher:
 
         Call it after `served_by`. Only the first call for a lease counts.
         """
+        self.state.uploads.ended(lease)
         run = self.state.running.answered(lease, now)
         if run is None:
             return

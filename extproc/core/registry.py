@@ -72,8 +72,8 @@ class KnownExchange(Protocol):
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Envoy reported that it did not come to its proper end."""
 
-    def upload_reported(self, body_bytes: int, now: float) -> str | None:
-        """Envoy reported how much came of a request that is not whole. Returns why it has to
+    def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
+        """Envoy reported how much came of a request, and whether that is all. Returns why it has to
         end, in words for its client; None where it may go on."""
 
     async def end_upload(self, why: str, now: float) -> None:

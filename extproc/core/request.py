@@ -47,6 +47,7 @@ class Request:
     server may fail at while it serves other requests well: the path, a grammar, images.
     `fingerprint` is equal for equal bodies, 0 where none was read; only this process knows how it
     is made.
+    `is_partial` tells that the rest of its body comes only once it has a slot.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Request:
     is_uploading: bool = False
     traits: str = ""
     fingerprint: int = 0
+    is_partial: bool = False
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

@@ -21,6 +21,7 @@ from extproc.core.sessions import Sessions
 from extproc.core.spread import Spread
 from extproc.core.subsets import Subsets
 from extproc.core.timing import Timing
+from extproc.core.uploads import Uploads
 from extproc.core.views import Views
 
 if TYPE_CHECKING:
@@ -49,5 +50,6 @@ class State:
         self.prefixes = PrefixIndex()
         self.sessions = Sessions()
         self.spread = Spread()
+        self.uploads = Uploads()
         self.subsets = Subsets(self.fleet)
         self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running)

@@ -194,16 +194,22 @@ class Exchange:
             case _:
                 assert_never(settlement)
 
-    def upload_reported(self, body_bytes: int, now: float) -> str | None:
-        """Learn how much came of a body that has not ended. Returns why the exchange has to end,
-        in words for the client; None where it may go on, or holds no slot for an upload."""
-        lease = self._lease
+    def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
+        """Learn how much came of the body, and whether that is all. Returns why the exchange has
+        to end, in words for the client; None where it may go on, or holds no slot for an upload."""
+        lease, request = self._lease, self._reception.request
         if self.stage is not Stage.LEASED or self._response is not None or lease is None:
+            return None
+        if is_whole:
+            self._dispatcher.upload_ended(lease)
             return None
         if self._upload is None:
             self._upload = Upload(self._options.uploads, lease.opened_at)
         is_wanted = self._dispatcher.is_wanted(lease)
-        return self._upload.reported(body_bytes, now, is_wanted=is_wanted)
+        why = self._upload.reported(body_bytes, now, is_wanted=is_wanted)
+        if why is not None and not self._is_cancelled and request is not None:
+            self._dispatcher.upload_failed(request, self._upload.lag_s, now)
+        return why
 
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
         """An operator ends it; returns whether a reply is left that must be written at once.

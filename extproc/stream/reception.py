@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from extproc.core.objective import Criticality
 from extproc.core.outcome import Reason
 from extproc.core.request import Kind, Request
 from extproc.stream import codec
@@ -38,6 +39,10 @@ RETRY_S: Final = 1.0
 """When to ask again after a gateway's hint left nobody: its next one may be newer."""
 
 
+TOO_MANY_SLOW_UPLOADS: Final = (
+    "Many long requests came too slowly, so for some minutes a request that is longer than the "
+    "proxy's buffer is served at once or not at all. Shorter requests wait as usual."
+)
 TOO_MANY_BYTES: Final = (
     "All slots are busy, and the bodies of the requests that wait take all the memory that is "
     "set for them (queue.max_bytes)."
@@ -152,6 +157,10 @@ class Reception:
             return ""
         if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
             return TOO_MANY_BYTES
+        if reason is Reason.SHED and self.request.is_partial:
+            objective = self._dispatcher.state.intake.objective_of(self.request)
+            is_meant = objective.criticality is Criticality.SHEDDABLE
+            return "" if is_meant else TOO_MANY_SLOW_UPLOADS
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
 
     def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
@@ -199,6 +208,7 @@ class Reception:
             kept_bytes=self._options.reading.kept_of(
                 head, len(question.body), has_all=question.has_all
             ),
+            is_partial=bool(question.body) and not question.has_all,
         )
         if isinstance(request, str):
             return Denied(Reason.BAD_REQUEST, request)

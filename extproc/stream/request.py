@@ -86,11 +86,13 @@ def understand(
     longest_s: float,
     intake: Intake,
     kept_bytes: int = 0,
+    is_partial: bool = False,
 ) -> Request | str:
     """The request that is meant, or why it cannot be served, for its client.
 
     `raw` are the bytes of the body that are here, `is_whole` tells that these are all. It may
     wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
+    `is_partial` tells that a part was waited for, and is not all.
     """
     model, adapter = names_of(head, body, intake)
     problem = why_not(model, adapter, body, raw, intake, is_whole=is_whole)
@@ -110,6 +112,7 @@ def understand(
         is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
         kept_bytes=kept_bytes,
         is_uploading=not is_whole,
+        is_partial=is_partial,
     )
     return UNSAYABLE if intake.is_unsayable(request) else request
 
@@ -128,6 +131,7 @@ def request_of(
     kept_bytes: int = 0,
     is_uploading: bool = False,
     fingerprint: int = 0,
+    is_partial: bool = False,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
@@ -156,6 +160,7 @@ def request_of(
         is_uploading=is_uploading,
         traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
         fingerprint=fingerprint,
+        is_partial=is_partial,
     )
 
 

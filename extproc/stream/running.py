@@ -109,8 +109,8 @@ class RunningStream:
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         self.exchange.break_off(is_servers_fault=is_servers_fault)
 
-    def upload_reported(self, body_bytes: int, now: float) -> str | None:
-        return self.exchange.upload_reported(body_bytes, now)
+    def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
+        return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)
 
     async def end_upload(self, why: str, now: float) -> None:
         await self.cancel(now, Reason.UPLOAD_STALLED, why)

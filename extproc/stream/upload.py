@@ -31,7 +31,7 @@ class UploadLimits:
 class Upload:
     """Fed with Envoy's reports about one request. Pure; `now` is monotonic seconds."""
 
-    __slots__ = ("_body_bytes", "_lag_s", "_limits", "_moved_at", "_reported_at")
+    __slots__ = ("_body_bytes", "_limits", "_moved_at", "_reported_at", "lag_s")
 
     def __init__(self, limits: UploadLimits, now: float) -> None:
         """`now` is when the slot was given."""
@@ -39,7 +39,8 @@ class Upload:
         self._reported_at = now
         self._moved_at = now
         self._body_bytes: int | None = None
-        self._lag_s = 0.0
+        self.lag_s = 0.0
+        """For how long others have waited for more of it in vain."""
 
     def reported(self, body_bytes: int, now: float, *, is_wanted: bool) -> str | None:
         """Learn how much has come in all; `is_wanted` tells that a request waits for the slot.
@@ -55,9 +56,9 @@ class Upload:
             return STOPPED
         if not limits.min_rate_bytes_per_s:
             return None
-        lag_s = self._lag_s - new_bytes / limits.min_rate_bytes_per_s
-        self._lag_s = max(0.0, lag_s + elapsed_s if is_wanted else lag_s)
-        if self._lag_s <= limits.grace_s * LAG_SHARE:
+        lag_s = self.lag_s - new_bytes / limits.min_rate_bytes_per_s
+        self.lag_s = max(0.0, lag_s + elapsed_s if is_wanted else lag_s)
+        if self.lag_s <= limits.grace_s * LAG_SHARE:
             return None
         return TOO_SLOW % limits.min_rate_bytes_per_s
 

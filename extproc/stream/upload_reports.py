@@ -32,15 +32,18 @@ class UploadReports:
         """Learn from one report. An exchange is ended in a task of its own, since that writes to
         the network; it is ended once, so there are never more tasks than leases."""
         common = entry.common_properties
-        if common.HasField("time_to_last_rx_byte") or LB_NAMESPACE not in (
-            namespaces := common.metadata.filter_metadata
-        ):
+        namespaces = common.metadata.filter_metadata
+        if LB_NAMESPACE not in namespaces:
             return
         stream = self._registry.get(namespaces[LB_NAMESPACE].fields[EXCHANGE].string_value)
         if stream is None:
             return
         now = self._clock()
-        why = stream.upload_reported(entry.request.request_body_bytes, now)
+        why = stream.upload_reported(
+            entry.request.request_body_bytes,
+            now,
+            is_whole=common.HasField("time_to_last_rx_byte"),
+        )
         if why is None:
             return
         ending = asyncio.create_task(stream.end_upload(why, now))

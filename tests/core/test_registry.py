@@ -45,7 +45,7 @@ class Known:
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Nothing to break."""
 
-    def upload_reported(self, body_bytes: int, now: float) -> str | None:
+    def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return None
 
     async def end_upload(self, why: str, now: float) -> None:

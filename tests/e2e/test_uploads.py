@@ -75,10 +75,13 @@ class Upload:
     async def trickle(self) -> tuple[int, bytes]:
         """Send a few bytes now and then until it is answered."""
         answering = asyncio.create_task(self.answer())
-        while not (await asyncio.wait([answering], timeout=0.1))[0]:
-            with suppress(ConnectionError):
-                await self.send(10)
-        return await answering
+        try:
+            while not (await asyncio.wait([answering], timeout=0.1))[0]:
+                with suppress(ConnectionError):
+                    await self.send(10)
+            return await answering
+        finally:
+            answering.cancel()
 
     async def answer(self) -> tuple[int, bytes]:
         head = await self.reader.readuntil(b"\r\n\r\n")

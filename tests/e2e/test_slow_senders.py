@@ -1,0 +1,72 @@
+"""Many clients that send slowly, beside one that does not: over real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import Stack
+from tests.e2e.test_uploads import SOME_BYTES, Upload, large
+
+pytestmark = [pytest.mark.e2e]
+
+SENDERS = 30
+HONEST = 10
+PAUSE_S = 0.5
+"""Before a sender that was refused comes again: the machine has others to serve."""
+
+
+class SlowSenders:
+    """Each sends the first part of its body, then next to nothing, and comes again when it is
+    refused. `outcomes` counts what they are told."""
+
+    def __init__(self, stack: Stack, count: int, first_bytes: int) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.begun = 0
+        self._stack = stack
+        self._first_bytes = first_bytes
+        self._tasks = [asyncio.create_task(self._send()) for _ in range(count)]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while True:
+            try:
+                async with Upload.to(self._stack, large()) as upload:
+                    await upload.send(self._first_bytes)
+                    self.begun += 1
+                    _, head = await upload.trickle()
+                reason = head.partition(b"x-coxswain-reason: ")[2].partition(b"\r\n")[0]
+                self.outcomes[reason.decode()] += 1
+            except (ConnectionError, asyncio.IncompleteReadError):
+                self.outcomes["closed"] += 1  # refused while its first part was on the way
+            await asyncio.sleep(PAUSE_S)
+
+
+@pytest.mark.parametrize("first_bytes", [30_000, SOME_BYTES])
+async def test_slow_senders_cost_the_others_nothing(first_bytes: int, tmp_path: Path) -> None:
+    """Those whose first part is not here are in no queue. Of the others a few get a slot and lose
+    it; then they get one slot of four at most and stand in nobody's way."""
+    settings = {**QUICK, "envoy": {"body_buffer_bytes": 65_536}}
+    async with Stack.running(tmp_path, slots=(2, 2), kind="simulator", settings=settings) as stack:
+        senders = SlowSenders(stack, SENDERS, first_bytes)
+        while senders.begun < SENDERS:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        try:
+            for _ in range(HONEST):
+                assert (await stack.ask()).status_code == 200
+            if first_bytes < SOME_BYTES:
+                assert not senders.outcomes
+                assert (await stack.status())["queue"]["waiting"] == 0
+            else:
+                assert senders.outcomes["shed"] >= SENDERS - 10
+                assert senders.outcomes["upload-stalled"] <= 10
+        finally:
+            await senders.stop()

@@ -50,7 +50,7 @@ async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Pic
             what="corrections of the auditor",
             value=f"{sum(corrections):g}" if corrections else "not counted",
             target="0",
-            is_met=not any(corrections),
+            is_met=not any(corrections) if corrections else None,
         ),
         Row(
             what="files and sockets of the picker, before and after",

@@ -31,7 +31,11 @@ TURN_S = 8.0
 SETTINGS = {
     "queue": {"timeout_s": PATIENT_S},
     "scraper": {"slow_interval_s": 0.5, "read_timeout_s": 2.0, "slots_read_timeout_s": 5.0},
-    "envoy": {"message_timeout_s": 2.0, "per_try_idle_timeout_s": 20.0},
+    "envoy": {
+        "connect_timeout_s": 5.0,  # a busy rig is no dead server
+        "message_timeout_s": 2.0,
+        "per_try_idle_timeout_s": 20.0,
+    },
     "drain_timeout_s": 3.0,
 }
 

@@ -57,7 +57,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         ],
         sources=dispatcher.fleet.sources_of(endpoint.address),
         is_fresh=endpoint.is_fresh,
-        is_routable=endpoint.is_routable,
+        is_known_to_envoy=endpoint.is_routable,
         is_removed=endpoint.is_removed,
         is_pickable=endpoint.is_pickable,
         leases=len(account.leases),

@@ -16,6 +16,7 @@ from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outlier_detection import OutlierOptions
 from extproc.core.path_rule import PathRule
 from extproc.settings.values import split_host_port
+from extproc.status import Hosts
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.paths import Paths
 from extproc.stream.request import ReadingOptions
@@ -113,6 +114,11 @@ def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolic
     named = (envoy.listen, envoy.admin, envoy.picker, listen.grpc, listen.admin, listen.http)
     ports = {split_host_port(each)[1] for each in named if each is not None}
     return AddressPolicy.of(settings.agents.allowed_networks, {*ports, *own_ports} - {0})
+
+
+def page_hosts(settings: Settings) -> Hosts:
+    """By which names the status pages may be asked for."""
+    return Hosts([*settings.listen.http_hosts, split_host_port(settings.listen.http)[0]])
 
 
 def scraper_options(settings: Settings) -> ScraperOptions:

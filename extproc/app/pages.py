@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from extproc.app.version import own_version
 from extproc.status import (
     Countdown,
+    Hosts,
     StatusServer,
     StatusSources,
     picture,
@@ -35,6 +36,7 @@ class Pages:
         telemetry: Telemetry,
         find_place: Callable[[str], QueuePlace | None],
         problems: Callable[[], Sequence[str]],
+        hosts: Hosts,
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
@@ -48,6 +50,7 @@ class Pages:
                 status=self._status, obstacles=self.obstacles, metrics=telemetry.prometheus
             ),
             Countdown(find_place).routes(),
+            hosts,
         )
         self.is_serving = False
 

@@ -153,6 +153,7 @@ class Service:
             self._telemetry,
             LinePlaces(self.dispatcher, self._waiting_room).find,
             self._problems,
+            options.page_hosts(settings),
         )
         self._admin_port = AdminPort(
             dispatcher=self.dispatcher,

@@ -93,7 +93,7 @@ def state(endpoint: pb.Endpoint) -> Text:
         text.append(" stale", style="yellow")
     if any(issue.code == EJECTED for issue in endpoint.issues):
         text.append(" ejected", style="red")
-    if not endpoint.is_routable:
+    if not endpoint.is_known_to_envoy:
         text.append(" unknown-to-envoy", style="yellow")
     return text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from extproc.core.address import Address
+from extproc.demo.own_module import own_module
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Probe
 
@@ -67,7 +67,7 @@ def llama_server_command(
 def simulator_command(server: EmbeddedServer, *, service_time_s: float | None) -> list[str]:
     """Run a simulated server; without a service time its tokens have a pace."""
     return [
-        *(sys.executable, "-m", "extproc.demo.simulator"),
+        *own_module("extproc.demo.simulator"),
         *("--alias", server.alias),
         *("--host", LOOPBACK),
         *("--port", str(server.port)),

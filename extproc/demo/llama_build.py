@@ -32,6 +32,7 @@ from extproc.demo.llama_server import (
     cached_llama_server,
     find_llama_server,
 )
+from extproc.demo.own_module import own_module
 
 __all__ = ["build_llama_server", "find_llama_server", "main", "missing_compiler"]
 
@@ -204,7 +205,7 @@ def _build_tools(
 
 
 def _pip(command: str) -> list[str]:
-    return [sys.executable, "-m", "pip", "--disable-pip-version-check", command]
+    return [*own_module("pip"), "--disable-pip-version-check", command]
 
 
 def parallel_jobs() -> int:

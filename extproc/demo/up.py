@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
 from extproc.demo.llama_server import LlamaServerError
+from extproc.demo.own_module import own_module
 from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
 from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
@@ -203,7 +203,7 @@ class _Run:
         for server in fleet.servers if fleet is not None else ():
             arguments += ["--endpoint", str(server.address)]
         child = await self.children.start(
-            "picker", [sys.executable, "-m", "extproc.cli", "serve", *arguments]
+            "picker", [*own_module("extproc.cli"), "serve", *arguments]
         )
         await child.wait_ready(
             health_probe(self.client, f"{url_of(listen.http)}/healthz"), timeout_s=READY_TIMEOUT_S

@@ -190,6 +190,9 @@ EMPTY_SECTION: Final = BeforeValidator(_empty_section)
 LIST: Final = BeforeValidator(_empty_list)
 MAP: Final = BeforeValidator(lambda value: _mapped(_empty_section(value)))
 
+HostName = Annotated[str, AfterValidator(_server_name)]
+"""A host name or an IP address, without a port."""
+
 Target = Annotated[str, AfterValidator(_target)]
 """Where a server is: `host:port`, the host an IP or a name."""
 

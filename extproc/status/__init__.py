@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extproc.status.countdown import Countdown, QueuePlace
+from extproc.status.hosts import Hosts
 from extproc.status.picture import picture
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
@@ -10,6 +11,7 @@ from extproc.status.sources import StatusSources
 
 __all__ = [
     "Countdown",
+    "Hosts",
     "QueuePlace",
     "StatusServer",
     "StatusSources",

@@ -204,7 +204,7 @@ function alsoSaid(endpoint) {
   else if (endpoint.intent !== "active") said.push(endpoint.intent);
   else if (!endpoint.is_fresh && ["ready", "degraded"].includes(endpoint.health)) said.push("stale");
   if (endpoint.is_ejected) said.push("ejected");
-  if (!endpoint.is_routable) said.push("unknown to Envoy");
+  if (!endpoint.is_known_to_envoy) said.push("unknown to Envoy");
   return said.join(", ");
 }
 

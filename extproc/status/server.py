@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from extproc.status.dashboard import dashboard
+from extproc.status.hosts import Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aiohttp.typedefs import Handler, Middleware
+
     from extproc.status.sources import StatusSources
 
+FOR_ANY_HOST: Final = ("/queue/", "/healthz")
+MISDIRECTED: Final = 421
+MISDIRECTED_TEXT: Final = (
+    "These pages do not answer to this host name: use an IP address or localhost, or name it in "
+    "the setting listen.http_hosts.\n"
+)
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHUTDOWN_S: Final = 0.5
 """How long an answer that is being sent may still take when the server stops."""
@@ -30,12 +39,19 @@ class StatusServer:
     Nothing here changes anything, and no answer is kept by caches.
     """
 
-    def __init__(self, sources: StatusSources, routes: Iterable[web.AbstractRouteDef] = ()) -> None:
+    def __init__(
+        self,
+        sources: StatusSources,
+        routes: Iterable[web.AbstractRouteDef] = (),
+        hosts: Hosts | None = None,
+    ) -> None:
         self._sources = sources
         self._dashboard = dashboard()
         self._status_text = ""
         self._status_at: float | None = None
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[_only_for(hosts or Hosts())]
+        )
         app.on_response_prepare.append(_forbid_caching)
         app.router.add_get("/", self._page)
         app.router.add_get("/healthz", _alive)
@@ -82,6 +98,20 @@ class StatusServer:
     async def _metrics(self, _: web.Request) -> web.Response:
         text = await self._sources.metrics()
         return web.Response(body=text, headers={"content-type": PROMETHEUS_TEXT})
+
+
+def _only_for(hosts: Hosts) -> Middleware:
+    """Answers 421 to any other `Host`. `/healthz` tells nothing; and Envoy asks for `/queue/` with
+    its clients' `Host`: that is for pages of all origins, who must know the request's id."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = request.headers.get("host", "")
+        if request.path.startswith(FOR_ANY_HOST) or hosts.allows(host):
+            return await handler(request)
+        return web.Response(status=MISDIRECTED, text=MISDIRECTED_TEXT)
+
+    return check
 
 
 async def _alive(_: web.Request) -> web.Response:

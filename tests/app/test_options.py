@@ -11,6 +11,7 @@ from extproc.app.options import (
     agents_options,
     dispatcher_options,
     exchange_options,
+    page_hosts,
     scraper_options,
     telemetry_options,
 )
@@ -143,3 +144,9 @@ def test_the_addresses_that_may_be_named() -> None:
     assert policy.own_ports == {1, 2, 3, 4, 5, 6}
     assert policy.refusal(Address.parse("203.0.113.7:7"), "") == ""
     assert policy.refusal(Address.parse("203.0.113.8:7"), "")
+
+
+def test_the_names_of_the_pages() -> None:
+    hosts = page_hosts(settings(listen={"http": "picker-1:9090", "http_hosts": ["pages"]}))
+    assert hosts.allows("pages:1") and hosts.allows("picker-1:9090")
+    assert not hosts.allows("elsewhere")

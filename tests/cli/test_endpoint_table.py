@@ -35,7 +35,7 @@ def endpoint(**changes: object) -> pb.Endpoint:
         "models": [pb.Model(name="org/tiny", is_loaded=True)],
         "observed_age_s": 0.4,
         "is_fresh": True,
-        "is_routable": True,
+        "is_known_to_envoy": True,
         "is_pickable": True,
     }
     return pb.Endpoint(**(whole | changes))  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_what_the_picker_cannot_read_stands_below(endpoints: list[pb.Endpoint]) 
         ({"is_removed": True, "intent": pb.INTENT_DRAINING}, "ready leaving"),
         ({"is_fresh": False}, "ready stale"),
         ({"is_fresh": False, "is_pickable": False, "health": pb.HEALTH_LOADING}, "loading"),
-        ({"is_routable": False}, "ready unknown-to-envoy"),
+        ({"is_known_to_envoy": False}, "ready unknown-to-envoy"),
     ],
 )
 def test_state_says_what_keeps_requests_away(changes: dict[str, object], shown: str) -> None:

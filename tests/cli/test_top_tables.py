@@ -37,7 +37,7 @@ def endpoint(**changes: Any) -> pb.Endpoint:
         "models": [pb.Model(name="tiny", is_loaded=True)],
         "observed_age_s": 0.4,
         "is_fresh": True,
-        "is_routable": True,
+        "is_known_to_envoy": True,
         "is_pickable": True,
     }
     return pb.Endpoint(**(whole | changes))

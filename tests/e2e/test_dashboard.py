@@ -29,7 +29,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "health": "degraded",
         "intent": "draining",
         "is_removed": False,
-        "is_routable": True,
+        "is_known_to_envoy": True,
         "is_fresh": True,
         "slots": slots,
         "models": [MARKUP, "second", "third"],

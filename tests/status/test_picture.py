@@ -7,7 +7,7 @@ from random import Random
 
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher
-from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.endpoint import EndpointSpec, Health, Intent
 from extproc.core.fleet import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
 from extproc.core.request import Request
@@ -120,3 +120,17 @@ def test_many_endpoints_are_counted_not_named() -> None:
     dispatcher.set_members("test", specs, 0.0)
     reasons = why_not_ready(dispatcher)
     assert len(reasons) == 12 and reasons[-1] == "and 90 more"
+
+
+def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
+    """Two words for two things: neither says of a dead server that requests are routed to it."""
+    dispatcher = dispatcher_with(busy_slots=0)
+    told = []
+    for health in (Health.READY, Health.DOWN):
+        endpoint = dispatcher.fleet.get(ADDRESS)
+        assert endpoint is not None
+        endpoint.health = health
+        tree = picture(dispatcher, exchanges=0, envoys=[], outcomes={}, now=3.0)
+        told.append(tree["endpoints"]["10.0.0.1:8080"])
+    assert [each["gets_requests"] for each in told] == [True, False]
+    assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)

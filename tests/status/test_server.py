@@ -11,7 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from extproc.status import StatusServer, StatusSources, server
+from extproc.status import Hosts, StatusServer, StatusSources, server
 
 
 @dataclass
@@ -44,7 +44,7 @@ async def client(told: Told) -> AsyncIterator[httpx.AsyncClient]:
     async def extra(_: web.Request) -> web.Response:
         return web.Response(text="more")
 
-    server = StatusServer(told.sources(), [web.get("/more", extra)])
+    server = StatusServer(told.sources(), [web.get("/more", extra)], Hosts(["picker.internal"]))
     port = await server.start("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
@@ -97,6 +97,25 @@ async def test_the_dashboard_is_html_and_never_cached(client: httpx.AsyncClient)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("page", ["/", "/status", "/metrics", "/readyz"])
+async def test_pages_answer_to_names_that_nobody_else_can_own(
+    client: httpx.AsyncClient, page: str
+) -> None:
+    """Not to one that a stranger lets point here: its own page could then read them."""
+    stranger = await client.get(page, headers={"host": "rebound.example:9090"})
+    assert stranger.status_code == 421 and "listen.http_hosts" in stranger.text
+    for host in ("127.0.0.1:9090", "localhost", "[::1]:9090", "picker.internal"):
+        answer = await client.get(page, headers={"host": host})
+        assert answer.status_code == 200, host
+
+
+async def test_probes_and_the_countdown_take_any_host(client: httpx.AsyncClient) -> None:
+    """Envoy asks for the countdown with the `Host` of its client."""
+    for page, status in (("/healthz", 200), ("/queue/none", 404)):
+        answer = await client.get(page, headers={"host": "api.example"})
+        assert answer.status_code == status
 
 
 async def test_metrics_say_their_format(client: httpx.AsyncClient) -> None:

@@ -86,7 +86,7 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_routable", "is_removed", "is_pickable", "leases")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
@@ -98,7 +98,7 @@ class Endpoint(_message.Message):
     OBSERVED_AGE_S_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     IS_FRESH_FIELD_NUMBER: _ClassVar[int]
-    IS_ROUTABLE_FIELD_NUMBER: _ClassVar[int]
+    IS_KNOWN_TO_ENVOY_FIELD_NUMBER: _ClassVar[int]
     IS_REMOVED_FIELD_NUMBER: _ClassVar[int]
     IS_PICKABLE_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
@@ -113,11 +113,11 @@ class Endpoint(_message.Message):
     observed_age_s: float
     sources: _containers.RepeatedScalarFieldContainer[str]
     is_fresh: bool
-    is_routable: bool
+    is_known_to_envoy: bool
     is_removed: bool
     is_pickable: bool
     leases: int
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_routable: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ...) -> None: ...
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

@@ -31,6 +31,7 @@ const MEANINGS = {
   evicted: "gave way to a more critical one",
   "model-not-found": "nobody serves its model",
   "blocked-path": "its path is closed",
+  "poison-request": "the servers that took it died of it",
   "internal-error": "the picker lost track of it: a bug",
 };
 const NO_REFUSALS = ["served", "passed", "withdrawn"];

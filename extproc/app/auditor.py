@@ -111,10 +111,10 @@ class Auditor:
             yield Fault("books", fault, fault, self._dispatcher.rebuild)
 
     def _stray_streams(self) -> Iterator[Fault]:
-        """Streams that are over, or hold a lease that is closed."""
+        """Streams that nobody serves any more, or that hold a lease which is closed."""
         for stream in list(self._registry):
             lease = stream.lease
-            if stream.has_ended:
+            if stream.is_over:
                 yield Fault(
                     *("stream", f"ended {stream.id}"),
                     f"exchange {stream.id} is over and still registered; forgot it",
@@ -127,8 +127,11 @@ class Auditor:
                     partial(self._drop_lease, stream),
                 )
 
-    def _forget(self, stream: KnownExchange, _: float) -> None:
-        self._registry.leave(stream)
+    def _forget(self, stream: KnownExchange, now: float) -> None:
+        try:
+            stream.give_back(now)
+        finally:
+            self._registry.leave(stream)
 
     def _drop_lease(self, stream: KnownExchange, _: float) -> None:
         stream.drop_lease()

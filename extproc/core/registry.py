@@ -60,8 +60,11 @@ class KnownExchange(Protocol):
         """What it waits with, for the auditor."""
 
     @property
-    def has_ended(self) -> bool:
-        """Whether it gave back what it held."""
+    def is_over(self) -> bool:
+        """Whether nobody serves it any more, so that it should not be here."""
+
+    def give_back(self, now: float) -> None:
+        """Give back what it holds, for one that is over; a second time is no error."""
 
     def drop_lease(self) -> None:
         """Its lease is closed already: it has none to give back."""

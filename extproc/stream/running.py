@@ -30,12 +30,13 @@ class RunningStream:
     """Its own coroutine reads and answers, and sleeps while the request waits. Others may look at
     the exchange, settle its wait, and end it."""
 
-    __slots__ = ("_context", "_failure", "_is_sending", "_settled", "exchange", "id")
+    __slots__ = ("_context", "_failure", "_is_sending", "_settled", "_task", "exchange", "id")
 
     def __init__(self, exchange: Exchange, context: Context) -> None:
         self.exchange = exchange
         self.id = exchange.id
         self._context = context
+        self._task = asyncio.current_task()
         self._is_sending = False
         self._settled: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
@@ -70,21 +71,22 @@ class RunningStream:
         except Exception as error:  # noqa: BLE001 - its own coroutine raises it
             self._failure = error
         if self._settled is not None and not self._settled.done():
-            if self._failure is None:
-                self._settled.set_result(None)
-            else:
-                self._settled.set_exception(self._failure)
+            self._conclude(self._settled)
         return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
     def settled(self) -> asyncio.Future[None]:
         """What is done when the wait is over. No coroutine: each that waits would have one."""
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
-            if self._failure is not None:
-                self._settled.set_exception(self._failure)
-            elif self.exchange.ticket is None:
-                self._settled.set_result(None)
+            if self._failure is not None or self.exchange.ticket is None:
+                self._conclude(self._settled)
         return self._settled
+
+    def _conclude(self, settled: asyncio.Future[None]) -> None:
+        if self._failure is None:
+            settled.set_result(None)
+        else:
+            settled.set_exception(self._failure)
 
     # What others see and do
 
@@ -100,8 +102,12 @@ class RunningStream:
         return self.exchange.ticket
 
     @property
-    def has_ended(self) -> bool:
-        return self.exchange.has_ended
+    def is_over(self) -> bool:
+        return self.exchange.has_ended or (self._task is not None and self._task.done())
+
+    def give_back(self, now: float) -> None:
+        if not self.exchange.has_ended:
+            self.exchange.end(now)
 
     def drop_lease(self) -> None:
         self.exchange.drop_lease()

@@ -25,8 +25,11 @@ class Known:
         return None
 
     @property
-    def has_ended(self) -> bool:
+    def is_over(self) -> bool:
         return False
+
+    def give_back(self, now: float) -> None:
+        """It has nothing."""
 
     def drop_lease(self) -> None:
         """It has none."""

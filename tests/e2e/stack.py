@@ -33,6 +33,7 @@ CONTEXT_TOKENS = 16_384
 ROOT = Path(__file__).parents[2]
 READY_S = 30.0
 POLL_S = 0.02
+AUDIT = "coxswain_audit_corrections_total{"
 CHAT = "/v1/chat/completions"
 
 
@@ -146,6 +147,7 @@ class Stack:
             try:
                 await stack.until_ready()
                 yield stack
+                await stack.check_audit()
             finally:
                 await stack.thaw()
 
@@ -384,6 +386,19 @@ class Stack:
     def terminate(self, child: Child | None) -> None:
         assert child is not None
         os.kill(child.pid, signal.SIGTERM)
+
+    async def check_audit(self) -> None:
+        """The auditor of a picker that still runs had nothing to correct."""
+        await self.thaw()
+        if self.picker is None or not self.picker.is_running:
+            return
+        try:
+            answer = await self.client.get(f"http://127.0.0.1:{self.http_port}/metrics")
+        except httpx.TransportError:
+            return  # it is about to end
+        lines = [one for one in answer.text.splitlines() if one.startswith(AUDIT)]
+        assert lines, "the metric is told"
+        assert all(float(one.rpartition(" ")[2]) == 0 for one in lines), lines
 
     async def thaw(self) -> None:
         for child in (self.picker, self.envoy, *(server.child for server in self.servers)):

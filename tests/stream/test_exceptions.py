@@ -1,0 +1,471 @@
+"""No exception costs a slot: one is thrown at every call that an exchange makes between the shell
+and the core, one run each, and the books are right afterwards.
+
+The calls are found by running: a profiler counts each call whose caller or callee lies in the
+shell. A test below proves that no call of the shell's sources was missed.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, cast
+
+import pytest
+
+from extproc.app import core_events
+from extproc.app.auditor import Auditor
+from extproc.app.core_events import CoreEvents
+from extproc.core.address import Address
+from extproc.core.endpoint import Intent
+from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.record import ExchangeRecord
+from extproc.core.registry import Registry
+from extproc.stream import answer, exchange, servicer, waiting_room
+from extproc.stream import running as running_module
+from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.waiting_room import WaitingRoom
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandStream
+from tests.fakes.small_fleet import SmallFleet
+
+pytestmark = [
+    pytest.mark.breaks_books,
+    # An exception may also be thrown where Python closes a generator, which can only report it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.skipif(
+        not str(exchange.__file__).endswith(".py"), reason="no profiler sees compiled calls"
+    ),
+]
+SHELL: tuple[ModuleType, ...] = (
+    *(servicer, exchange, running_module),
+    *(waiting_room, answer, core_events),
+)
+FILES = {str(module.__file__): module for module in SHELL}
+
+
+class InjectedError(Exception):
+    """What is thrown."""
+
+
+class Injector:
+    """Throws at the call with this number; only counts where that is None."""
+
+    def __init__(self, at: int | None) -> None:
+        self._at = at
+        self._steps: set[int] = set()
+        self._frames: list[FrameType] = []
+        self.sites: list[tuple[str, int, str]] = []
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            caller, name = frame.f_back, frame.f_code.co_name
+            if frame.f_code.co_flags & inspect.CO_COROUTINE:
+                if id(frame) in self._steps:
+                    return  # it goes on after an await: nobody called it
+                self._steps.add(id(frame))
+                self._frames.append(frame)
+            is_shell = frame.f_code.co_filename in FILES
+        elif event == "c_call":
+            caller, name, is_shell = frame, getattr(argument, "__name__", "?"), False
+        else:
+            return
+        if caller is not None and caller.f_code.co_filename in FILES:
+            site = (caller.f_code.co_filename, caller.f_lineno, name)
+        elif is_shell:
+            site = (frame.f_code.co_filename, frame.f_code.co_firstlineno, name)
+        else:
+            return
+        self.sites.append(site)
+        if len(self.sites) - 1 == self._at:
+            raise InjectedError
+
+
+class Later:
+    """Makes a coroutine only when it is awaited: one that nobody awaits would warn."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, None, object]:
+        return (yield from self._make().__await__())
+
+
+class FutureStream(HandStream):
+    """What it returns need not be awaited, for the call that takes it may fail."""
+
+    def read(self) -> Later:  # type: ignore[override]
+        return Later(super().read)
+
+    def write(self, response: Any) -> asyncio.Future[None]:  # type: ignore[override]
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.sent.append(response)
+        if self.slow_writes is None:
+            done.set_result(None)
+        else:
+            self.slow_writes.append(done)
+        return done
+
+    slow_writes: list[asyncio.Future[None]] | None = None
+    """Those that are not done yet, where the network is slow."""
+
+
+class Shell:
+    """Core, streams and auditor as the service puts them together; gRPC's side is moved by hand."""
+
+    def __init__(self, *slots: int, max_queued: int = 100) -> None:
+        self.fleet = SmallFleet(*slots, max_queued=max_queued)
+        self.registry = Registry()
+        self.room = WaitingRoom()
+        self.records: list[ExchangeRecord] = []
+        CoreEvents(
+            self.fleet.dispatcher,
+            self.room,
+            self._clock,
+            wake_at=self.fleet.listener.wake_at,
+            scrape=self.fleet.listener.unsure_of,
+            membership_changed=self.fleet.listener.membership_changed,
+        ).listen()
+        self.processor = ExternalProcessor(
+            self.fleet.dispatcher,
+            self.room,
+            self.registry,
+            ExchangeOptions(queue_timeout_s=60.0),
+            self._clock,
+            self.records.append,
+        )
+        self.auditor = Auditor(self.fleet.dispatcher, self.registry, self.room, self._clock)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def _clock(self) -> float:
+        return self.fleet.now
+
+    async def open(self, *messages: Any, stream: FutureStream | None = None) -> HandStream:
+        """A stream on which this was said, and heard."""
+        stream = stream or FutureStream()
+        task = asyncio.ensure_future(self.processor._process(None, cast("Any", stream)))
+        self.tasks.append(task)
+        for message in messages:
+            stream.say(message)
+        await self.settle()
+        return stream
+
+    async def say(self, stream: HandStream, message: Any) -> None:
+        stream.say(message)
+        await self.settle()
+
+    async def leave(self, index: int) -> None:
+        """The client of a stream leaves: gRPC cancels its coroutine."""
+        self.tasks[index].cancel()
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(12):
+            await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """Everybody leaves, and every server is seen idle; then nothing may be left of anybody."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        faults = self.auditor.audit(self.fleet.now)
+        for _ in range(3):
+            self.fleet.now += 1.0
+            self.auditor.audit(self.fleet.now)
+        self.fleet.now += 20.0
+        self.fleet.dispatcher.advance(self.fleet.now)
+        for address, slots in self.slots.items():
+            self.fleet.now += 1.0
+            self.fleet.look(address, slots=slots)
+        self.left_to_auditor = [fault.text for fault in faults]
+        assert self.fleet.dispatcher.faults(self.fleet.now) == []
+        assert self.auditor.audit(self.fleet.now) == []
+        for address, slots in self.slots.items():
+            assert self.fleet.account(address).free_slots == slots
+        assert not len(self.fleet.dispatcher.line)
+        assert not len(self.room)
+        assert not len(self.registry)
+
+    left_to_auditor: list[str]
+
+    @property
+    def slots(self) -> dict[Address, int]:
+        return {one: self.fleet.account(one).slots for one in self.fleet.addresses}
+
+
+def ask(number: int = 0, **headers: str) -> Any:
+    return envoy.request_headers(x_request_id=str(number), **headers)
+
+
+async def served(shell: Shell) -> None:
+    """Two run, one waits and gets the first one's slot."""
+    first = await shell.open(ask(1))
+    await shell.open(ask(2))
+    waiting = await shell.open(ask(3))
+    await shell.say(first, envoy.response_headers())
+    await shell.say(first, envoy.part("response_trailers"))
+    first.half_close()
+    await shell.settle()
+    await shell.say(waiting, envoy.response_headers())
+    waiting.half_close()
+    await shell.settle()
+
+
+async def fallback(shell: Shell) -> None:
+    """Another server answers, and one that nobody reaches."""
+    stream = await shell.open(ask(1))
+    served_by = shell.fleet.addresses[-1]
+    await shell.say(stream, envoy.response_headers(served=str(served_by), attempts=2))
+    stream.half_close()
+    await shell.settle()
+    stream = await shell.open(ask(2))
+    await shell.say(
+        stream, envoy.response_headers("503", details="upstream_reset_connection_failure")
+    )
+    await shell.leave(1)
+    shell.fleet.now += 1.0
+    for address in shell.fleet.addresses:
+        shell.fleet.look(address)
+    stream = await shell.open(ask(3))
+    reset = "upstream_reset_before_response_started{connection_termination}"
+    await shell.say(stream, envoy.response_headers("502", served=str(served_by), details=reset))
+    await shell.leave(2)
+    stream = await shell.open(ask(4))
+    await shell.say(stream, envoy.response_headers("500", content_type="text/event-stream"))
+    for one in list(shell.registry):
+        one.break_off(is_servers_fault=True)
+    stream.half_close()
+    await shell.settle()
+    shell.fleet.dispatcher.set_intent(served_by, Intent.DRAINING, shell.fleet.now)
+
+
+async def timed_out(shell: Shell) -> None:
+    """Waits run out, with clients that left before and in the same moment."""
+    await shell.open(ask(1))
+    await shell.open(ask(2))
+    for number in range(3, 7):
+        await shell.open(ask(number))
+    await shell.leave(3)
+    shell.fleet.now += 61.0
+    shell.fleet.dispatcher.advance(shell.fleet.now)
+    shell.tasks[4].cancel()
+    await shell.settle()
+    await shell.leave(0)
+
+
+async def cancelled(shell: Shell) -> None:
+    """By an operator: one that runs, one that waits, one that is read."""
+    await shell.open(ask(1))
+    await shell.open(ask(2))
+    await shell.open(ask(3))
+    await shell.open(envoy.with_body(ask(4)))
+    for stream in list(shell.registry):
+        stream.sight(shell.fleet.now)
+        try:
+            await stream.cancel(shell.fleet.now)
+        except InjectedError:
+            continue  # the operator's call fails
+    await shell.settle()
+
+
+async def bodies(shell: Shell) -> None:
+    """Read, waiting, broken off in the middle, and half a body."""
+    stream = await shell.open(envoy.with_body(ask(1)), envoy.body(b'{"model":"m","prompt":"p"}'))
+    await shell.open(envoy.with_body(ask(2)), envoy.body(b'{"prompt":', end_of_stream=False))
+    await shell.open(envoy.with_body(ask(3)), envoy.body(b"[]"))
+    await shell.open(envoy.with_body(ask(4)), envoy.body(b'{"prompt":"q"}'))
+    await shell.leave(1)
+    for one in list(shell.registry):
+        one.upload_reported(17, shell.fleet.now, is_whole=False)
+        why = one.upload_reported(17, shell.fleet.now + 90.0, is_whole=False)
+        one.upload_reported(20, shell.fleet.now + 90.0, is_whole=True)
+        if why is not None:
+            await one.end_upload(why, shell.fleet.now)
+    await shell.say(stream, envoy.response_headers())
+    stream.half_close()
+    await shell.settle()
+
+
+async def untaken(shell: Shell) -> None:
+    """A stream that is gone when its ticket is settled, and one whose way cannot be told."""
+    running = await shell.open(ask(1))
+    other = await shell.open(ask(2))
+    for number in range(3, 5):
+        await shell.open(ask(number))
+    slow = FutureStream()
+    slow.slow_writes = []
+    await shell.open(ask(5), stream=slow)
+    for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "head"), strict=False):
+        assert isinstance(stream, running_module.RunningStream)
+        if lacks == "head":
+            stream.exchange._reception.head = None
+        elif stream.ticket is not None:
+            shell.room.leave(stream.ticket)
+    for ended in (running, other):
+        await shell.say(ended, envoy.response_headers())
+        ended.half_close()
+        await shell.settle()
+    writes, slow.slow_writes = slow.slow_writes, None
+    for write in writes:
+        if not write.done():
+            write.set_result(None)
+    await shell.settle()
+    shell.fleet.dispatcher.set_intent(shell.fleet.addresses[0], Intent.DISABLED, shell.fleet.now)
+
+
+async def relayed(shell: Shell) -> None:
+    """Full duplex, a gateway that closes its half at once, and trailers that come too late."""
+    stream = await shell.open(
+        envoy.with_body(ask(1), is_duplex=True), envoy.body(b'{"prompt":"p"}')
+    )
+    await shell.say(stream, envoy.response_headers())
+    answer_part = envoy.part("response_body")
+    answer_part.response_body.end_of_stream = True
+    await shell.say(stream, answer_part)
+    stream.half_close()
+    gateway = envoy.with_body(ask(2))
+    gateway.ClearField("protocol_config")
+    stream = await shell.open(gateway)
+    stream.half_close()
+    await shell.settle()
+    late = await shell.open(envoy.with_body(ask(3)), envoy.body(b'{"p', end_of_stream=False))
+    await shell.say(late, envoy.part("request_trailers"))
+    await shell.open(
+        envoy.with_body(ask(4), is_duplex=True),
+        envoy.body(b'{"prompt":"p"}', end_of_stream=False),
+        envoy.part("request_trailers"),
+    )
+    endpoint = shell.fleet.endpoint(shell.fleet.addresses[0])
+    shell.fleet.dispatcher.observe(
+        Observation(
+            address=endpoint.address,
+            began_at=shell.fleet.now,
+            answered_at=shell.fleet.now,
+            sight=Sight.READY,
+            slots=1,
+            busy_slots=0,
+            models=(ModelReading(name="tiny"),),
+        ),
+        shell.fleet.now,
+    )
+    await shell.open(envoy.request_headers("/v1/models", "GET"))
+
+
+async def others(shell: Shell) -> None:
+    """What takes no slot, what nobody understands, trailers, and who is refused."""
+    passing = await shell.open(envoy.request_headers("/v1/models", "GET"))
+    await shell.say(passing, envoy.response_headers())
+    passing.half_close()
+    await shell.open(envoy.request_headers("/tokenize"))
+    await shell.open(envoy.request_headers("/slots", "GET"))
+    refused = await shell.open(ask(1, x_coxswain_queue_timeout_ms="nonsense"))
+    await shell.say(refused, envoy.response_headers("400"))
+    await shell.open(envoy.unknown_kind())
+    await shell.open(ask(2), ask(2))
+    await shell.open(envoy.with_body(ask(3)), envoy.part("request_trailers"))
+    stream = await shell.open(ask(4))
+    await shell.say(stream, envoy.body(b"x"))
+    await shell.say(stream, envoy.part("request_trailers"))
+    await shell.say(stream, envoy.part("response_body"))
+    for number in range(5, 9):
+        await shell.open(ask(number))
+
+
+SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
+    served,
+    fallback,
+    timed_out,
+    cancelled,
+    bodies,
+    untaken,
+    relayed,
+    others,
+]
+
+
+async def play(scenario: Callable[[Shell], Awaitable[None]], at: int | None) -> Injector:
+    """One run; throws at one call."""
+    shell = Shell(1, 1, max_queued=4)
+    injector = Injector(at)
+    sys.setprofile(injector)
+    try:
+        await scenario(shell)
+    except InjectedError:
+        pass  # thrown where the scenario itself calls
+    finally:
+        sys.setprofile(None)
+    await shell.end()
+    return injector
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Thousands of tracebacks that are meant."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
+async def test_no_call_that_fails_costs_a_slot(
+    scenario: Callable[[Shell], Awaitable[None]],
+) -> None:
+    """Whatever of a scenario's calls fails: when everybody has left, every slot is free and
+    nothing is left of any request."""
+    sites = (await play(scenario, None)).sites
+    for number, site in enumerate(sites):
+        try:
+            await play(scenario, number)
+        except AssertionError as error:
+            raise AssertionError(f"thrown at {site}") from error
+
+
+NOT_OF_AN_EXCHANGE = {
+    "servicer.py": {"__init__", "add_to", "close", "drain"},
+    "core_events.py": {"__init__", "listen"},
+    "running.py": {"is_over", "give_back", "drop_lease"},
+    "waiting_room.py": {"__len__", "tickets", "find"},
+}
+"""Functions for a start or a stop, for the auditor, and for pages."""
+UNSEEN = {
+    *("ProtocolError", "ExchangeError", "assert_never"),
+    *("abort", "debug", "warning", "error", "exception", "type"),
+    "unchanged",
+}
+"""What is called where an error is already, and what a cache in C answers."""
+
+
+def calls_of(module: ModuleType) -> Iterator[tuple[str, range]]:
+    """Every call in the functions of a module: what is called, and on which lines."""
+    path = Path(str(module.__file__))
+    exempt = NOT_OF_AN_EXCHANGE.get(path.name, set())
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if function.name in exempt:
+            continue
+        for call in (one for line in function.body for one in ast.walk(line)):
+            if isinstance(call, ast.Call):
+                end = call.func.end_lineno or call.lineno
+                yield ast.unparse(call.func).rpartition(".")[2], range(call.lineno, end + 1)
+
+
+async def test_every_call_of_the_shell_is_thrown_at() -> None:
+    """The scenarios above leave out no call that stands in the shell's sources."""
+    hit = set[tuple[str, int]]()
+    for scenario in SCENARIOS:
+        hit |= {(file, line) for file, line, _ in (await play(scenario, None)).sites}
+    missed = [
+        f"{Path(str(module.__file__)).name}:{lines[0]} {name}"
+        for module in SHELL
+        for name, lines in calls_of(module)
+        if name not in UNSEEN and not any((module.__file__, line) in hit for line in lines)
+    ]
+    assert missed == []

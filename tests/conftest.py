@@ -4,9 +4,11 @@ what it means in a terminal, though a shell has those ignore it that it starts i
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,8 @@ TESTS = Path(__file__).parent
 ON_ASYNCIO = {"cli", "demo", "e2e", "fakes", "deploy", "tools", "docs"}
 """Folders of what runs on asyncio's own event loop, and of tests that drive whole processes. All
 else is part of `coxswain serve`, which runs on uvloop, and so do its tests."""
+LIMIT_S = 100.0
+"""A little less than the time limit in pyproject.toml."""
 AGENT = ("scraper/agent", "app/test_agent")
 
 
@@ -35,6 +39,28 @@ def pytest_asyncio_loop_factories(
     if place.parts[0] in ON_ASYNCIO or str(place).startswith(AGENT):
         return {"asyncio": asyncio.new_event_loop}
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bound each coroutine by the test's own time limit: uvloop swallows what the limit's signal
+    handler raises, and such a test would hang for ever."""
+    for item in items:
+        test = getattr(item, "obj", None)
+        if inspect.iscoroutinefunction(test):
+            marker = item.get_closest_marker("timeout")
+            limit_s = float(marker.args[0] if marker and marker.args else LIMIT_S)
+            item.obj = _bounded(test, limit_s)  # type: ignore[attr-defined]
+
+
+def _bounded(
+    test: Callable[..., Coroutine[object, object, None]], limit_s: float
+) -> Callable[..., Coroutine[object, object, None]]:
+    @functools.wraps(test)
+    async def run(*args: object, **kwargs: object) -> None:
+        async with asyncio.timeout(limit_s):
+            await test(*args, **kwargs)
+
+    return run
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -456,6 +456,7 @@ class Dispatcher:
                 self._time_out_late(now)
                 for address in self.ledger.expire(now):
                     self._desk.offer_soon(address, now)
+                self._ask_agents_again()
                 self._desk.unpin_late(now)
                 for model in self.state.loads.expired(now):
                     self._desk.load_ended(model, now)
@@ -464,6 +465,13 @@ class Dispatcher:
                 self._age(now)
             finally:
                 self._wake()
+
+    def _ask_agents_again(self) -> None:
+        """Our scraper returns often to a server that a client left; an agent has to be asked."""
+        for address in self.ledger.unproved:
+            endpoint = self.fleet.get(address)
+            if endpoint is not None and endpoint.spec.is_reported:
+                self._outbox.scrape(address)
 
     def _time_out_late(self, now: float) -> None:
         late = self.line.expired(now)

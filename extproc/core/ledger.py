@@ -51,6 +51,8 @@ class Ledger:
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
         self._judgements_due: OrderedDict[Address, float] = OrderedDict()
+        self.unproved: list[Address] = []
+        """Where the last `expire` found no proof yet: another scrape may bring it."""
 
     def open_account(self, address: Address, now: float) -> None:
         """Begin to keep books for an endpoint; one that has books keeps them."""
@@ -162,6 +164,7 @@ class Ledger:
 
     def _judge_again(self, now: float) -> list[Address]:
         changed = []
+        self.unproved = []
         while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
             address, _ = self._judgements_due.popitem(last=False)
             account = self._accounts.get(address)
@@ -172,6 +175,8 @@ class Ledger:
                 self._close(lease, now)
             if over:
                 changed.append(address)
+            if account.has_draining:
+                self.unproved.append(address)
             self._expect_judgement(address)
         return changed
 

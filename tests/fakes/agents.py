@@ -13,6 +13,7 @@ import grpc
 
 from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
 from extproc.admin.guard import Guard
+from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
 from extproc.core.address_policy import AddressPolicy
 from extproc.core.dispatcher import Dispatcher
@@ -28,14 +29,16 @@ Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
 
 
 class _Listener:
-    """The core's listener: passes pokes on."""
+    """The core's listener: passes wake-ups and pokes on."""
 
     def __init__(self) -> None:
         self.poke: Callable[[Address], None] = lambda _: None
+        self.wake: Callable[[float], None] = lambda _: None
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None: ...
 
-    def wake_at(self, when: float) -> None: ...
+    def wake_at(self, when: float) -> None:
+        self.wake(when)
 
     def membership_changed(self) -> None: ...
 
@@ -129,6 +132,9 @@ async def agents_port(
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
     )
     listener.poke = service.poke
+    timer = CoreTimer(dispatcher.advance)
+    if clock is time.monotonic:  # no timer knows of a time that a test moves
+        listener.wake = timer.wake_at
     options = (
         ("grpc.so_reuseport", 0),
         # How long a stream may wait to be accepted, where many come at once to a slow machine.
@@ -143,6 +149,7 @@ async def agents_port(
         try:
             yield fake
         finally:
+            timer.stop()
             service.close()
             await server.stop(0.2)
 

@@ -26,8 +26,6 @@ TESTS = Path(__file__).parent
 ON_ASYNCIO = {"cli", "demo", "e2e", "fakes", "deploy", "tools", "docs"}
 """Folders of what runs on asyncio's own event loop, and of tests that drive whole processes. All
 else is part of `coxswain serve`, which runs on uvloop, and so do its tests."""
-LIMIT_S = 100.0
-"""A little less than the time limit in pyproject.toml."""
 AGENT = ("scraper/agent", "app/test_agent")
 
 
@@ -41,15 +39,16 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": uvloop.new_event_loop}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Bound each coroutine by the test's own time limit: uvloop swallows what the limit's signal
     handler raises, and such a test would hang for ever."""
+    usual_s = float(config.getoption("--timeout") or config.getini("timeout"))
     for item in items:
         test = getattr(item, "obj", None)
         if inspect.iscoroutinefunction(test):
             marker = item.get_closest_marker("timeout")
-            limit_s = float(marker.args[0] if marker and marker.args else LIMIT_S)
-            item.obj = _bounded(test, limit_s)  # type: ignore[attr-defined]
+            limit_s = float(marker.args[0]) if marker and marker.args else usual_s
+            item.obj = _bounded(test, 0.9 * limit_s)  # type: ignore[attr-defined]
 
 
 def _bounded(

@@ -19,6 +19,7 @@ from itertools import count
 
 from extproc.core.account import Account, fits
 from extproc.core.address import Address
+from extproc.core.evidence import RELEASE_S
 from extproc.core.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.observation import Observation
 from extproc.core.rooms import has_rooms, observe_rooms
@@ -135,6 +136,8 @@ class Ledger:
         for lease in freed:
             self._close(lease, now)
         self._expect_judgement(observation.address)
+        if account.has_draining:  # also one that proved nothing is followed by another
+            self._judgements_due.setdefault(observation.address, now + RELEASE_S)
 
     def expire(self, now: float) -> list[Address]:
         """Close the draining leases that are proved over by now, and those whose cap passed;

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from extproc.admin.requests import RequestCalls
+from extproc.core.address import Address
 from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
@@ -49,6 +50,8 @@ async def leave(picker: FakePicker, call: Stream, address: str) -> None:
     call.cancel()
     await until(lambda: len(picker.registry) < before)
     picker.observe(address)
+    account = picker.dispatcher.ledger.account(Address.parse(address))
+    await until(lambda: not account.has_draining)
 
 
 async def test_lists_running_and_waiting(picker: FakePicker) -> None:

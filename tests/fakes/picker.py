@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -110,6 +111,10 @@ class FakeAdded:
         self._dispatcher.set_members("admin", specs, time.monotonic())
 
 
+AGAIN_S = 0.05
+"""Between two looks at a server that a client left."""
+
+
 class Surface:
     """The core's listener: wakes who waits, and needs no alarm."""
 
@@ -161,7 +166,8 @@ class FakePicker:
         models: tuple[ModelReading, ...] = (),
         issues: tuple[Issue, ...] = (),
     ) -> None:
-        """A look at a server is in."""
+        """A look at a server is in; it is repeated while a client that left may hold a slot, as
+        the scraper does."""
         now = time.monotonic()
         observation = Observation(
             address=Address.parse(address),
@@ -174,6 +180,11 @@ class FakePicker:
             issues=issues,
         )
         self.dispatcher.observe(observation, now)
+        endpoint = self.dispatcher.fleet.get(observation.address)
+        if endpoint is None or not self.dispatcher.ledger.account(endpoint.address).has_draining:
+            return
+        again = partial(self.observe, address, slots, busy_slots, sight, models, issues)
+        asyncio.get_running_loop().call_later(AGAIN_S, again)
 
     def add_ready(self, address: str, slots: int = 1, name: str = "") -> None:
         """One more endpoint in the settings, ready."""
@@ -203,6 +214,7 @@ class FakePicker:
         for key, value in {**own, **(headers or {})}.items():
             message.request_headers.headers.headers.add(key=key, raw_value=value.encode())
         message.request_headers.end_of_stream = not has_body
+        message.protocol_config.SetInParent()  # it is an Envoy's
         await call.write(message)
         await until(is_known)
         return call

@@ -320,7 +320,7 @@ class Dispatcher:
         seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
-        if account.next_judgement is not None:
+        if account.next_judgement is not None or account.has_draining:
             self._wake()
         if observation.sight in (Sight.READY, Sight.ASLEEP):
             if endpoint.spec.slots is not None:

@@ -86,8 +86,8 @@ async def all_is_free(stack: Stack) -> None:
 
 
 async def test_one_that_is_broken_from_the_start(stack: Stack) -> None:
-    """On paths that take a slot, that take none, and that no server knows."""
-    for path in (CHAT, "/tokenize", "/nowhere"):
+    """On paths that take a slot, and that take none. One that is closed is told so at once."""
+    for path in (CHAT, "/tokenize"):
         request = await Chunks.begin(stack, path, then=WRONG_SIZE)
         assert await request.refusal() == (400, "malformed-http")
     await all_is_free(stack)

@@ -30,7 +30,7 @@ from tests.fakes.wiretap import Wiretap
 
 pytestmark = pytest.mark.e2e
 
-LONG = "/long"
+LONG = "/long.js"
 
 
 async def is_trusted(stack: Running, authority: str) -> bool:

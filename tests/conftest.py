@@ -33,19 +33,23 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Give each test the event loop that its part has in production."""
+    if _is_on_uvloop(item):
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
+
+
+def _is_on_uvloop(item: pytest.Item) -> bool:
     place = item.path.relative_to(TESTS)
-    if place.parts[0] in ON_ASYNCIO or str(place).startswith(AGENT):
-        return {"asyncio": asyncio.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop}
+    return place.parts[0] not in ON_ASYNCIO and not str(place).startswith(AGENT)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bound each coroutine by the test's own time limit: uvloop swallows what the limit's signal
+    """Bound each coroutine on uvloop by the test's own time limit: uvloop swallows what the limit's signal
     handler raises, and such a test would hang for ever."""
     usual_s = float(config.getoption("--timeout") or config.getini("timeout"))
     for item in items:
         test = getattr(item, "obj", None)
-        if inspect.iscoroutinefunction(test):
+        if inspect.iscoroutinefunction(test) and _is_on_uvloop(item):
             marker = item.get_closest_marker("timeout")
             limit_s = float(marker.args[0]) if marker and marker.args else usual_s
             item.obj = _bounded(test, 0.9 * limit_s)  # type: ignore[attr-defined]

@@ -23,9 +23,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TESTS = Path(__file__).parent
-ON_ASYNCIO = {"cli", "demo", "e2e", "fakes", "deploy", "tools", "docs"}
-"""Folders of what runs on asyncio's own event loop, and of tests that drive whole processes. All
-else is part of `coxswain serve`, which runs on uvloop, and so do its tests."""
+ON_ASYNCIO = {"cli", "demo", "fakes", "deploy", "tools", "docs"}
+"""Folders of what runs on asyncio's own event loop. All else is part of `coxswain serve`, which
+runs on uvloop, and so do its tests."""
 AGENT = ("scraper/agent", "app/test_agent")
 
 
@@ -44,8 +44,8 @@ def _is_on_uvloop(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bound each coroutine on uvloop by the test's own time limit: uvloop swallows what the limit's signal
-    handler raises, and such a test would hang for ever."""
+    """Bound each coroutine on uvloop by the test's own time limit: uvloop swallows what the
+    limit's signal handler raises, and such a test would hang for ever."""
     usual_s = float(config.getoption("--timeout") or config.getini("timeout"))
     for item in items:
         test = getattr(item, "obj", None)

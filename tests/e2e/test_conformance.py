@@ -58,10 +58,10 @@ class Pool:
     ports: list[int]
     servers: list[EchoServer]
 
-    async def request(self, path: str, selection: str) -> httpx.Response:
+    async def request(self, path: str, selection: str, body: bytes = BODY) -> httpx.Response:
         return await self.stack.client.post(
             path,
-            content=BODY,
+            content=body,
             headers={"host": "primary.example.com", SELECTION: selection},
         )
 
@@ -181,8 +181,11 @@ async def test_epp_unavailable_fail_open(tmp_path: Path, gateway: object) -> Non
         assert (answer.status_code, answer.headers["x-echo"]) == (200, f"{ip}:{port}")
         await pods.stack.service.stop()
 
+        # In full duplex Envoy answers 500 to a body of which the lost picker was sent a part.
+        body = b"" if gateway is as_istio_prints else BODY
+
         async def serves() -> bool:
-            answers = [await pods.request(path, ip) for path in PATHS]
+            answers = [await pods.request(path, ip, body) for path in PATHS]
             return all(
                 answer.status_code == 200
                 and answer.headers["x-echo"] in {server.address for server in pods.servers}

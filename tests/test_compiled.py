@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,11 @@ def test_the_compiled_modules_are_those_that_are_imported() -> None:
     names = [name for name in MODULES if not name.endswith("__init__")]
     files = {name: importlib.import_module(name).__file__ or "" for name in names}
     assert [name for name, file in files.items() if not file.endswith(".so")] == []
+
+
+@pytest.mark.skipif("EXPECT_COMPILED" not in os.environ, reason="`make test-compiled` runs it")
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__init__")])
+def test_each_module_may_be_imported_first(name: str) -> None:
+    """A compiled named tuple needs the classes of its fields; one that only type checkers import
+    crashes the process where nobody else has imported it."""
+    subprocess.run([sys.executable, "-c", f"import {name}"], check=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.outcome import Settlement
-    from extproc.core.queue import Ticket
+from extproc.core.address import Address
+from extproc.core.outcome import Settlement
+from extproc.core.queue import Ticket
 
 
 class Settled(NamedTuple):

@@ -19,17 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.account import fits
+from extproc.core.account import Account, fits
 from extproc.core.keeping import can_ever_fit, is_kept_for_good, may_pass
+from extproc.core.queue import Ticket
 from extproc.core.views import open_room
 
 if TYPE_CHECKING:
-    from extproc.core.account import Account
     from extproc.core.attainment import Promises
     from extproc.core.endpoint import Endpoint
     from extproc.core.lane import Lane, Turn
     from extproc.core.loads import Loads
-    from extproc.core.queue import Line, Ticket
+    from extproc.core.queue import Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

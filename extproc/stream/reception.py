@@ -108,8 +108,8 @@ class Reception:
             return Denied(Reason.BAD_REQUEST, str(error))
         try:
             self._hint = read_subset(message, self._dispatcher.state.subsets)
-        except HintError as error:
-            return Denied(Reason.BAD_REQUEST, str(error))
+        except HintError as hint_error:  # compiled, a name has one type
+            return Denied(Reason.BAD_REQUEST, str(hint_error))
         paths = self._options.paths
         self._kind = _kind_of(head, paths)
         if self._kind is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extproc.core.address import Address
 from extproc.core.audit import faults, rebuild
 from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.outcome import Outcome, Picked, Queued, Reason, Rejected
@@ -57,7 +58,7 @@ def test_suspects_get_one_slot_in_eight_and_at_least_one() -> None:
         uploads.failed(UPLOAD, 1000.0, slots, 100.0)
         for number in range(most):
             assert uploads.may_begin(UPLOAD, 100.0)
-            uploads.began(Lease(number, None, 1, 100.0))  # type: ignore[arg-type]
+            uploads.began(Lease(number, Address("10.0.0.1", 8080), 1, 100.0))
         assert not uploads.may_begin(UPLOAD, 100.0)
         assert uploads.may_begin(WHOLE, 100.0)
 

@@ -17,6 +17,7 @@ import heapq
 from enum import Enum, auto
 from random import Random
 
+from bench.listening import listen
 from extproc.core.account import Account, fits
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
@@ -31,7 +32,6 @@ from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from extproc.core.views import seat
 from tests.core.model_server import ModelLook, ModelServer
-from tests.fakes.listening import listen
 
 LONGEST_STEP_S = 0.4
 CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+from bench.listening import listen
 from extproc.core.admission import SHORT_BODY_BYTES
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outcome import Outcome, Queued, Reason, Rejected
 from extproc.core.request import Request
-from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 MIB = 1024 * 1024

@@ -11,6 +11,7 @@ from random import Random
 
 import grpc
 
+from bench.listening import listen
 from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
 from extproc.admin.guard import Guard
 from extproc.app.core_timer import CoreTimer
@@ -23,7 +24,6 @@ from extproc.core.outcome import Settlement
 from extproc.core.queue import Ticket
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
-from tests.fakes.listening import listen
 
 Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
 

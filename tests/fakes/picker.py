@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from bench.listening import listen
 from extproc.admin import AdminService, Health, Surroundings, add_reflection
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
@@ -34,7 +35,6 @@ from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom
 from extproc.stream.what_if import what_if
-from tests.fakes.listening import listen
 
 T = TypeVar("T")
 Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]

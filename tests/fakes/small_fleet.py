@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from bench.listening import listen
 from extproc.core.account import Account
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
@@ -17,7 +18,6 @@ from extproc.core.observation import Issue, Observation, Sight
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
-from tests.fakes.listening import listen
 
 CAPS = DrainingCaps(sighted_s=10.0, blind_s=1.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.endpoint import EndpointSpec
@@ -16,7 +17,6 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
-from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 

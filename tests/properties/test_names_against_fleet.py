@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.demand import UNDECIDED
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
@@ -21,7 +22,6 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
-from tests.fakes.listening import listen
 
 POOL = [Address("10.0.0.1", 8000 + number) for number in range(5)]
 ADAPTERS = ("bard", "pirate", "poet")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.listening import listen
 from extproc.core.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.intake import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
@@ -16,7 +17,6 @@ from extproc.core.outcome import Picked, Queued
 from extproc.core.queue import Ticket
 from extproc.core.request import Request
 from tests.core.model_fleet import CAPS, ModelFleet, World
-from tests.fakes.listening import listen
 
 OBJECTIVES = (
     Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=0.2),

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.dispatcher import Dispatcher
 from extproc.core.endpoint import EndpointSpec, Health
@@ -20,7 +21,6 @@ from extproc.core.outcome import Reason
 from extproc.core.record import Verdict
 from extproc.status import picture
 from extproc.status.dashboard import dashboard
-from tests.fakes.listening import listen
 from tests.fakes.small_fleet import RecordingListener
 
 SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")

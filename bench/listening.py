@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from extproc.core.events import (
+    EndpointEjected,
+    EndpointReadmitted,
     MembershipChanged,
     ScrapeRequested,
     Settled,
@@ -44,6 +46,8 @@ def listen(dispatcher: Dispatcher, listener: Listener) -> Dispatcher:
                     listener.unsure_of(address)
                 case MembershipChanged():
                     listener.membership_changed()
+                case EndpointEjected() | EndpointReadmitted():
+                    pass  # for the log; the endpoint says so itself
                 case StepFailed(error=error):
                     raise error
                 case _:

@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, assert_never
 
 from extproc.core.events import (
+    EndpointEjected,
+    EndpointReadmitted,
     MembershipChanged,
     ScrapeRequested,
     Settled,
@@ -75,6 +77,12 @@ class CoreEvents:
                     self._scrape(address)
                 case MembershipChanged():
                     self._membership_changed()
+                case EndpointEjected(address=address, issue=issue):
+                    log.warning(
+                        "endpoint %s: %s: %s; %s", address, issue.code, issue.message, issue.remedy
+                    )
+                case EndpointReadmitted(address=address):
+                    log.info("endpoint %s: ejected is over; it is on probation", address)
                 case StepFailed(step=step, error=error):
                     log.error("%s failed; the books are whole", step, exc_info=error)
                 case _:

@@ -87,13 +87,17 @@ class Dispatcher:
 
     def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
         self.options = options or DispatcherOptions()
+        self._outbox = Outbox()
         self.state = State(
-            random, self.options.draining_caps, self.options.intake, self.options.outliers
+            random,
+            self.options.draining_caps,
+            self.options.intake,
+            self.options.outliers,
+            self._outbox,
         )
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
         self.line = self.state.line
-        self._outbox = Outbox()
         self._call = CallScope(self._outbox, self._repair)
         self._desk = Desk(self.state, self._outbox, self.options.fallbacks, self.options.aging)
         self._admission = Admission(self._desk, self.line, self.state.uploads, random)

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
+from extproc.core.observation import Issue
 from extproc.core.outcome import Settlement
 from extproc.core.queue import Ticket
 
@@ -39,6 +40,19 @@ class MembershipChanged(NamedTuple):
     """`Dispatcher.fleet.membership()` is another one than before."""
 
 
+class EndpointEjected(NamedTuple):
+    """A healthy endpoint failed requests and was ejected."""
+
+    address: Address
+    issue: Issue
+
+
+class EndpointReadmitted(NamedTuple):
+    """An ejected endpoint gets requests again, on probation."""
+
+    address: Address
+
+
 class StepFailed:
     """A step that follows a decision raised: a bug. The decision stands, the books are whole."""
 
@@ -49,7 +63,15 @@ class StepFailed:
         self.error = error
 
 
-Event = Settled | WakeRequested | ScrapeRequested | MembershipChanged | StepFailed
+Event = (
+    Settled
+    | WakeRequested
+    | ScrapeRequested
+    | MembershipChanged
+    | EndpointEjected
+    | EndpointReadmitted
+    | StepFailed
+)
 MEMBERSHIP_CHANGED: Final = MembershipChanged()
 
 
@@ -88,6 +110,12 @@ class Outbox:
 
     def membership_changed(self) -> None:
         self._events.append(MEMBERSHIP_CHANGED)
+
+    def ejected(self, address: Address, issue: Issue) -> None:
+        self._events.append(EndpointEjected(address, issue))
+
+    def readmitted(self, address: Address) -> None:
+        self._events.append(EndpointReadmitted(address))
 
     def step_failed(self, step: str, error: Exception) -> None:
         self.has_failed = True

@@ -28,6 +28,7 @@ from extproc.core.observation import Issue
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.endpoint import Endpoint
+    from extproc.core.events import Outbox
     from extproc.core.fleet import Fleet
     from extproc.core.lease import Lease
     from extproc.core.request import Request
@@ -57,8 +58,9 @@ class OutlierDetection:
     an ejection is O(fleet).
     """
 
-    def __init__(self, fleet: Fleet, options: OutlierOptions) -> None:
+    def __init__(self, fleet: Fleet, options: OutlierOptions, outbox: Outbox) -> None:
         self._fleet = fleet
+        self._outbox = outbox
         self.options = options
         self._evidence: dict[Address, FailureEvidence] = {}
         self._ejections: dict[Address, Ejection] = {}
@@ -262,14 +264,19 @@ class OutlierDetection:
         return True
 
     def _mark(self, address: Address, ejection: Ejection) -> None:
-        """Let the endpoint show where it stands."""
+        """Let the endpoint show where it stands, and tell when it was ejected or readmitted."""
         endpoint = self._fleet.get(address)
         if endpoint is None:
             return
-        endpoint.is_ejected = ejection.is_out
-        endpoint.ejection_issue = None
+        before, issue = endpoint.ejection_issue, None
         if ejection.state is not EjectionState.HEALTHY and ejection.cause is not None:
-            endpoint.ejection_issue = _issue(ejection.failures, ejection.cause)
+            issue = _issue(ejection.failures, ejection.cause)
+        endpoint.is_ejected = ejection.is_out
+        endpoint.ejection_issue = issue
+        if before is None and issue is not None:
+            self._outbox.ejected(address, issue)
+        elif before is not None and issue is None:
+            self._outbox.readmitted(address)
 
     def _may_eject(self, address: Address, failures: list[Failure], now: float) -> bool:
         endpoint = self._fleet.get(address)

@@ -27,15 +27,22 @@ from extproc.core.views import Views
 if TYPE_CHECKING:
     from random import Random
 
+    from extproc.core.events import Outbox
+
 
 class State:
     """Live state, read by many; only the dispatcher and its desk change it."""
 
     def __init__(
-        self, random: Random, caps: DrainingCaps, intake: IntakeOptions, outliers: OutlierOptions
+        self,
+        random: Random,
+        caps: DrainingCaps,
+        intake: IntakeOptions,
+        outliers: OutlierOptions,
+        outbox: Outbox,
     ) -> None:
         self.fleet = Fleet()
-        self.outliers = OutlierDetection(self.fleet, outliers)
+        self.outliers = OutlierDetection(self.fleet, outliers, outbox)
         self.poison = PoisonGuard()
         self.ledger = Ledger(caps)
         self.loads = Loads()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
 from extproc.core.endpoint import Intent
+from extproc.core.failure_evidence import Fault
+from extproc.core.lease import LeaseEnd
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom
@@ -76,6 +79,25 @@ async def test_a_client_that_leaves_has_its_endpoint_scraped() -> None:
     shell.fleet.abandon(shell.fleet.pick())
     assert shell.scraped == [shell.fleet.addresses[0]]
     assert shell.wakes[-1] <= shell.fleet.now + 10.0
+
+
+async def test_an_ejection_and_its_end_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning that says what to do, and a line when it is over."""
+    caplog.set_level(logging.INFO, logger="coxswain.core")
+    shell = Shell(4, 4)
+    dispatcher, bad = shell.fleet.dispatcher, shell.fleet.addresses[0]
+    for lease in [shell.fleet.pick() for _ in range(8)]:
+        if lease.address == bad:
+            dispatcher.failed(lease, Fault.RESET, shell.fleet.now)
+        dispatcher.release(lease, LeaseEnd.SERVED, shell.fleet.now)
+    [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert f"endpoint {bad}: ejected: 3 requests in a row lost" in warning.getMessage()
+    assert "read its log" in warning.getMessage()
+    shell.fleet.now += 2.0
+    dispatcher.advance(shell.fleet.now)
+    for _ in range(2):
+        shell.fleet.finish(shell.fleet.pick())
+    assert caplog.messages[-1] == f"endpoint {bad}: ejected is over; it is on probation"
 
 
 @pytest.mark.breaks_books

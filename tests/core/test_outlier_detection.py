@@ -8,6 +8,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.endpoint import Intent
+from extproc.core.events import EndpointEjected, EndpointReadmitted, Event
 from extproc.core.explanation import explain
 from extproc.core.failure_evidence import Fault
 from extproc.core.lease import Lease, LeaseEnd
@@ -124,6 +125,25 @@ def test_it_comes_back_through_one_trial_request_at_a_time() -> None:
     assert fleet.handed(outcome.ticket).address == bad
     assert fleet.issues(bad) == []
     assert [fleet.send(bad).address for _ in range(3)] == [bad] * 3
+
+
+def test_an_ejection_and_its_end_are_told_once() -> None:
+    """Trials in between, failed or not, tell nothing new."""
+    fleet = Fleet(4, 4)
+    bad = fleet.addresses[0]
+    events: list[Event] = []
+    fleet.dispatcher.on_events(lambda: events.extend(fleet.dispatcher.take_events()))
+    fleet.fail_at(bad, 3)
+    fleet.now += 2.0
+    fleet.dispatcher.advance(fleet.now)
+    fleet.fail(fleet.send(bad))
+    fleet.now += 4.0
+    fleet.dispatcher.advance(fleet.now)
+    fleet.abandon(fleet.send(bad))
+    fleet.finish(fleet.send(bad))
+    told = [one for one in events if isinstance(one, EndpointEjected | EndpointReadmitted)]
+    assert [type(one) for one in told] == [EndpointEjected, EndpointReadmitted]
+    assert [one.address for one in told] == [bad, bad]
 
 
 def test_a_waiting_request_is_the_trial_as_soon_as_one_is_due() -> None:

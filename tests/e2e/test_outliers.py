@@ -1,8 +1,12 @@
-"""Servers that fail what passes while /health and /slots look fine, behind real Envoy."""
+"""Servers that fail what passes while /health and /slots look fine, behind real Envoy.
+
+`COXSWAIN_LONG_RUN=1` makes the failing servers fail for 25 s.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
 from tests.fakes.faulty_server import POISON
 
+IS_LONG = "COXSWAIN_LONG_RUN" in os.environ
 LOAD = 0.7
 SERVICE_S = 0.1
 SLOTS = 4
@@ -67,6 +72,13 @@ async def test_a_failing_server_is_found_out_and_comes_back(
         assert failed(first) <= 0.05 * len(first), f"{failed(first)} of {len(first)}"
         endpoint = (await stack.status())["endpoints"][bad.address]
         assert endpoint["issues"][0]["code"] == "ejected", endpoint
+        assert stack.picker is not None
+        assert f"endpoint {bad.address}: ejected: " in stack.picker.log.read_text()
+        if IS_LONG:
+            first += await offer(stack, servers, 5.0, is_same=is_same)
+            later = await offer(stack, servers, 15.0, is_same=is_same)
+            assert failed(first) <= 0.05 * len(first), f"{failed(first)} of {len(first)}"
+            assert failed(later) <= 0.01 * len(later), f"{failed(later)} of {len(later)}"
         await set_fault(stack, bad, "none")
 
         async def is_back() -> bool:

@@ -65,7 +65,7 @@ ENVOYS_OWN: Final = (
 
 def test_refusals() -> None:
     """Every reason has a row with its status, and every row is a reason."""
-    told = OPERATIONS.first_cells("## Refusals")
+    told = OPERATIONS.first_cells("## Rejections")
     assert sorted(told) == sorted([*(reason.value for reason in Reason), *ENVOYS_OWN])
     for reason in Reason:
         status = codec.refusal(reason, 1.0, "text").immediate_response.status.code
@@ -82,5 +82,5 @@ def test_reasons_elsewhere() -> None:
 def test_what_a_reload_takes_over() -> None:
     """The settings that are taken over without a restart are listed, all and no others."""
     section = OPERATIONS.text.partition("## Changing settings")[2].partition("\n## ")[0]
-    sentence = section.partition("taken over while requests run: ")[2].partition(". All others")[0]
+    sentence = section.partition("settings while requests run: ")[2].partition(". All others")[0]
     assert {key.strip().strip("`") for key in sentence.split(",")} == HOT

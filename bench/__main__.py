@@ -28,7 +28,7 @@ from bench import (
     watching,
 )
 from bench.result import Section
-from extproc.core import dispatcher
+from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
 BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {

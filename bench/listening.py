@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from extproc.core.events import (
+from extproc.core.scheduler.events import (
     EndpointEjected,
     EndpointReadmitted,
     MembershipChanged,
@@ -16,9 +16,9 @@ from extproc.core.events import (
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.outcome import Settlement
-    from extproc.core.queue import Ticket
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.scheduler.decision import Settlement
+    from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 class Listener(Protocol):

@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from extproc.app.served_cluster import ServedCluster
 from extproc.app.service import SERVER_OPTIONS
 from extproc.core.address import Address
-from extproc.core.fleet import Member, Membership
+from extproc.core.fleet.membership import Member, Membership
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import external_processor_pb2_grpc as pb_grpc
 from extproc.settings import Settings

@@ -11,10 +11,10 @@ from random import Random
 from bench.listening import listen
 from bench.result import Row, Section, at_most
 from bench.silent_fleet import Ear, fill
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.lease import LeaseEnd
-from extproc.core.outcome import Picked
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.lease import LeaseEnd
 
 FLEETS = (10, 100, 1_000, 10_000)
 WAITING = 100_000

@@ -12,12 +12,12 @@ from bench.listening import listen
 from bench.result import Row, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.lease import Lease, LeaseEnd
 from extproc.core.observation import ModelReading
-from extproc.core.outcome import Picked
-from extproc.core.prefix import MAX_BLOCKS_ALL, PrefixIndex
+from extproc.core.prediction.prefix_cache import MAX_BLOCKS_ALL, PrefixIndex
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.lease import Lease, LeaseEnd
 
 FLEETS = (10, 100, 1_000, 10_000)
 PICKS = 4_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher
-from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import ModelReading, Observation, Sight
-from extproc.core.outcome import Picked, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.decision import Picked, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 class Ear:

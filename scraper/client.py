@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 import httpcore
 import httpx
 
-from extproc.core.authorization import authorization_of
+from extproc.security.authorization import authorization_of
 from scraper.target import EndpointTarget
 from scraper.wary_network import WaryBackend
 

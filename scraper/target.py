@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from extproc.core.address import Address
-from extproc.core.authorization import is_sendable_key
 from extproc.core.observation import MAX_SLOTS
+from extproc.security.authorization import is_sendable_key
 
 
 class TargetError(ValueError):

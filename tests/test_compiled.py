@@ -17,9 +17,11 @@ MODULES = [str(Path(path).with_suffix("")).replace("/", ".") for path in compile
 
 
 def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -> None:
-    assert {"extproc.core.dispatcher", "extproc.core.ledger", "extproc.stream.exchange"} <= {
-        *MODULES
-    }
+    assert {
+        "extproc.core.scheduler.dispatcher",
+        "extproc.core.slots.ledger",
+        "extproc.stream.exchange",
+    } <= {*MODULES}
     assert "extproc.stream.servicer" not in MODULES
 
 

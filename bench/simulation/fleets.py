@@ -16,7 +16,7 @@ from bench.simulation.balancers import (
 from bench.simulation.pilot import Pilot
 from bench.simulation.run import MakeBalancer
 from bench.simulation.server import Hardware
-from extproc.core.dispatcher import DispatcherOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
 
 UNEVEN = tuple(Hardware(slots=slots) for slots in (1, 1, 2, 2, 4, 4, 8, 8))
 EVEN = tuple(Hardware(slots=4) for _ in range(8))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bench.simulation.job import Job
 from bench.simulation.pilot import Pilot
-from extproc.core.outcome import Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.decision import Settlement
 
 
 class Noting(Pilot):

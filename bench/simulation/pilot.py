@@ -10,13 +10,13 @@ from bench.simulation.clock import Clock
 from bench.simulation.job import Job
 from bench.simulation.server import Server
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.lease import Lease, LeaseEnd
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight, SlotReading
-from extproc.core.outcome import Picked, Queued, Rejected, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.lease import Lease, LeaseEnd
 
 FAST_LOOK_S = 0.2
 """Between looks while a server's numbers may change without us, as the scraper has it."""

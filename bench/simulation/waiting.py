@@ -8,9 +8,9 @@ from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
 from bench.simulation.fleets import BALANCERS, EVEN, SERVICE_S, UNEVEN, pilot, slots_of
 from bench.simulation.run import Outage, mean, quantile, run
-from extproc.core.dispatcher import DispatcherOptions
-from extproc.core.intake import IntakeOptions
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.scheduler.dispatcher import DispatcherOptions
 
 
 def uneven(scale: float = 1.0, seed: int = 1) -> Section:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.endpoint import Endpoint
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 INTERVAL_S: Final = 0.03

@@ -14,7 +14,7 @@ from extproc.admin.refusal import already, courteous, forbidden, invalid, not_no
 from extproc.admin.surroundings import ADDED, Newcomer, NewcomerError
 from extproc.admin.views import endpoint_message
 from extproc.core.address import Address, AddressError
-from extproc.core.endpoint import Intent
+from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import MAX_SLOTS
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from extproc.admin.refusal import courteous, invalid
-from extproc.core.explanation import Inquiry
+from extproc.core.scheduler.explain import Inquiry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
     from extproc.admin.surroundings import Surroundings
-    from extproc.core.explanation import Explanation
+    from extproc.core.scheduler.explain import Explanation
 
 MAX_PATH_CHARS: Final = 8192
 MAX_HEADERS: Final = 200

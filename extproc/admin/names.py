@@ -12,8 +12,8 @@ from extproc.admin.refusal import already, invalid, not_found, not_now, quoted
 from extproc.core.address import Address, AddressError
 
 if TYPE_CHECKING:
-    from extproc.core.endpoint import Endpoint
-    from extproc.core.fleet import Fleet
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.membership import Fleet
 
 MAX_NAME_CHARS: Final = 253
 MAX_ID_CHARS: Final = 256

@@ -11,7 +11,7 @@ import grpc
 from extproc.admin.refusal import courteous, not_now
 from extproc.admin.surroundings import ReloadError
 from extproc.admin.views import slots_message
-from extproc.core.line_sight import look_at_line
+from extproc.core.scheduler.snapshot import look_at_line
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 

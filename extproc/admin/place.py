@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.scheduler.dispatcher import Dispatcher
 
 AGE_S: Final = 0.05
 """How old the answer may be: a line of 100,000 is not counted anew for each watcher."""

@@ -13,7 +13,7 @@ from extproc.admin import names
 from extproc.admin.place import Places
 from extproc.admin.refusal import Refused, courteous, not_found, not_now, quoted
 from extproc.admin.views import STATE, request_message
-from extproc.core.registry import ExchangeState
+from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from extproc.admin.surroundings import Surroundings
-    from extproc.core.registry import ExchangeSight, KnownExchange
+    from extproc.core.scheduler.exchange_registry import ExchangeSight, KnownExchange
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.explanation import Explanation, Inquiry
-    from extproc.core.fleet import ConnectedEnvoy
-    from extproc.core.registry import Registry
+    from extproc.core.fleet.membership import ConnectedEnvoy
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.explain import Explanation, Inquiry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.endpoint import Health, Intent
-from extproc.core.registry import ExchangeState
-from extproc.core.slot_counts import count_slots
+from extproc.core.fleet.endpoint import Health, Intent
+from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.slots.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from extproc.core.account import Account
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.endpoint import Endpoint
-    from extproc.core.registry import ExchangeSight
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import ExchangeSight
+    from extproc.core.slots.endpoint_slots import Account
 
 HEALTH: Final = {
     Health.LOADING: pb.HEALTH_LOADING,

@@ -11,14 +11,14 @@ import grpc
 
 from extproc.admin import names
 from extproc.admin.refusal import courteous, not_now
-from extproc.core.endpoint import Intent
+from extproc.core.fleet.endpoint import Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
     from extproc.admin.board import Board
     from extproc.admin.surroundings import Surroundings
-    from extproc.core.endpoint import Endpoint
+    from extproc.core.fleet.endpoint import Endpoint
 
 MESSAGE_ENDPOINTS: Final = 500
 """Endpoints in one message at most: far below the 4 MiB that clients take."""

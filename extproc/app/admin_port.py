@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from extproc.admin.guard import Guard
     from extproc.admin.surroundings import OperatorsEndpoints, SettingsDesk
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.registry import Registry
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import Registry
     from extproc.settings import Settings
     from extproc.stream.exchange import ExchangeOptions
     from extproc.xds import EndpointDiscovery

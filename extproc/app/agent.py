@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, urlsplit
 from extproc.app.secret_watch import SecretWatch
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
-from extproc.core.trust import certificates_in
-from extproc.pem import are_certificates
+from extproc.security.pem import are_certificates
+from extproc.security.trust import certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.target import EndpointTarget, TargetError

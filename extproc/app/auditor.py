@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.lease import LeaseEnd, LeaseState
-from extproc.core.outcome import Reason, Rejected
+from extproc.core.scheduler.decision import Reason, Rejected
+from extproc.core.slots.lease import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.lease import Lease
-    from extproc.core.queue import Ticket
-    from extproc.core.registry import KnownExchange, Registry
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import KnownExchange, Registry
+    from extproc.core.slots.lease import Lease
     from extproc.stream.waiting_room import WaitingRoom
 
 INTERVAL_S: Final = 1.0

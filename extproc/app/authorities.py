@@ -11,8 +11,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.trust import Trust, certificates_in
-from extproc.pem import are_certificates
+from extproc.security.pem import are_certificates
+from extproc.security.trust import Trust, certificates_in
 from extproc.settings import Problem, SettingsError, certified_ip, profile_of
 
 if TYPE_CHECKING:

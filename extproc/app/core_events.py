@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, assert_never
 
-from extproc.core.events import (
+from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.events import (
     EndpointEjected,
     EndpointReadmitted,
     MembershipChanged,
@@ -14,15 +15,14 @@ from extproc.core.events import (
     StepFailed,
     WakeRequested,
 )
-from extproc.core.lease import LeaseEnd
-from extproc.core.outcome import Picked
+from extproc.core.slots.lease import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.events import Event
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.events import Event
     from extproc.stream.waiting_room import WaitingRoom
 
 log = logging.getLogger("coxswain.core")

@@ -6,10 +6,10 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extproc.core.path_rule import PathRule
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
+from extproc.security.path_rule import PathRule
 from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
 from extproc.settings.client_keys import read_client_keys
 
@@ -19,7 +19,7 @@ SYSTEM = "system"
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from extproc.core.trust import Trust
+    from extproc.security.trust import Trust
     from extproc.settings import Access, EndpointSettings, Settings
 
 

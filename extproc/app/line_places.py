@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from extproc.status import QueuePlace
 
 if TYPE_CHECKING:
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.stream.waiting_room import WaitingRoom
 
 

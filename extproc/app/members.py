@@ -29,8 +29,8 @@ from scraper.discovery.resolver import Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from extproc.core.endpoint import EndpointSpec
-    from extproc.core.trust import Trust
+    from extproc.core.fleet.endpoint import EndpointSpec
+    from extproc.security.trust import Trust
     from extproc.settings import DiscoverySettings, Settings
     from scraper.target import EndpointTarget
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
-from extproc.core.address_policy import AddressPolicy
-from extproc.core.dispatcher import DispatcherOptions
-from extproc.core.ejection import Backoff
-from extproc.core.intake import IntakeOptions
-from extproc.core.ledger import DrainingCaps
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
-from extproc.core.outlier_detection import OutlierOptions
-from extproc.core.path_rule import PathRule
+from extproc.core.outliers.ejection import Backoff
+from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
+from extproc.core.slots.ledger import DrainingCaps
+from extproc.security.address_policy import AddressPolicy
+from extproc.security.path_rule import PathRule
 from extproc.settings.values import split_host_port
 from extproc.status import Hosts
 from extproc.stream.exchange import ExchangeOptions

@@ -18,8 +18,8 @@ from extproc.status import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.registry import Registry
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import Registry
     from extproc.status import QueuePlace
     from extproc.telemetry import Telemetry
     from extproc.xds import EndpointDiscovery

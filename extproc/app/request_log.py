@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from extproc.telemetry.metrics import outcome
 
 if TYPE_CHECKING:
-    from extproc.core.record import ExchangeRecord
+    from extproc.core.exchange_record import ExchangeRecord
 
 log = logging.getLogger("coxswain.request")
 

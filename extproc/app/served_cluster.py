@@ -9,8 +9,8 @@ from extproc.xds.abilities import KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from extproc.core.fleet import Member
-    from extproc.core.trust import Trust
+    from extproc.core.fleet.membership import Member
+    from extproc.security.trust import Trust
     from extproc.settings import Settings
     from extproc.xds.clusters import WriteCluster
 

@@ -28,9 +28,9 @@ from extproc.app.request_log import is_logged, log_request
 from extproc.app.secret_watch import SecretWatch
 from extproc.app.served_cluster import ServedCluster
 from extproc.app.watched import Watched
-from extproc.core.dispatcher import Dispatcher
 from extproc.core.objective import Criticality
-from extproc.core.registry import Registry
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.end_reports import EndReports
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from extproc.core.address import Address
-    from extproc.core.endpoint import EndpointSpec
+    from extproc.core.exchange_record import ExchangeRecord
+    from extproc.core.fleet.endpoint import EndpointSpec
     from extproc.core.observation import Observation
-    from extproc.core.record import ExchangeRecord
     from extproc.settings import Settings
 
 SERVER_OPTIONS: Final = (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from extproc.app import safety
 from extproc.app.authorities import read_authorities
 from extproc.app.listings import listings_of, names_of
-from extproc.core.path_rule import PathRuleError
 from extproc.envoy_config.options import OptionsError
+from extproc.security.path_rule import PathRuleError
 from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from extproc.app.members import Members
     from extproc.app.served_cluster import ServedCluster
-    from extproc.core.fleet import Fleet
+    from extproc.core.fleet.membership import Fleet
     from scraper.loop import Scraper
     from scraper.target import EndpointTarget
 

@@ -76,10 +76,10 @@ def envoy(
     import yaml
 
     from extproc.app.envoy import envoy_options
-    from extproc.core.path_rule import PathRuleError
     from extproc.envoy_config.documents import bootstrap
     from extproc.envoy_config.options import Mode, OptionsError
     from extproc.envoy_config.snippet import snippet as snippet_of
+    from extproc.security.path_rule import PathRuleError
 
     if served_cluster and not snippet:
         raise typer.BadParameter(

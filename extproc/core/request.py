@@ -7,8 +7,8 @@ from enum import Enum
 from typing import Final
 
 from extproc.core.address import Address
-from extproc.core.blocks import BLOCK_TOKENS
-from extproc.core.demand import NO_NUMBERS
+from extproc.core.constraints import NO_NUMBERS
+from extproc.core.prompt_blocks import BLOCK_TOKENS
 
 HOLD_MARGIN_S: Final = 5.0
 """Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
@@ -34,7 +34,7 @@ class Request:
     `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer
     slots gives it all it has). `timeout_s` is how long it may wait in line; 0 means
     that it is served at once or not at all. `prompt_blocks` are the chained hashes of the
-    prompt's beginning (see `extproc.core.blocks`), `prompt_tokens` an estimate of its whole
+    prompt's beginning (see `extproc.core.prompt_blocks`), `prompt_tokens` an estimate of its whole
     length, None where nothing tells it: such a request teaches no speeds. `allowed` names the
     only endpoints that may serve it, None for any. `ttft_s` is a promise of its own, in place of
     its objective's: it steers where the request goes, never its turn in line, or a client could

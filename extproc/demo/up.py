@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from extproc.core.authorization import authorization_of
-from extproc.core.path_rule import PathRuleError
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
@@ -30,6 +28,8 @@ from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
 from extproc.envoy_config.options import OptionsError
+from extproc.security.authorization import authorization_of
+from extproc.security.path_rule import PathRuleError
 from extproc.settings import read_api_key
 from extproc.settings.client_keys import read_client_keys
 from scraper.issues import unauthorized

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from extproc.core.path_rule import PathRule
 from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
+from extproc.security.path_rule import PathRule
 
 MIB = 1024 * 1024
 MAX_PORT = 65_535
@@ -85,7 +85,7 @@ class EnvoyOptions:
     server_prefix: str = ""  # the servers' --api-prefix, below which they tell their health
     host_rewrite: bool = False  # send the endpoint's own name as Host
     path_prefix: str = ""  # what is open is open below it, too
-    open_paths: tuple[PathRule, ...] = ()  # besides those of core/api_paths.py
+    open_paths: tuple[PathRule, ...] = ()  # besides those of security/api_paths.py
     blocked_paths: tuple[PathRule, ...] = ()  # in spite of either
 
     # Keys and certificates.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from extproc.core.path_rule import PathRule, blocked_pattern, open_pattern
+from extproc.security.path_rule import PathRule, blocked_pattern, open_pattern
 
 MAX_SIZE = 95
 OVERHEAD = 20

@@ -32,12 +32,12 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
-from extproc.core.api_paths import CLOSED, OPEN_PATHS
-from extproc.core.path_rule import HIDDEN_CHARACTER, PathRule
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import NEVER, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns
+from extproc.security.api_paths import CLOSED, OPEN_PATHS
+from extproc.security.path_rule import HIDDEN_CHARACTER, PathRule
 
 FORBIDDEN = 403
 LOADING = 503

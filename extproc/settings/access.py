@@ -7,7 +7,7 @@ from typing import Protocol
 from pydantic_core import PydanticCustomError
 
 from extproc.core.address import is_ip
-from extproc.core.trust import profile_name
+from extproc.security.trust import profile_name
 
 
 class Keyed(Protocol):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from extproc.core.path_rule import PathRule, PathRuleError
+from extproc.security.path_rule import PathRule, PathRuleError
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from extproc.core.address_policy import PRIVATE
+from extproc.security.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
 from extproc.settings.values import LIST, Count, File, Network, SomeSeconds

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.core.address import is_ip
 from extproc.core.observation import MAX_SLOTS
-from extproc.core.path_rule import MAX_PREFIX_CHARS
+from extproc.security.path_rule import MAX_PREFIX_CHARS
 
 MAX_PORT: Final = 65_535
 MAX_SECONDS: Final = 7 * 24 * 3600.0

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from extproc.core.line_sight import look_at_line
-from extproc.core.slot_counts import count_slots
+from extproc.core.scheduler.snapshot import look_at_line
+from extproc.core.slots.slot_counts import count_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from extproc.core.account import Account
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.endpoint import Endpoint
-    from extproc.core.fleet import ConnectedEnvoy
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.membership import ConnectedEnvoy
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.slots.endpoint_slots import Account
 
 
 def picture(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.scheduler.dispatcher import Dispatcher
 
 MAX_NAMED: Final = 10
 """More endpoints than this are counted, not named one by one."""

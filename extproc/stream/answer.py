@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.failure_evidence import Fault
-from extproc.core.lease import LeaseEnd
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.slots.lease import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.lease import Lease
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.slots.lease import Lease
     from extproc.stream.codec import ResponseHead
 
 

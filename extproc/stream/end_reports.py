@@ -22,7 +22,7 @@ from extproc.stream.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from extproc.core.registry import Registry
+    from extproc.core.scheduler.exchange_registry import Registry
     from extproc.pb import access_log_pb2
     from extproc.stream.upload_reports import UploadReports
 

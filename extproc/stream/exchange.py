@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from extproc.core.failure_evidence import Fault
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.outcome import Picked, Queued, Reason, Rejected, Settlement
-from extproc.core.record import ExchangeRecord
-from extproc.core.registry import ExchangeSight
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.scheduler.decision import Picked, Queued, Reason, Rejected, Settlement
+from extproc.core.scheduler.exchange_registry import ExchangeSight
+from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.stream import answer, codec
 from extproc.stream.ids import new_id
 from extproc.stream.options import ExchangeOptions
@@ -37,9 +37,9 @@ from extproc.stream.upload import Upload
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
     from extproc.core.objective import Objective
-    from extproc.core.queue import Ticket
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.pb import external_processor_pb2 as pb
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from extproc.core.endpoint import Endpoint
+    from extproc.core.fleet.endpoint import Endpoint
 
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.stream.adapters import is_object
 
 if TYPE_CHECKING:
-    from extproc.core.intake import Intake
+    from extproc.core.fleet.resolver import Intake
     from extproc.core.request import Request
     from extproc.stream.body import RequestBody
     from extproc.stream.codec import RequestHead

@@ -1,4 +1,4 @@
-"""Which requests take a slot, and which paths are open, by the tables of `core/api_paths.py`."""
+"""Which requests take a slot, and which paths are open: the tables of `security/api_paths.py`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from extproc.core.api_paths import MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
-from extproc.core.path_rule import HIDDEN_CHARACTER, METHODS, blocked_pattern, open_pattern
+from extproc.security.api_paths import MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
+from extproc.security.path_rule import HIDDEN_CHARACTER, METHODS, blocked_pattern, open_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from extproc.core.path_rule import PathRule
     from extproc.core.request import Kind
+    from extproc.security.path_rule import PathRule
 
 OTHER: Final = ""
 """Any method that no rule can name: clients may write any word as one."""

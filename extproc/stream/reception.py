@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.objective import Criticality
-from extproc.core.outcome import Reason
 from extproc.core.request import Kind, Request
+from extproc.core.scheduler.decision import Reason
 from extproc.stream import codec
 from extproc.stream.adapters import with_last_word
 from extproc.stream.models import model_list
@@ -27,9 +27,9 @@ from extproc.stream.subset import HintError, read_subset
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.outcome import Picked
-    from extproc.core.subsets import Hint
+    from extproc.core.fleet.subset_hints import Hint
+    from extproc.core.scheduler.decision import Picked
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.body import RequestBody
     from extproc.stream.options import ExchangeOptions

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.blocks import CHARS_PER_TOKEN, chain
-from extproc.core.demand import NO_NUMBERS
+from extproc.core.constraints import NO_NUMBERS
+from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
 from extproc.core.request import Kind, Request
 from extproc.stream.adapters import is_object
 from extproc.stream.body import RequestBody, read_body
@@ -16,8 +16,8 @@ from extproc.stream.tail import TAIL_BYTES
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.intake import Intake
-    from extproc.core.names import Names
+    from extproc.core.fleet.model_names import Names
+    from extproc.core.fleet.resolver import Intake
     from extproc.stream.codec import RequestHead
 
 

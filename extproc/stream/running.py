@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from extproc.core.outcome import Picked, Reason
+from extproc.core.scheduler.decision import Picked, Reason
 from extproc.stream.completion import Completion
 
 if TYPE_CHECKING:
-    from extproc.core.lease import Lease
-    from extproc.core.outcome import Settlement
-    from extproc.core.queue import Ticket
-    from extproc.core.registry import ExchangeSight
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.scheduler.decision import Settlement
+    from extproc.core.scheduler.exchange_registry import ExchangeSight
+    from extproc.core.slots.lease import Lease
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
 

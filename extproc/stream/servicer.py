@@ -19,9 +19,9 @@ from extproc.stream.running import RunningStream, StreamOverError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.record import ExchangeRecord
-    from extproc.core.registry import Registry
+    from extproc.core.exchange_record import ExchangeRecord
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import Registry
     from extproc.stream.waiting_room import WaitingRoom
 
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]

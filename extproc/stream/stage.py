@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from extproc.core.record import Verdict
-from extproc.core.registry import ExchangeState
+from extproc.core.exchange_record import Verdict
+from extproc.core.scheduler.exchange_registry import ExchangeState
 
 
 class Stage(Enum):

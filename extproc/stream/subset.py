@@ -1,7 +1,7 @@
 """A gateway's hint which endpoints may serve a request (the endpoint picker protocol's subset).
 
 It stands in the filter metadata `envoy.lb.subset_hint`: a list, or one text with commas. What its
-entries are is said in `extproc.core.subsets`.
+entries are is said in `extproc.core.fleet.subset_hints`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from google.protobuf import struct_pb2
 
-    from extproc.core.subsets import Hint, Subsets
+    from extproc.core.fleet.subset_hints import Hint, Subsets
     from extproc.pb import external_processor_pb2 as pb
 
 NAMESPACE: Final = "envoy.lb.subset_hint"

@@ -15,7 +15,7 @@ from extproc.stream.codec import EXCHANGE, LB_NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.core.registry import Registry
+    from extproc.core.scheduler.exchange_registry import Registry
     from extproc.pb import access_log_pb2 as pb
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from extproc.core.explanation import Explanation, Inquiry, explain, explain_passing
-from extproc.core.outcome import Reason
+from extproc.core.scheduler.decision import Reason
+from extproc.core.scheduler.explain import Explanation, Inquiry, explain, explain_passing
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.models import OURS, model_list
 from extproc.stream.request import NOT_READ, understand
 
 if TYPE_CHECKING:
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.stream.exchange import ExchangeOptions
 
 

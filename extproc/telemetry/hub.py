@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.slot_counts import count_slots
+from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.prometheus import prometheus_text
@@ -18,9 +18,9 @@ from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.observation import Observation
-    from extproc.core.record import ExchangeRecord
+    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.telemetry.otlp import OtlpExport
 
 

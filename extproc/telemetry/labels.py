@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.fleet import Fleet
+    from extproc.core.fleet.membership import Fleet
 
 MAX_ENDPOINTS: Final = 1000
 """More endpoints than this are added up under one label."""

@@ -6,9 +6,9 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.endpoint import Health
-from extproc.core.record import Verdict
-from extproc.core.slot_counts import count_slots
+from extproc.core.exchange_record import Verdict
+from extproc.core.fleet.endpoint import Health
+from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry import families
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import FamilyReading, Reading
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
+    from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.observation import Observation
-    from extproc.core.record import ExchangeRecord
+    from extproc.core.scheduler.dispatcher import Dispatcher
 
 NO_CLASS: Final = "none"
 """The class of requests that take no slot."""

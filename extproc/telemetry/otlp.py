@@ -20,7 +20,7 @@ from extproc.telemetry.spans import exchange_spans
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-    from extproc.core.record import ExchangeRecord
+    from extproc.core.exchange_record import ExchangeRecord
     from extproc.telemetry.environment import OtlpOptions
     from extproc.telemetry.reading import Reading
     from extproc.telemetry.trace_context import TraceParent

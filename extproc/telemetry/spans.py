@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from extproc.core.record import Verdict
+from extproc.core.exchange_record import Verdict
 from extproc.telemetry.metrics import outcome
 
 if TYPE_CHECKING:
-    from extproc.core.record import ExchangeRecord
+    from extproc.core.exchange_record import ExchangeRecord
     from extproc.telemetry.trace_context import TraceParent
 
 OPERATIONS: Final = {

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from extproc.core.address import Address
-from extproc.core.fleet import Member
+from extproc.core.fleet.membership import Member
 from extproc.core.observation import Issue
 
 HEADER: Final = "x-coxswain-abilities"

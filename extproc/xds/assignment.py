@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from google.protobuf.any_pb2 import Any
 
-from extproc.core.fleet import Member, Membership
+from extproc.core.fleet.membership import Member, Membership
 from extproc.pb.base_pb2 import Address, HealthStatus, SocketAddress
 from extproc.pb.endpoint_pb2 import (
     ClusterLoadAssignment,

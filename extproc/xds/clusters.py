@@ -19,12 +19,12 @@ from typing import TypeAlias
 import grpc.aio
 from google.protobuf.any_pb2 import Any
 
-from extproc.core.trust import Trust
 from extproc.pb.cluster_discovery_pb2_grpc import (
     ClusterDiscoveryServiceServicer,
     add_ClusterDiscoveryServiceServicer_to_server,
 )
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.security.trust import Trust
 from extproc.xds.abilities import read_abilities
 from extproc.xds.conversation import (
     CONTROL_PLANE,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from extproc.core.trust import Trust
+    from extproc.security.trust import Trust
 
 
 class Offers:

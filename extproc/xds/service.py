@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc.aio
 
 from extproc.core.address import Address
-from extproc.core.fleet import ConnectedEnvoy, Membership
+from extproc.core.fleet.membership import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.pb.endpoint_discovery_pb2_grpc import (

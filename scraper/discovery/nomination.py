@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
-from extproc.core.authorization import authorization_of, is_sendable_key
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.trust import Trust
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.security.authorization import authorization_of, is_sendable_key
+from extproc.security.trust import Trust
 from scraper.target import EndpointTarget, TargetError
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from extproc.admin.names import find_endpoint
 from extproc.core.address import Address
-from extproc.core.address_policy import PRIVATE, AddressPolicy
-from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Issue, ModelReading, Sight
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.address_policy import PRIVATE, AddressPolicy
 from tests.fakes.picker import FakePicker, until
 
 A, B, C = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"

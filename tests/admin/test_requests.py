@@ -11,10 +11,10 @@ import pytest
 
 from extproc.admin.requests import RequestCalls
 from extproc.core.address import Address
-from extproc.core.intake import IntakeOptions
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
-from extproc.core.registry import ExchangeSight
+from extproc.core.scheduler.exchange_registry import ExchangeSight
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until

@@ -13,7 +13,7 @@ import pytest
 from extproc.admin import board as board_module
 from extproc.admin.board import Board, Watcher
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, rest_of, until
 

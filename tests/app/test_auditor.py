@@ -11,9 +11,9 @@ import pytest
 from extproc.app import auditor as module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
-from extproc.core.lease import Lease, LeaseState
-from extproc.core.outcome import Reason
-from extproc.core.registry import Registry
+from extproc.core.scheduler.decision import Reason
+from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from extproc.app.listings import listings_of
-from extproc.core.trust import certificates_in
+from extproc.security.trust import certificates_in
 from extproc.settings import EndpointSettings, SettingsError
 from tests.fakes.authority import Authority
 

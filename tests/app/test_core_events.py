@@ -9,9 +9,9 @@ import pytest
 
 from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
-from extproc.core.endpoint import Intent
-from extproc.core.failure_evidence import Fault
-from extproc.core.lease import LeaseEnd
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.slots.lease import LeaseEnd
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom

@@ -6,8 +6,8 @@ import time
 from typing import cast
 
 from extproc.app.line_places import LinePlaces
-from extproc.core.outcome import Queued
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Queued
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom
 from tests.fakes.small_fleet import SmallFleet

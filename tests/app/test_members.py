@@ -12,8 +12,8 @@ import pytest
 
 from extproc.app.members import Members
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.fleet import Fleet
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.membership import Fleet
 from extproc.settings import Settings, SettingsError, load_settings
 from scraper.discovery.nomination import Nomination
 from tests.fakes.dns_server import FakeDnsServer

@@ -16,7 +16,7 @@ from extproc.app.options import (
     telemetry_options,
 )
 from extproc.core.address import Address
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.objective import Criticality
 from extproc.settings import Settings
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from extproc.app.served_cluster import ServedCluster
 from extproc.core.address import Address
-from extproc.core.fleet import Member
-from extproc.core.trust import Trust
+from extproc.core.fleet.membership import Member
+from extproc.security.trust import Trust
 from extproc.settings import load_settings
 from extproc.xds.abilities import KEYS
 

@@ -11,8 +11,8 @@ from extproc.app.members import Members
 from extproc.app.served_cluster import ServedCluster
 from extproc.app.watched import Watched
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.fleet import Fleet, Membership
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.membership import Fleet, Membership
 from extproc.settings import Settings
 from scraper.discovery.nomination import Nomination
 from scraper.loop import Scraper

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from extproc.core.address import Address
-from extproc.core.intake import IntakeOptions
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.request import ReadingOptions

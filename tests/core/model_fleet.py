@@ -18,19 +18,19 @@ from enum import Enum, auto
 from random import Random
 
 from bench.listening import listen
-from extproc.core.account import Account, fits
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import Endpoint, EndpointSpec, Intent
-from extproc.core.evidence import ARRIVAL_S, RELEASE_S
-from extproc.core.explanation import explain
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.ledger import DrainingCaps
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, Sight
-from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
-from extproc.core.views import seat
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.explain import explain
+from extproc.core.selection.ranking_cache import seat
+from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
+from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.ledger import DrainingCaps
 from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.lease import Lease
 from extproc.core.observation import ModelReading, Sight
+from extproc.core.slots.lease import Lease
 from tests.core.model_server import NEVER, ModelServer
 
 

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.lease import Lease
 from extproc.core.observation import ModelReading, Observation, Sight, SlotReading
+from extproc.core.slots.lease import Lease
 
 NEVER = float("inf")
 

@@ -1,9 +1,9 @@
-"""Claims about servers with several models: extproc/core/rooms.py and loads.py."""
+"""Claims about servers with several models: extproc/core/slots/model_pools.py, model_loading.py."""
 
 from __future__ import annotations
 
 from extproc.core.address import Address
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import ModelReading, Sight
 from tests.fakes.steered_fleet import SteeredFleet
 

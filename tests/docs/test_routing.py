@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from extproc.core.api_paths import SLOT_PATHS
 from extproc.core.objective import Criticality
+from extproc.security.api_paths import SLOT_PATHS
 from extproc.settings import Settings
 from extproc.stream import codec
 from extproc.stream.codec.names import MODEL

@@ -15,7 +15,7 @@ import httpx
 from extproc.app import Service
 from extproc.app.envoy import envoy_options
 from extproc.core.address import Address
-from extproc.core.endpoint import SERVING, Endpoint
+from extproc.core.fleet.endpoint import SERVING, Endpoint
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_port
 from extproc.envoy_config.documents import bootstrap

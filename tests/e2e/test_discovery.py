@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet import Member, Membership
+from extproc.core.fleet.membership import Member, Membership
 from extproc.demo.simulator.listener import Listener
 from extproc.xds import EndpointDiscovery
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from extproc.core.path_rule import PathRule
 from extproc.demo.port import LOOPBACK, free_port
 from extproc.envoy_config import names
 from extproc.envoy_config.filters import CONTROL_HEADERS
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.security.path_rule import PathRule
 from tests.fakes.echo_server import EchoServer, echo_server
 from tests.fakes.envoy import RunningEnvoy, running_envoy
 from tests.fakes.fixed_picker import FixedPicker, fixed_picker

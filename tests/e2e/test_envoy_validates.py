@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from extproc.core.path_rule import MAX_RULE_CHARS, PathRule
 from extproc.demo.envoy_binary import find_envoy
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
+from extproc.security.path_rule import MAX_RULE_CHARS, PathRule
 from tests.e2e.foreign_envoy import dropped_in
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ import pytest
 
 from extproc.app import Service
 from extproc.app.agent import AgentPlan, plan_agent
-from extproc.core.endpoint import Intent
+from extproc.core.fleet.endpoint import Intent
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet
 from extproc.pb.coxswain.v1 import admin_pb2 as pb

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from extproc.core.api_paths import SLOT_PATHS
-from extproc.core.path_rule import PathRule
 from extproc.envoy_config.options import HostPort, Mode
+from extproc.security.api_paths import SLOT_PATHS
+from extproc.security.path_rule import PathRule
 from extproc.stream.paths import Paths
 from tests.envoy_config.parts import manager, routes
 

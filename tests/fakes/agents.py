@@ -16,14 +16,14 @@ from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurrounding
 from extproc.admin.guard import Guard
 from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
-from extproc.core.address_policy import AddressPolicy
-from extproc.core.dispatcher import Dispatcher
-from extproc.core.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import Observation
-from extproc.core.outcome import Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.decision import Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
+from extproc.security.address_policy import AddressPolicy
 
 Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
 

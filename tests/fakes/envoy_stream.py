@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from extproc.core.record import ExchangeRecord
-from extproc.core.registry import Registry
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.servicer import SERVICE, ExternalProcessor

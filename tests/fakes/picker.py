@@ -19,18 +19,18 @@ from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.core.address import Address
-from extproc.core.address_policy import AddressPolicy
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.fleet import ConnectedEnvoy
-from extproc.core.intake import IntakeOptions
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
-from extproc.core.outcome import Settlement
-from extproc.core.queue import Ticket
-from extproc.core.registry import Registry
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.decision import Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
+from extproc.security.address_policy import AddressPolicy
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.waiting_room import WaitingRoom

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from bench.listening import listen
-from extproc.core.account import Account
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import Endpoint, EndpointSpec
-from extproc.core.intake import IntakeOptions
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.ledger import DrainingCaps
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import Issue, Observation, Sight
-from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.endpoint_slots import Account
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.ledger import DrainingCaps
 
 CAPS = DrainingCaps(sighted_s=10.0, blind_s=1.0)
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from bench.listening import listen
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.intake import IntakeOptions
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
-from extproc.core.outcome import Outcome, Picked, Queued, Rejected
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import RecordingListener
 
 

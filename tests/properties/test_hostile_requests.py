@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.core.lease import LeaseState
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.slots.lease import LeaseState
 from extproc.stream.exchange import Stage
 from extproc.stream.relay import MAX_CHUNK_BYTES
 from tests.fakes import envoy_messages as envoy

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from bench.listening import listen
 from extproc.core.address import Address
-from extproc.core.demand import UNDECIDED
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.intake import IntakeOptions
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.models import ModelMatch
-from extproc.core.names import Untold
+from extproc.core.constraints import UNDECIDED
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.model_names import Untold
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
-from extproc.core.outcome import Outcome, Picked, Queued, Rejected, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.slots.lease import Lease, LeaseEnd
 
 POOL = [Address("10.0.0.1", 8000 + number) for number in range(5)]
 ADAPTERS = ("bard", "pirate", "poet")

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.ejection import EjectionState
-from extproc.core.failure_evidence import Fault
-from extproc.core.lease import Lease, LeaseEnd
-from extproc.core.outcome import Picked
+from extproc.core.outliers.ejection import EjectionState
+from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 
 SLOTS, SERVERS = 4, 4

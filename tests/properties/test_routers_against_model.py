@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.endpoint import Health
-from extproc.core.lease import Lease
-from extproc.core.outcome import Picked, Queued, Settlement
-from extproc.core.queue import Ticket
+from extproc.core.fleet.endpoint import Health
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued, Settlement
+from extproc.core.slots.lease import Lease
 from tests.core.model_fleet import ModelFleet, World
 from tests.core.model_router import ModelProcess, ModelRouter
 from tests.core.model_server import ModelServer

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.listening import listen
-from extproc.core.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.intake import IntakeOptions
+from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
-from extproc.core.outcome import Picked, Queued
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.core.model_fleet import CAPS, ModelFleet, World
 
 OBJECTIVES = (

@@ -15,10 +15,10 @@ import pytest
 
 from bench.listening import listen
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher
-from extproc.core.endpoint import EndpointSpec, Health
-from extproc.core.outcome import Reason
-from extproc.core.record import Verdict
+from extproc.core.exchange_record import Verdict
+from extproc.core.fleet.endpoint import EndpointSpec, Health
+from extproc.core.scheduler.decision import Reason
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import picture
 from extproc.status.dashboard import dashboard
 from tests.fakes.small_fleet import RecordingListener

@@ -6,11 +6,11 @@ import json
 from random import Random
 
 from extproc.core.address import Address
-from extproc.core.dispatcher import Dispatcher
-from extproc.core.endpoint import EndpointSpec, Health, Intent
-from extproc.core.fleet import ConnectedEnvoy
+from extproc.core.fleet.endpoint import EndpointSpec, Health, Intent
+from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
 from extproc.core.request import Request
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import picture, why_not_ready
 
 ADDRESS = Address("10.0.0.1", 8080)

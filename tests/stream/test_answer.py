@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.failure_evidence import Fault
-from extproc.core.outcome import Picked
+from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
 from extproc.stream import answer, codec
 from tests.fakes.small_fleet import SmallFleet
 

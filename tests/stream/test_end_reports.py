@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.failure_evidence import Fault
-from extproc.core.record import Verdict
-from extproc.core.registry import Registry
+from extproc.core.exchange_record import Verdict
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.end_reports import SERVICE, EndReports
 from extproc.stream.exchange import Exchange, ExchangeOptions

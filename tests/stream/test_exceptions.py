@@ -23,10 +23,10 @@ from extproc.app import core_events
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
-from extproc.core.endpoint import Intent
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, Sight
-from extproc.core.record import ExchangeRecord
-from extproc.core.registry import Registry
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.stream import answer, exchange, servicer, waiting_room
 from extproc.stream import running as running_module
 from extproc.stream.exchange import ExchangeOptions
@@ -246,6 +246,24 @@ async def fallback(shell: Shell) -> None:
     shell.fleet.dispatcher.set_intent(served_by, Intent.DRAINING, shell.fleet.now)
 
 
+async def ejected(shell: Shell) -> None:
+    """Three requests fail at one server; a trial request brings it back."""
+    bad = str(shell.fleet.addresses[0])
+    for number in range(3):
+        stream = await shell.open(ask(number))
+        shell.fleet.now += 0.1
+        await shell.say(stream, envoy.response_headers("500", served=bad))
+        stream.half_close()
+        await shell.settle()
+    shell.fleet.now += 3.0
+    shell.fleet.dispatcher.advance(shell.fleet.now)
+    trials = [await shell.open(ask(number)) for number in (4, 5)]
+    for address, stream in zip(reversed(shell.fleet.addresses), trials, strict=True):
+        await shell.say(stream, envoy.response_headers(served=str(address)))
+        stream.half_close()
+        await shell.settle()
+
+
 async def timed_out(shell: Shell) -> None:
     """Waits run out, with clients that left before and in the same moment."""
     await shell.open(ask(1))
@@ -381,6 +399,7 @@ async def others(shell: Shell) -> None:
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     fallback,
+    ejected,
     timed_out,
     cancelled,
     bodies,

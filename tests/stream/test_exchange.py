@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.endpoint import Health
-from extproc.core.lease import LeaseState
-from extproc.core.outcome import Reason
-from extproc.core.queue import Ticket
-from extproc.core.record import ExchangeRecord, Verdict
-from extproc.core.registry import ExchangeState
+from extproc.core.exchange_record import ExchangeRecord, Verdict
+from extproc.core.fleet.endpoint import Health
+from extproc.core.prediction.latency import COLD
+from extproc.core.queue.request_queue import Ticket
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS
-from extproc.core.timing import COLD
+from extproc.core.scheduler.decision import Reason
+from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.exchange import (

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from extproc.core.ledger import HANDOVER_S
-from extproc.core.record import Verdict
+from extproc.core.exchange_record import Verdict
+from extproc.core.slots.ledger import HANDOVER_S
 from extproc.stream import codec
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import Rig, eventually, rig

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
 from extproc.stream.models import model_list
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.api_paths import SLOT_PATHS
-from extproc.core.path_rule import PathRule
 from extproc.core.request import Kind
+from extproc.security.api_paths import SLOT_PATHS
+from extproc.security.path_rule import PathRule
 from extproc.stream.paths import Paths, normalised
 
 PATHS = Paths()

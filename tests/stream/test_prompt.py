@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extproc.core.blocks import chain
+from extproc.core.prompt_blocks import chain
 from extproc.core.request import Kind
 from extproc.stream.body import RequestBody, read_body
 from extproc.stream.prompt import MEDIUM_CHARS

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from extproc.core.blocks import BLOCK_CHARS, CHARS_PER_TOKEN
-from extproc.core.fleet import Fleet
-from extproc.core.intake import Intake, IntakeOptions
+from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.resolver import Intake, IntakeOptions
+from extproc.core.prompt_blocks import BLOCK_CHARS, CHARS_PER_TOKEN
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.body import RequestBody
 from extproc.stream.codec import RequestHead

@@ -8,7 +8,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from extproc.core.registry import ExchangeState
+from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running import RunningStream, StreamOverError

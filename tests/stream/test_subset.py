@@ -6,10 +6,10 @@ import pytest
 from google.protobuf.struct_pb2 import Value
 
 from extproc.core.address import Address
-from extproc.core.subsets import Subsets
+from extproc.core.fleet.subset_hints import Subsets
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.subset import KEY, MAX_BYTES, MAX_ENTRIES, NAMESPACE, HintError, read_subset
-from tests.core.test_subsets import fleet_of
+from tests.core.fleet.test_subset_hints import fleet_of
 from tests.fakes import envoy_messages as envoy
 from tests.stream.test_reading import Desk
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from extproc.core.record import Verdict
-from extproc.core.registry import Registry
+from extproc.core.exchange_record import Verdict
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import access_log_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running import RunningStream

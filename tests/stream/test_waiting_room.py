@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.core.outcome import Picked
-from extproc.core.queue import Ticket
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.decision import Picked
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream
 from extproc.stream.waiting_room import WaitingRoom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.record import ExchangeRecord, Verdict
+from extproc.core.exchange_record import ExchangeRecord, Verdict
 
 ADDRESS = Address("10.0.0.1", 8080)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.endpoint import Intent
+from extproc.core.exchange_record import Verdict
+from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import Observation, Sight
-from extproc.core.outcome import Reason
-from extproc.core.record import Verdict
+from extproc.core.scheduler.decision import Reason
 from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record

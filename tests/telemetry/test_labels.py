@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.telemetry import labels
 from extproc.telemetry.labels import OTHERS, endpoint_labels
 from tests.fakes.small_fleet import SmallFleet

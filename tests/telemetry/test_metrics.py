@@ -10,12 +10,12 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.failure_evidence import Fault
-from extproc.core.lease import LeaseEnd
+from extproc.core.exchange_record import Verdict
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight
-from extproc.core.outcome import Reason
-from extproc.core.record import Verdict
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.scheduler.decision import Reason
+from extproc.core.slots.lease import LeaseEnd
 from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module
 from extproc.telemetry.families import FAMILIES, Kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extproc.core.address import Address
-from extproc.core.fleet import Member
+from extproc.core.fleet.membership import Member
 from extproc.xds.abilities import (
     HEADER,
     KEEPS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet import Member, Membership
+from extproc.core.fleet.membership import Member, Membership
 from extproc.xds.assignment import MAX_KINDS, Assignments
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:DeprecationWarning")

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 
-from extproc.core.trust import Trust
 from extproc.pb.cluster_discovery_pb2_grpc import ClusterDiscoveryServiceStub
+from extproc.security.trust import Trust
 from extproc.xds import ClusterDiscovery
 from extproc.xds.abilities import HEADER
 from extproc.xds.gate import Gate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.trust import Trust
+from extproc.security.trust import Trust
 from extproc.xds.offers import Offers
 
 

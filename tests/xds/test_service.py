@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet import Member, Membership
+from extproc.core.fleet.membership import Member, Membership
 from extproc.core.observation import Issue
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
 from extproc.xds.abilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.admin.names import MAX_NAME_CHARS, NAME
 from extproc.core.address import Address, AddressError, is_ip
-from extproc.core.authorization import authorization_of, is_sendable_key
-from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import (
     MAX_ENTRIES,
     MAX_SLOTS,
@@ -20,9 +19,10 @@ from extproc.core.observation import (
     Sight,
     SlotReading,
 )
-from extproc.core.trust import Trust, told_trust
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from extproc.pem import are_certificates
+from extproc.security.authorization import authorization_of, is_sendable_key
+from extproc.security.pem import are_certificates
+from extproc.security.trust import Trust, told_trust
 
 if TYPE_CHECKING:
     from collections.abc import Sized

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from extproc.core.address import Address
-    from extproc.core.endpoint import EndpointSpec
-    from extproc.core.trust import Trust
+    from extproc.core.fleet.endpoint import EndpointSpec
+    from extproc.security.trust import Trust
 
 MAX_AGENTS: Final = 10_000
 MAX_OUSTED: Final = 16

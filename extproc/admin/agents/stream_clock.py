@@ -12,7 +12,7 @@ began `began_ago_s` and was answered `answered_ago_s` before the writing is then
     began_at     p + held_s - began_ago_s    never later than it really was
     answered_at  r - answered_ago_s          never earlier than it really was
 
-which is the way in which the ledger may be wrong (`core/account.py`):
+which is the way in which the ledger may be wrong (`core/slots/endpoint_slots.py`):
 - A lease of ours that was open at any moment of the real look is open at some moment of the
   dated one. So it is subtracted from the busy slots: a fresh lease is never counted twice, and
   a freed slot does not look taken.

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from extproc.core.address import Address
-    from extproc.core.dispatcher import Dispatcher
-    from extproc.core.endpoint import EndpointSpec
+    from extproc.core.fleet.endpoint import EndpointSpec
     from extproc.core.observation import Observation
+    from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

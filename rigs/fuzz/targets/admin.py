@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from extproc.admin import AdminService, Surroundings
-from extproc.core.registry import Registry
+from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.what_if import what_if

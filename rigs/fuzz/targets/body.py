@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from extproc.core.blocks import chain
+from extproc.core.prompt_blocks import chain
 from extproc.core.request import Kind
 from extproc.stream.adapters import is_object, with_last_word
 from extproc.stream.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody

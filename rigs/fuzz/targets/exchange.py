@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from extproc.core.account import Account
 from extproc.core.address import Address
-from extproc.core.audit import faults
-from extproc.core.lease import LeaseState
-from extproc.core.models import ModelMatch
+from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.scheduler.audit import faults
+from extproc.core.slots.endpoint_slots import Account
+from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
 from extproc.stream.request import ReadingOptions

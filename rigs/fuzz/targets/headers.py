@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
-from extproc.core.fleet import Fleet
-from extproc.core.subsets import Subsets
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.subset_hints import Subsets
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec
 from extproc.stream.codec.names import FILTER_ATTRIBUTES, LB_NAMESPACE, REQUEST_HEADERS, SERVED

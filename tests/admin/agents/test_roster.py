@@ -7,7 +7,7 @@ import pytest
 from extproc.admin.agents import roster as module
 from extproc.admin.agents.roster import CrowdedError, Roster, TakenError
 from extproc.core.address import Address
-from extproc.core.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 
 HERE = EndpointSpec(address=Address("10.0.0.1", 8080))
 

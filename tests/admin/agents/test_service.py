@@ -14,13 +14,13 @@ from extproc.admin.agents import AgentsOptions, service, silence
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
-from extproc.core.address_policy import PRIVATE, AddressPolicy
-from extproc.core.endpoint import EndpointSpec, Health
-from extproc.core.lease import LeaseEnd
+from extproc.core.fleet.endpoint import EndpointSpec, Health
 from extproc.core.observation import Sight
-from extproc.core.outcome import Picked
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.slots.lease import LeaseEnd
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.security.address_policy import PRIVATE, AddressPolicy
 from tests.fakes.agents import FakeAgentsPort, HandAgent, HandClock, agents_port
 from tests.fakes.log import logged
 

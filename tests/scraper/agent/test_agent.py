@@ -16,10 +16,10 @@ from extproc.admin.agents import AgentsOptions
 from extproc.admin.guard import Guard
 from extproc.admin.tokens import Token
 from extproc.core.address import Address
-from extproc.core.endpoint import Health
-from extproc.core.lease import LeaseEnd
-from extproc.core.outcome import Picked
+from extproc.core.fleet.endpoint import Health
 from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.slots.lease import LeaseEnd
 from extproc.settings import AgentsSettings
 from scraper.agent import Agent, AgentOptions, link
 from scraper.agent.advertise import Advertise

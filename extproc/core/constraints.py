@@ -1,0 +1,70 @@
+"""What a request may use: the question that decides which endpoints it can wait for.
+
+Requests of equal demand share a lane of the line and a ranking of the endpoints, so that
+waiting for one model never blocks another.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from extproc.core.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.fleet.endpoint import Endpoint
+
+Anchor = Address | str | None
+"""A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
+
+
+NO_NUMBERS: Final[frozenset[int]] = frozenset()
+"""One for all requests: each empty set would be a new one, of 216 bytes."""
+
+
+class Demand(NamedTuple):
+    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
+
+    `said` is what the server will read for the model's name, where that is another name.
+    `adapter_numbers` are adapters that the request names by numbers.
+    """
+
+    model: str | None = None
+    adapter: str | None = None
+    allowed: frozenset[Address] | None = None
+    said: str | None = None
+    adapter_numbers: frozenset[int] = NO_NUMBERS
+
+    def suits(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint, as last observed, can serve it at all."""
+        if self.allowed is not None and endpoint.address not in self.allowed:
+            return False
+        if self.model is not None and self.model not in endpoint.readings:
+            return False
+        if self.said is not None and not endpoint.takes_name(self.said, self.model):
+            return False
+        if self.adapter_numbers and not endpoint.has_adapters(self.adapter_numbers):
+            return False
+        return self.adapter is None or self.adapter in endpoint.adapter_ids
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Where its lane is found: at each allowed address, else at its model, else everywhere."""
+        return (self.model,) if self.allowed is None else self.allowed
+
+
+@lru_cache(maxsize=1024)
+def demand_for(
+    model: str | None,
+    adapter: str | None,
+    said: str | None,
+    adapter_numbers: frozenset[int],
+) -> Demand:
+    """The demand of these parts, of any endpoint: one for all requests that want the same."""
+    return Demand(model, adapter, None, said, adapter_numbers)
+
+
+ANY = Demand()
+UNDECIDED = Demand(allowed=frozenset())
+"""Of a request whose names may stand for what no server has told yet: for now nobody suits."""

@@ -1,0 +1,1 @@
+"""The endpoints, what they serve, and what the names in a request mean."""

@@ -1,0 +1,151 @@
+"""Who is in the fleet, and who named it: membership, apart from health and from load.
+
+Several sources (the settings, a file, DNS, agents) may name the same address; it is one
+endpoint while any of them does. An endpoint that nobody names any more is removed, but
+stays until its last lease ended, so that Envoy keeps knowing where its requests run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What Envoy must know of one endpoint."""
+
+    address: Address
+    hostname: str = ""  # behind TLS the name in its certificate
+    is_draining: bool = False
+    tls_profile: str = ""
+    authorization: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One immutable picture of the fleet; a later one has a larger `version`."""
+
+    version: int
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectedEnvoy:
+    """One Envoy that takes the fleet from us. `acknowledged_version` is of the last membership
+    that it took over, -1 before the first."""
+
+    node_id: str
+    acknowledged_version: int
+
+
+class Fleet:
+    """The endpoints by address. Synchronous; a change of membership is O(its size)."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[Address, Endpoint] = {}
+        self._sources: dict[str, dict[Address, EndpointSpec]] = {}
+        self._version = 0
+        self._membership: Membership | None = None
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of who is in it, and of what the operator wants of whom."""
+        return self._version
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._endpoints.values())
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._endpoints
+
+    def get(self, address: Address) -> Endpoint | None:
+        return self._endpoints.get(address)
+
+    def sources_of(self, address: Address) -> list[str]:
+        """Which sources name this address, sorted."""
+        return sorted(name for name, specs in self._sources.items() if address in specs)
+
+    def specs_of(self, source: str) -> Mapping[Address, EndpointSpec]:
+        """What one source names now."""
+        return self._sources.get(source, {})
+
+    def set_members(self, source: str, specs: Iterable[EndpointSpec]) -> list[Address]:
+        """Replace what `source` names; returns the addresses that were added, removed or changed.
+
+        Of two specs for one address the first one counts, and so does the first source, but
+        for one that says TLS: that one counts before all that do not. An agent's counts last.
+        """
+        named: dict[Address, EndpointSpec] = {}
+        for spec in specs:
+            named.setdefault(spec.address, spec)
+        before = self._sources.get(source, {})
+        if named:
+            self._sources[source] = named
+        else:
+            self._sources.pop(source, None)
+        changed = [address for address in (before | named) if self._settle(address)]
+        if changed:
+            self._changed()
+        return changed
+
+    def _settle(self, address: Address) -> bool:
+        """Bring one endpoint in line with what the sources name; returns whether it changed."""
+        named = [specs[address] for specs in self._sources.values() if address in specs]
+        if not named:  # its last source let go of it
+            self._endpoints[address].is_removed = True
+            return True
+        # Who says TLS is believed, or any source could have its traffic sent in the clear. And an
+        # agent comes last: it knows no key, and must not say whom to take for what others know.
+        spec = min(named, key=lambda each: (not each.tls_profile, each.is_reported))
+        endpoint = self._endpoints.get(address)
+        if endpoint is None:
+            self._endpoints[address] = Endpoint(spec)
+        elif endpoint.is_removed or endpoint.spec != spec:
+            if spec.is_demanding and spec != endpoint.spec:
+                endpoint.is_routable = False
+            endpoint.is_removed = False
+            endpoint.spec = spec
+        else:
+            return False
+        return True
+
+    def set_intent(self, address: Address, intent: Intent) -> None:
+        """What the operator wants of it; raises `KeyError` for a stranger."""
+        endpoint = self._endpoints[address]
+        if endpoint.intent is not intent:
+            endpoint.intent = intent
+            self._changed()
+
+    def drop(self, address: Address) -> None:
+        """Forget a removed endpoint whose leases ended."""
+        if not self._endpoints[address].is_removed:
+            raise ValueError(f"{address} is still a member")
+        del self._endpoints[address]
+        self._changed()
+
+    def membership(self) -> Membership:
+        """The present picture, the same object until something changes."""
+        if self._membership is None:
+            members = tuple(
+                Member(
+                    endpoint.address,
+                    endpoint.spec.server_name or endpoint.spec.hostname,
+                    endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
+                    endpoint.spec.tls_profile,
+                    endpoint.spec.authorization,
+                )
+                for endpoint in self._endpoints.values()
+            )
+            self._membership = Membership(self._version, members)
+        return self._membership
+
+    def _changed(self) -> None:
+        self._version += 1
+        self._membership = None

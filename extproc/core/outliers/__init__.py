@@ -1,0 +1,1 @@
+"""Endpoints that fail requests while they look healthy, and requests that kill servers."""

@@ -1,0 +1,154 @@
+"""One endpoint that failed: kept out, then tried with one request at a time until one succeeds.
+
+    HEALTHY   --eject--> EJECTED --backoff passed--> TRIAL_DUE --a request is sent--> TRIAL
+    TRIAL     --it succeeds, or outlives the failures by far--> HEALTHY, on probation
+              --eject: it failed-----------------------------> EJECTED, for longer
+              --it tells nothing (4xx, its client left)------> TRIAL_DUE
+    any       --readmit: no other endpoint is left-----------> HEALTHY, on probation
+
+On probation one failure ejects; it ends after some whole answers. Synchronous and pure; `now` is
+an argument everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
+
+MIN_TRIAL_S: Final = 2.0
+TRIAL_FACTOR: Final = 3.0
+"""A trial that runs this many times longer than the failures took has passed: what fails at once
+did not fail, and a long answer must not keep the other slots out."""
+MAX_LEVEL: Final = 30
+
+
+class EjectionState(Enum):
+    HEALTHY = "healthy"
+    EJECTED = "ejected"
+    TRIAL_DUE = "trial-due"
+    TRIAL = "trial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long an endpoint is kept out: doubled with each ejection in a row up to `max_s`; each
+    `max_s` of good health takes one doubling back."""
+
+    base_s: float = 2.0
+    max_s: float = 60.0
+
+    def seconds(self, level: int) -> float:
+        """Of the ejection number `level` in a row, from 0."""
+        return min(self.max_s, self.base_s * 2.0 ** min(level, MAX_LEVEL))
+
+
+class EjectionError(Exception):
+    """A transition that an ejection does not have: a bug of the caller."""
+
+
+class Ejection:
+    """`failures` in a row eject, one does on probation, which that many whole answers end."""
+
+    __slots__ = (
+        "_backoff",
+        "_failures_to_eject",
+        "_level",
+        "_longest_failure_s",
+        "_probation",
+        "cause",
+        "due_at",
+        "failures",
+        "models",
+        "since",
+        "state",
+        "trial_id",
+        "trial_kind",
+    )
+
+    def __init__(self, backoff: Backoff, failures_to_eject: int) -> None:
+        self._backoff = backoff
+        self._failures_to_eject = failures_to_eject
+        self._level = 0
+        self._longest_failure_s = 0.0
+        self._probation = 0
+        self.state = EjectionState.HEALTHY
+        self.since = 0.0
+        """When its state began; of what was sent before it nothing more is learned."""
+        self.due_at: float | None = None
+        """When `advance` has something to do."""
+        self.cause: Fault | None = None
+        """The last failure of those that ejected it."""
+        self.failures = 0
+        """How many failures ejected it."""
+        self.models: frozenset[str | None] = frozenset()
+        """The models that the failed requests asked for."""
+        self.trial_id: int | None = None
+        """The lease of the trial request."""
+        self.trial_kind: RequestKind | None = None
+        """Its kind."""
+
+    @property
+    def is_out(self) -> bool:
+        """No request may be sent there."""
+        return self.state is EjectionState.EJECTED or self.state is EjectionState.TRIAL
+
+    @property
+    def threshold(self) -> int:
+        """How many failures in a row eject it now."""
+        return 1 if self._probation else self._failures_to_eject
+
+    def eject(self, failures: list[Failure], now: float) -> None:
+        """Keep it out because of these failures, at least one."""
+        if self.state is EjectionState.HEALTHY and self._level:
+            healthy_s = now - self.since
+            self._level = max(0, self._level - int(healthy_s / self._backoff.max_s))
+        self.cause = failures[-1].fault
+        self.failures = len(failures)
+        self.models = frozenset(failure.kind.model for failure in failures) - {None}
+        self._longest_failure_s = max(failure.took_s for failure in failures)
+        self._enter(EjectionState.EJECTED, now, now + self._backoff.seconds(self._level))
+        self._level += 1
+
+    def advance(self, now: float) -> bool:
+        """Do what is due; returns whether anything changed."""
+        if self.due_at is None or self.due_at > now:
+            return False
+        if self.state is EjectionState.EJECTED:
+            self.make_trial_due(now)
+        else:
+            self.readmit(now)
+        return True
+
+    def make_trial_due(self, now: float) -> None:
+        """The next request finds out. Raises `EjectionError` where it is healthy."""
+        if self.state is EjectionState.HEALTHY:
+            raise EjectionError("a healthy endpoint needs no trial")
+        self._enter(EjectionState.TRIAL_DUE, now, None)
+
+    def begin_trial(self, lease_id: int, kind: RequestKind, now: float) -> None:
+        """One request is sent there. Raises `EjectionError` unless a trial is due."""
+        if self.state is not EjectionState.TRIAL_DUE:
+            raise EjectionError(f"no trial is due: {self.state.value}")
+        lasts_s = max(MIN_TRIAL_S, TRIAL_FACTOR * self._longest_failure_s)
+        self._enter(EjectionState.TRIAL, now, now + lasts_s)
+        self.trial_id, self.trial_kind = lease_id, kind
+
+    def readmit(self, now: float) -> None:
+        """All its slots may be used again, on probation, which begins with its trial."""
+        self._probation = self._failures_to_eject
+        began_at = self.since if self.state is EjectionState.TRIAL else now
+        self._enter(EjectionState.HEALTHY, began_at, None)
+
+    def served(self) -> None:
+        """A whole answer came while it was healthy."""
+        self._probation = max(0, self._probation - 1)
+
+    def _enter(self, state: EjectionState, now: float, due_at: float | None) -> None:
+        self.state = state
+        self.since = now
+        self.due_at = due_at
+        self.trial_id = self.trial_kind = None

@@ -1,0 +1,337 @@
+"""Finds the endpoints that fail requests while they look healthy, and keeps them out.
+
+Judged by what passes: see `failure_evidence` for what counts and `ejection` for how an endpoint
+comes back. Here it is decided whether one may be ejected at all:
+  - at most `max_ejected_percent` of the endpoints that serve are out at the same time;
+  - another one is left that serves the same models and fails at most half as often.
+So a fleet of one is never ejected, and neither is anybody while all fail alike: then requests
+fail as the servers fail them. Who is out is readmitted when no other endpoint is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.observation import Issue
+from extproc.core.outliers.ejection import Backoff, Ejection, EjectionState
+from extproc.core.outliers.failure_evidence import (
+    CONNECTION,
+    FailedRequests,
+    Failure,
+    FailureEvidence,
+    Fault,
+    RequestKind,
+)
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.membership import Fleet
+    from extproc.core.request import Request
+    from extproc.core.scheduler.events import Outbox
+    from extproc.core.slots.lease import Lease
+
+_WORDS: Final = {
+    Fault.SERVER_ERROR: "were answered with a server error (5xx)",
+    Fault.RESET: "lost their connection before any answer",
+    Fault.TIMEOUT: "got no answer in time",
+    Fault.BROKEN_ANSWER: "lost their connection in the middle of the answer",
+    Fault.UNAVAILABLE: "could not connect or were answered 503",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierOptions:
+    """`failures` in a row eject an endpoint; 0 switches all of it off."""
+
+    failures: int = 3
+    backoff: Backoff = field(default_factory=Backoff)
+    max_ejected_percent: int = 50
+
+
+class OutlierDetection:
+    """Live state, fed by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
+
+    What returns True changed whether an endpoint may be picked. O(1) a call where nothing fails;
+    an ejection is O(fleet).
+    """
+
+    def __init__(self, fleet: Fleet, options: OutlierOptions, outbox: Outbox) -> None:
+        self._fleet = fleet
+        self._outbox = outbox
+        self.options = options
+        self._evidence: dict[Address, FailureEvidence] = {}
+        self._ejections: dict[Address, Ejection] = {}
+        self._requests = FailedRequests()
+        self.totals: dict[Address, dict[Fault, int]] = {}
+        """Ejections by endpoint and cause."""
+
+    def ejection(self, address: Address) -> Ejection | None:
+        """Where it stands, None for one that never failed."""
+        return self._ejections.get(address)
+
+    def why_out(self, address: Address, now: float) -> str:
+        """Why it gets no requests, for people."""
+        ejection = self._ejections[address]
+        cause = "" if ejection.cause is None else f" after {ejection.cause.value} failures"
+        if ejection.due_at is None or ejection.state is EjectionState.TRIAL:
+            return f"it is ejected{cause}, and its trial request has not ended"
+        return f"it is ejected{cause}; a trial request is due in {ejection.due_at - now:.1f} s"
+
+    # Requests
+
+    def picked(self, lease: Lease, request: Request, now: float) -> bool:
+        """A lease was opened: where a trial is due, this is it. Returns whether it is."""
+        if not self._ejections:
+            return False
+        ejection = self._ejections.get(lease.address)
+        if ejection is None or ejection.state is not EjectionState.TRIAL_DUE:
+            return False
+        ejection.begin_trial(lease.id, _kind_of(lease, request), now)
+        self._mark(lease.address, ejection)
+        return True
+
+    def moved(self, lease: Lease, picked: Address, now: float) -> bool:
+        """Another endpoint than the picked one served: a trial there has ended without a word."""
+        return self._give_up_trial(lease.id, picked, now)
+
+    def responded(self, lease: Lease, request: Request, now: float, *, is_whole: bool) -> bool:
+        """The headers of a success came, and the whole answer if `is_whole`."""
+        self._requests.succeeded(request.fingerprint)
+        self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at)
+        return is_whole and self._pass_trial(lease, now)
+
+    def served(self, lease: Lease, request: Request, now: float) -> bool:
+        """A whole answer without an error came."""
+        self._requests.succeeded(request.fingerprint)
+        evidence = self._evidence.get(lease.address)
+        if evidence is not None and evidence.failures:
+            evidence.served(_kind_of(lease, request), lease.opened_at)
+        if not self._ejections:
+            return False
+        ejection = self._ejections.get(lease.address)
+        if ejection is not None and ejection.state is EjectionState.HEALTHY:
+            if lease.opened_at >= ejection.since:
+                ejection.served()
+            return False
+        return self._pass_trial(lease, now)
+
+    def failed(self, lease: Lease, request: Request, fault: Fault, now: float) -> bool:
+        """A request failed at its server."""
+        if not self.options.failures:
+            return False
+        kind, sent_at = _kind_of(lease, request), lease.opened_at
+        failure = Failure(kind, fault, request.fingerprint, sent_at, now - sent_at)
+        return self._take(lease.address, failure, lease.id, now)
+
+    def ended(self, lease: Lease, now: float) -> bool:
+        """A lease was released; a trial that told nothing until now tells nothing."""
+        return bool(self._ejections) and self._give_up_trial(lease.id, lease.address, now)
+
+    def connect_failed(self, endpoint: Endpoint, now: float) -> bool:
+        """Envoy got no connection, or 503. Counts where it looked healthy: one that is down is
+        out already."""
+        if not self.options.failures or not endpoint.is_serving:
+            return False
+        failure = Failure(CONNECTION, Fault.UNAVAILABLE, 0, now, 0.0)
+        ejection = self._ejections.get(endpoint.address)
+        trial_id = None if ejection is None else ejection.trial_id
+        return self._take(endpoint.address, failure, trial_id, now)
+
+    # The world
+
+    def replaced(self, address: Address, now: float) -> bool:
+        """Another process runs there: what the old one did says little, so it is tried at once."""
+        self._evidence.pop(address, None)
+        ejection = self._ejections.get(address)
+        if ejection is None or ejection.state is EjectionState.HEALTHY:
+            return False
+        ejection.make_trial_due(now)
+        self._mark(address, ejection)
+        return True
+
+    def forget(self, address: Address) -> None:
+        """It left the fleet."""
+        self._evidence.pop(address, None)
+        self._ejections.pop(address, None)
+        self.totals.pop(address, None)
+
+    def advance(self, now: float) -> list[Address]:
+        """Do what is due; returns the endpoints that may be picked now and could not be before."""
+        changed = []
+        for address, ejection in self._ejections.items():
+            kind, sent_at = ejection.trial_kind, ejection.since
+            if ejection.advance(now):
+                if kind is not None:  # it outlived what fails at once
+                    self._evidence_of(address).responded(kind, sent_at)
+                self._mark(address, ejection)
+                changed.append(address)
+        return changed
+
+    def next_expiry(self) -> float | None:
+        """When `advance` has something to do next, or None. O(endpoints that ever failed)."""
+        due = [each.due_at for each in self._ejections.values() if each.due_at is not None]
+        return min(due, default=None)
+
+    def readmit_the_last(self, now: float) -> list[Address]:
+        """Readmit those without whom nobody is left; returns them."""
+        readmitted = []
+        for address, ejection in self._ejections.items():
+            endpoint = self._fleet.get(address)
+            if endpoint is None or not ejection.is_out or not endpoint.is_usable:
+                continue
+            if self._has_substitute(endpoint, ejection.models):
+                continue
+            ejection.readmit(now)
+            self._mark(address, ejection)
+            readmitted.append(address)
+        return readmitted
+
+    @property
+    def is_any_out(self) -> bool:
+        """Whether `readmit_the_last` can have anything to do."""
+        return any(ejection.is_out for ejection in self._ejections.values())
+
+    # Decisions
+
+    def _take(self, address: Address, failure: Failure, lease_id: int | None, now: float) -> bool:
+        self._requests.failed(failure.fingerprint, address)
+        evidence = self._evidence_of(address)
+        ejection = self._ejections.get(address)
+        if ejection is not None and lease_id is not None and ejection.trial_id == lease_id:
+            return self._end_trial(address, ejection, evidence, failure, now)
+        if ejection is not None and (ejection.is_out or failure.sent_at < ejection.since):
+            return False  # it was sent before we knew
+        evidence.failed(failure)
+        since = 0.0 if ejection is None else ejection.since
+        counted = evidence.counted(self._requests, since, now)
+        threshold = self.options.failures if ejection is None else ejection.threshold
+        if len(counted) < threshold or not self._may_eject(address, counted, now):
+            return False
+        if ejection is None:
+            ejection = Ejection(self.options.backoff, self.options.failures)
+            self._ejections[address] = ejection
+        self._eject(address, ejection, counted, now)
+        return True
+
+    def _evidence_of(self, address: Address) -> FailureEvidence:
+        evidence = self._evidence.get(address)
+        if evidence is None:
+            evidence = self._evidence[address] = FailureEvidence()
+        return evidence
+
+    def _end_trial(
+        self,
+        address: Address,
+        ejection: Ejection,
+        evidence: FailureEvidence,
+        failure: Failure,
+        now: float,
+    ) -> bool:
+        evidence.failed(failure)
+        counted = evidence.counted(self._requests, ejection.since, now)
+        if failure in counted:
+            self._eject(address, ejection, counted, now)
+            return False  # it was out before
+        ejection.make_trial_due(now)
+        self._mark(address, ejection)
+        return True
+
+    def _eject(
+        self, address: Address, ejection: Ejection, failures: list[Failure], now: float
+    ) -> None:
+        ejection.eject(failures, now)
+        totals, fault = self.totals.setdefault(address, {}), failures[-1].fault
+        totals[fault] = totals.get(fault, 0) + 1
+        self._mark(address, ejection)
+
+    def _pass_trial(self, lease: Lease, now: float) -> bool:
+        ejection = self._ejections.get(lease.address)
+        if ejection is None or ejection.trial_id != lease.id:
+            return False
+        ejection.readmit(now)
+        self._mark(lease.address, ejection)
+        return True
+
+    def _give_up_trial(self, lease_id: int, address: Address, now: float) -> bool:
+        ejection = self._ejections.get(address)
+        if ejection is None or ejection.trial_id != lease_id:
+            return False
+        ejection.make_trial_due(now)
+        self._mark(address, ejection)
+        return True
+
+    def _mark(self, address: Address, ejection: Ejection) -> None:
+        """Let the endpoint show where it stands, and tell when it was ejected or readmitted."""
+        endpoint = self._fleet.get(address)
+        if endpoint is None:
+            return
+        before, issue = endpoint.ejection_issue, None
+        if ejection.state is not EjectionState.HEALTHY and ejection.cause is not None:
+            issue = _issue(ejection.failures, ejection.cause)
+        endpoint.is_ejected = ejection.is_out
+        endpoint.ejection_issue = issue
+        if before is None and issue is not None:
+            self._outbox.ejected(address, issue)
+        elif before is not None and issue is None:
+            self._outbox.readmitted(address)
+
+    def _may_eject(self, address: Address, failures: list[Failure], now: float) -> bool:
+        endpoint = self._fleet.get(address)
+        if endpoint is None:
+            return False
+        serving = out = 0
+        for other in self._fleet:
+            if other.is_usable:
+                serving += 1
+                out += other.is_ejected
+        if (out + 1) * 100 > serving * self.options.max_ejected_percent:
+            return False
+        models = frozenset(failure.kind.model for failure in failures) - {None}
+        return self._has_substitute(endpoint, models, len(failures), now)
+
+    def _has_substitute(
+        self,
+        endpoint: Endpoint,
+        models: frozenset[str | None],
+        failures: int | None = None,
+        now: float = 0.0,
+    ) -> bool:
+        """Whether other endpoints can be picked for these models; if `failures` is given, such
+        that fail at most half as often."""
+        is_alone = True
+        missing = set(models)
+        for other in self._fleet:
+            if other is endpoint or not other.is_pickable:
+                continue
+            if failures is not None and 2 * self._failures_of(other.address, now) > failures:
+                continue
+            is_alone = False
+            missing.difference_update(other.readings)
+        return not is_alone and not missing
+
+    def _failures_of(self, address: Address, now: float) -> int:
+        evidence = self._evidence.get(address)
+        if evidence is None or not evidence.failures:
+            return 0
+        ejection = self._ejections.get(address)
+        since = 0.0 if ejection is None else ejection.since
+        return len(evidence.counted(self._requests, since, now))
+
+
+def _kind_of(lease: Lease, request: Request) -> RequestKind:
+    return RequestKind(request.traits, lease.model)
+
+
+@lru_cache(maxsize=64)
+def _issue(failures: int, fault: Fault) -> Issue:
+    many = "1 request" if failures == 1 else f"{failures} requests in a row"
+    return Issue(
+        code="ejected",
+        message=f"{many} {_WORDS[fault]} while it looked healthy; it gets one trial request at a "
+        "time until one succeeds",
+        remedy="read its log and send it a request past Coxswain; restart it if it does not "
+        "recover. `coxswain endpoints disable` keeps trial requests away, too",
+    )

@@ -1,0 +1,311 @@
+"""The line of requests that no free slot could take yet.
+
+One line, made of lanes: tickets of equal demand stand together, so that an endpoint finds
+those that it can serve, and nobody waits behind somebody who waits for something else.
+Without models, objectives and tenants there is one lane, and it is first come, first served.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+from extproc.core.constraints import Anchor, Demand
+from extproc.core.objective import Criticality, Objective
+from extproc.core.queue.constraint_queue import Lane
+from extproc.core.queue.fair_queueing import Fairness
+from extproc.core.resolved_request import PLAIN, Order
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.queue.fair_queueing import Flow
+    from extproc.core.request import Request
+    from extproc.core.slots.endpoint_slots import Account
+
+FEW_LANES = 8
+"""Up to so many lanes, asking each is faster than looking for the right ones."""
+
+
+class Ticket:
+    """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
+
+    __slots__ = (
+        "body_bytes",
+        "deadline",
+        "demand",
+        "entered_at",
+        "flow",
+        "has_aged",
+        "home",
+        "id",
+        "is_waiting",
+        "kept_at",
+        "lane",
+        "order",
+        "request",
+        "reserves",
+        "standing",
+    )
+
+    def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
+        self.id = id_
+        self.request = request
+        self.body_bytes = request.body_bytes
+        self.entered_at = now
+        self.deadline = now + request.timeout_s
+        self.is_waiting = True
+        self.order = order
+        self.demand = order.demand
+        """What it may use now."""
+        self.flow = flow
+        objective = order.objective
+        promise = objective.name if objective.has_promise else None
+        self.standing = (objective.criticality, promise)
+        self.lane: Lane | None = None
+        self.home: Address | None = None
+        """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
+        self.reserves: Account | None = None
+        """The slots that are kept for it until enough of them are free."""
+        self.has_aged = False
+        """Whether they are kept because it came first of all."""
+        self.kept_at: Address | None = None
+        """Where slots were kept for it last, also after it has left the line."""
+
+    @property
+    def objective(self) -> Objective:
+        return self.order.objective
+
+    @property
+    def criticality(self) -> Criticality:
+        return self.standing[0]
+
+    def __lt__(self, other: Ticket) -> bool:
+        return self.id < other.id
+
+
+class Line:
+    """All who wait. Every call is O(log n), amortised."""
+
+    def __init__(self, fairness: Fairness | None = None) -> None:
+        self._fairness = Fairness() if fairness is None else fairness
+        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._by_class: dict[Criticality, OrderedDict[int, Ticket]] = {
+            criticality: OrderedDict() for criticality in Criticality
+        }
+        self._lanes: dict[Demand, Lane] = {}
+        self._anchored: dict[Anchor, dict[Demand, Lane]] = {}
+        self._apart: dict[int, Ticket] = {}
+        self._apart_weights: Counter[int] = Counter()
+        self._deadlines: list[tuple[float, int, Ticket]] = []
+        self._ids = count(1)
+        self.body_bytes = 0
+        """What is kept of the bodies of all who wait."""
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets.values())
+
+    def enter(self, request: Request, now: float, order: Order = PLAIN) -> Ticket:
+        """Put a request at the end of its flow in the lane of its demand."""
+        flow = self._fairness.flow(order.objective, request.fairness_id, request.tenant)
+        ticket = Ticket(next(self._ids), request, now, order, flow)
+        if not self._tickets:
+            self._fairness.contention_began()
+        try:
+            self._fairness.entered(flow)
+            self._tickets[ticket.id] = ticket
+            self.body_bytes += ticket.body_bytes
+            self._by_class[ticket.criticality][ticket.id] = ticket
+            heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
+            self._lane(ticket.demand).enter(ticket)
+        except Exception:
+            ticket.is_waiting = False  # nobody would know it
+            raise
+        return ticket
+
+    def head(self) -> Ticket | None:
+        """Who came first of all, or None when nobody waits."""
+        return next(iter(self._tickets.values()), None)
+
+    def newest_below(self, criticality: Criticality, least_bytes: int = 0) -> Ticket | None:
+        """The newest ticket of the lowest class below this one, or None. With `least_bytes` the
+        newest of which so much is kept: O(tickets)."""
+        for lower in reversed(Criticality):
+            if lower <= criticality:
+                return None
+            for ticket in reversed(self._by_class[lower].values()):
+                if ticket.body_bytes >= least_bytes:
+                    return ticket
+        return None
+
+    def waiting_in(self, criticality: Criticality) -> int:
+        """How many of a class wait."""
+        return len(self._by_class[criticality])
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take a ticket out of the line; raises `KeyError` when it is not in it."""
+        del self._tickets[ticket.id]
+        self.body_bytes -= ticket.body_bytes
+        ticket.is_waiting = False
+        del self._by_class[ticket.criticality][ticket.id]
+        self._take_from_lane(ticket)
+        self._fairness.left(ticket.flow)
+        if len(self._deadlines) > 2 * len(self._tickets) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].is_waiting]
+            heapq.heapify(self._deadlines)
+
+    def expired(self, now: float) -> list[Ticket]:
+        """The waiting tickets whose deadline has come, in order of deadline: each is told once,
+        and has to be taken out."""
+        late = []
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            late.append(heapq.heappop(self._deadlines)[2])
+        return late
+
+    def next_deadline(self) -> float | None:
+        """When `expired` has something to do next, or None."""
+        while self._deadlines and not self._deadlines[0][2].is_waiting:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    # What is derived
+
+    def faults(self) -> list[str]:
+        """What of the order and the indexes does not fit the tickets that wait. O(n)."""
+        found = [
+            f"ticket {id_} stands in the queue and does not wait"
+            for id_, ticket in self._tickets.items()
+            if not ticket.is_waiting
+        ]
+        count = len(self._tickets)
+        by_class = sum(len(tickets) for tickets in self._by_class.values())
+        placed = sum(len(lane) for lane in self._lanes.values()) + len(self._apart)
+        timed = sum(entry[2].is_waiting for entry in self._deadlines)
+        waiting = sum(flow.waiting for flow in self._fairness.flows())
+        for what, number in (
+            ("by class", by_class),
+            ("in lanes and reservations", placed),
+            ("with a deadline", timed),
+            ("by flow", waiting),
+        ):
+            if number != count:
+                found.append(f"{count} tickets wait, and {number} {what}")
+        body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
+        if body_bytes != self.body_bytes:
+            found.append(f"{body_bytes} bytes of bodies wait, and {self.body_bytes} are counted")
+        return found
+
+    def rebuild(self) -> None:
+        """Derive the order and every index anew from the tickets that wait. O(n log n)."""
+        waiting = sorted(one for one in self._tickets.values() if one.is_waiting)
+        self._tickets = OrderedDict()
+        for tickets in self._by_class.values():
+            tickets.clear()
+        self._lanes.clear()
+        self._anchored.clear()
+        self._apart.clear()
+        self._apart_weights.clear()
+        self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
+        heapq.heapify(self._deadlines)
+        self.body_bytes = sum(ticket.body_bytes for ticket in waiting)
+        self._fairness.recount_waiting(ticket.flow for ticket in waiting)
+        for ticket in waiting:
+            if ticket.home is not None:
+                ticket.demand = ticket.order.demand  # it waits for its home no longer
+            ticket.reserves, ticket.has_aged = None, False
+            self._tickets[ticket.id] = ticket
+            self._by_class[ticket.criticality][ticket.id] = ticket
+            self._lane(ticket.demand).enter(ticket)
+
+    # Lanes
+
+    def lanes_for(self, endpoint: Endpoint) -> list[Lane]:
+        """The lanes in which somebody waits whom the endpoint can serve."""
+        if len(self._lanes) <= FEW_LANES:
+            return [lane for lane in self._lanes.values() if lane.demand.suits(endpoint)]
+        found: dict[Demand, Lane] = {}
+        for anchor in (None, endpoint.address, *endpoint.readings):
+            found.update(self._anchored.get(anchor, {}))
+        return [lane for demand, lane in found.items() if demand.suits(endpoint)]
+
+    def has_any_for(self, endpoint: Endpoint) -> bool:
+        """Whether somebody waits whom the endpoint can serve."""
+        if self.lanes_for(endpoint):
+            return True
+        return any(ticket.demand.suits(endpoint) for ticket in self._apart.values())
+
+    def lanes(self) -> Iterator[Lane]:
+        """Every lane in which somebody waits."""
+        return iter(self._lanes.values())
+
+    def lane_of(self, demand: Demand) -> Lane | None:
+        """The lane of a demand while somebody is in it."""
+        return self._lanes.get(demand)
+
+    def change_demand(self, ticket: Ticket, demand: Demand) -> None:
+        """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
+        self._take_from_lane(ticket)
+        ticket.demand = demand
+        self._lane(demand).enter(ticket, is_back=True)
+
+    # Apart: heavy tickets for which slots are kept
+
+    def apart(self) -> Iterator[Ticket]:
+        """Those who wait for reserved slots, in order of reservation."""
+        return iter(self._apart.values())
+
+    def lightest_apart(self) -> int:
+        """The least weight among them; at least 1."""
+        return min(self._apart_weights, default=1)
+
+    def set_apart(self, ticket: Ticket, account: Account, address: Address) -> None:
+        """Keep the free slots of `account` for a ticket, outside of its lane."""
+        self._take_from_lane(ticket)
+        self._apart[ticket.id] = ticket
+        self._apart_weights[ticket.request.weight_slots] += 1
+        ticket.reserves = account
+        ticket.kept_at = address
+        account.reserved_for = ticket
+
+    def put_back(self, ticket: Ticket) -> None:
+        """Nothing is kept for it any more: it stands in its lane again, where it would be."""
+        self._take_from_lane(ticket)
+        self._lane(ticket.demand).enter(ticket, is_back=True)
+
+    def _lane(self, demand: Demand) -> Lane:
+        lane = self._lanes.get(demand)
+        if lane is None:
+            lane = self._lanes[demand] = Lane(demand)
+            for anchor in demand.anchors():
+                self._anchored.setdefault(anchor, {})[demand] = lane
+        return lane
+
+    def _take_from_lane(self, ticket: Ticket) -> None:
+        lane = ticket.lane
+        if lane is not None:
+            lane.leave(ticket)
+            if not lane:
+                self._drop(lane.demand)
+        elif ticket.reserves is not None:
+            del self._apart[ticket.id]
+            weight_slots = ticket.request.weight_slots
+            self._apart_weights[weight_slots] -= 1
+            if not self._apart_weights[weight_slots]:
+                del self._apart_weights[weight_slots]
+            ticket.reserves.reserved_for = None
+            ticket.reserves = None
+            ticket.has_aged = False
+
+    def _drop(self, demand: Demand) -> None:
+        del self._lanes[demand]
+        for anchor in demand.anchors():
+            lanes = self._anchored[anchor]
+            del lanes[demand]
+            if not lanes:
+                del self._anchored[anchor]

@@ -1,0 +1,19 @@
+"""A request, understood in the terms of the fleet."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from extproc.core.constraints import ANY, Demand
+from extproc.core.objective import NO_OBJECTIVE, Objective
+
+
+class Order(NamedTuple):
+    """What it may use, whom it serves, and the `model` that its model's name stands for."""
+
+    demand: Demand = ANY
+    objective: Objective = NO_OBJECTIVE
+    model: str | None = None
+
+
+PLAIN = Order()

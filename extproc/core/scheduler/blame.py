@@ -1,0 +1,51 @@
+"""What the end of each request says about its server and about the request itself.
+
+Feeds outlier detection, which keeps endpoints out, and the guard against poison requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.observation import Sight
+from extproc.core.outliers.failure_evidence import LOST_CONNECTION
+from extproc.core.slots.lease import LeaseEnd
+
+if TYPE_CHECKING:
+    from extproc.core.observation import Observation
+    from extproc.core.outliers.failure_evidence import Fault
+    from extproc.core.scheduler.in_flight import Run
+    from extproc.core.scheduler.state import State
+    from extproc.core.slots.lease import Lease
+
+
+def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:
+    """A request failed at its server, the first time that this is told of its lease. Returns
+    whether the endpoint may be picked otherwise than before."""
+    run = state.running.get(lease)
+    if run is None or run.has_failed:
+        return False
+    run.has_failed = True
+    if fault in LOST_CONNECTION:
+        state.poison.lost_connection(run.request.fingerprint, lease.address, now)
+    return state.outliers.failed(lease, run.request, fault, now)
+
+
+def credit(state: State, lease: Lease, run: Run, end: LeaseEnd, now: float) -> None:
+    """A lease was released: a whole answer speaks for the endpoint, others say nothing."""
+    is_good = end is LeaseEnd.SERVED and run.answered_at is not None and not run.is_error
+    if is_good and not run.has_failed:
+        state.poison.succeeded(run.request.fingerprint)
+        state.outliers.served(lease, run.request, now)
+    state.outliers.ended(lease, now)
+
+
+def seen(state: State, observation: Observation, now: float, *, is_replaced: bool) -> None:
+    """A scrape showed whether the server lives, and whether it is the same process as before."""
+    address = observation.address
+    if is_replaced:
+        state.outliers.replaced(address, now)
+    if is_replaced or observation.sight is Sight.UNREACHABLE:
+        state.poison.died(address, now)
+    elif observation.sight is not Sight.FAILED:
+        state.poison.lives(address)

@@ -1,0 +1,518 @@
+"""The one place where requests, slots and the line meet.
+
+    submit --> Picked    a slot was free and nobody waited for it
+           --> Queued    no slot is free; a `Settled` event tells of the end of the wait
+           --> Rejected  the line is full, or waiting is not allowed
+
+Whatever may free a slot (a release, a look, a new endpoint, an acknowledgement, a cap that
+passed) hands it in the same call to whoever's turn it is at that endpoint (see `discipline`). So
+while somebody waits, no endpoint that suits and has enough slots for them is idle, and a new
+request that finds a free slot overtakes nobody who could have used it.
+
+What a call asks of its surroundings it leaves as events (see `events`); the shell sets `on_events`
+and takes them with `take_events` after the call. No exception costs a slot: a call changes the
+books first, what follows (learning, handing freed slots out) is contained, and should a call raise
+all the same, what is derived is derived anew from the leases and tickets that there are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from extproc.core.constraints import ANY, Demand
+from extproc.core.fleet.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.objective import Objective
+from extproc.core.observation import Issue, Sight
+from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.queue.discipline import Aging
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
+from extproc.core.scheduler.audit import faults, rebuild
+from extproc.core.scheduler.blame import blame, credit, seen
+from extproc.core.scheduler.decision import Outcome, Queued, Reason
+from extproc.core.scheduler.events import CallScope, Outbox
+from extproc.core.scheduler.feedback import expect, learn_answer, learn_end, learn_look
+from extproc.core.scheduler.slo import judge_end, judge_headers
+from extproc.core.scheduler.slot_allocator import Desk
+from extproc.core.scheduler.state import State
+from extproc.core.selection.ranking_cache import seat
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.ledger import DrainingCaps
+from extproc.core.slots.model_pools import has_rooms
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.observation import Observation
+    from extproc.core.outliers.failure_evidence import Fault
+    from extproc.core.request import Request
+    from extproc.core.resolved_request import Order
+    from extproc.core.scheduler.events import Event
+    from extproc.core.scheduler.forecast import Place
+    from extproc.core.selection.cost import Cost
+
+
+CONNECT_FAILED = Issue(
+    code="connect-failed",
+    message="Envoy could not connect to it, or was answered 503",
+    remedy="check that the server runs, has loaded its model, and that Envoy can reach it",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherOptions:
+    """Bounds of the dispatcher; see docs/settings.md for what each means to an operator."""
+
+    max_queued: int = 1024
+    max_queued_bytes: int = 1024 * 1024 * 1024
+    fallbacks: int = 2
+    failures_to_down: int = 3
+    stale_after_s: float = 6.0
+    draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
+    intake: IntakeOptions = field(default_factory=IntakeOptions)
+    aging: Aging = field(default_factory=Aging)
+    outliers: OutlierOptions = field(default_factory=OutlierOptions)
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        return QueueLimits(self.max_queued, self.max_queued_bytes)
+
+
+class Dispatcher:
+    """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds."""
+
+    def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
+        self.options = options or DispatcherOptions()
+        self._outbox = Outbox()
+        self.state = State(
+            random,
+            self.options.draining_caps,
+            self.options.intake,
+            self.options.outliers,
+            self._outbox,
+        )
+        self.fleet = self.state.fleet
+        self.ledger = self.state.ledger
+        self.line = self.state.line
+        self._call = CallScope(self._outbox, self._repair)
+        self._desk = Desk(self.state, self._outbox, self.options.fallbacks, self.options.aging)
+        self._admission = Admission(self._desk, self.line, self.state.uploads, random)
+        self._limits = self.options.queue_limits
+        self._fresh_until: OrderedDict[Address, float] = OrderedDict()
+        self._is_closed = False
+
+    def renew(self, options: DispatcherOptions) -> None:
+        """Keep to other bounds from now on; those of the intake, the ledger and aging stay."""
+        self.options = options
+        self._limits = options.queue_limits
+        self._desk.fallbacks = options.fallbacks
+
+    # Events
+
+    def on_events(self, announce: Callable[[], None]) -> None:
+        """Have `announce` called after each call that left events; it takes them, and must not
+        raise. It may call the dispatcher again."""
+        self._call.announce = announce
+
+    def take_events(self) -> list[Event]:
+        """What the calls so far ask of the surroundings, in order; each event is told once."""
+        return self._outbox.take()
+
+    def faults(self, now: float) -> list[str]:
+        """What of the books does not fit together, in words for the log; empty when all does.
+
+        For the auditor and for tests: O(leases + tickets).
+        """
+        return faults(self.state, now)
+
+    def rebuild(self, now: float) -> None:
+        """Derive anew what is derived, from the leases and tickets that there are."""
+        with self._call:
+            self._repair()
+            for endpoint in list(self.fleet):
+                self._desk.offer_soon(endpoint.address, now)
+
+    def _repair(self) -> None:
+        rebuild(self.state)
+        self._desk.rank_all_anew()
+        self._wake()
+
+    # Requests
+
+    def submit(self, request: Request, now: float) -> Outcome:
+        """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`."""
+        with self._call:
+            if self._is_closed:
+                return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
+            if self.state.poison.is_poison(request.fingerprint, now):
+                return self._desk.rejected(Reason.POISON_REQUEST, 0.0)
+            order = self.state.intake.understand(request)
+            if isinstance(order, Reason):
+                return self._desk.rejected(order, 0.0)
+            request = self.state.intake.meant(request, order)
+            address, home = self._admission.goal(order, request, self._limits, now)
+            if address is None:
+                reason = self._refusal(request, order.objective, now)
+                if reason is not None:
+                    self.state.running.refused(order.objective, now)
+                    reason = self._desk.unless_empty(reason, order.demand)
+                    return self._desk.rejected(reason, 0.0, order.demand)
+                address = self._desk.find(order, request, now)  # room may have been made
+            if address is not None and home is None:
+                return self._desk.pick(address, request, order, now, now)
+            ticket = self._desk.enter(order, request, home, now)
+            if not ticket.is_waiting:  # its arrival freed slots that were kept for another
+                settlement = self._outbox.settlement_of(ticket)
+                assert settlement is not None
+                return settlement
+            return Queued(ticket=ticket)
+
+    def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
+        """Why it may not wait, or None; makes room for a critical one that meets a full line."""
+        reason = self._admission.why_not_wait(request, objective, self._limits, now)
+        if reason is not Reason.QUEUE_FULL:
+            return reason
+        victim = self._admission.victim(request, objective, self._limits)
+        if victim is None:
+            return reason
+        self._desk.evict(victim, now)
+        return None
+
+    def withdraw(self, ticket: Ticket, now: float) -> None:
+        """The client of a waiting request left. One that was settled already is no error."""
+        with self._call:
+            if ticket.is_waiting:
+                ticket.is_waiting = False
+                self._desk.leave(ticket)
+                self._desk.let_go(ticket, now)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """An operator takes a waiting request out of the line; a settled one is no error."""
+        with self._call:
+            if ticket.is_waiting:
+                self._desk.reject(ticket, Reason.CANCELLED, now)
+                self._desk.let_go(ticket, now)
+
+    def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
+        """A request's exchange is over; its slot goes to the next in line, once it is free.
+
+        Returns when its first token came, as far as is known; None if none did. Raises
+        `LeaseError` for a lease that was released before.
+        """
+        with self._call:
+            address = lease.address
+            self.ledger.release(lease, end, now)
+            self.state.uploads.ended(lease)
+            if end is not LeaseEnd.SERVED:
+                self._outbox.scrape(address)
+                self._wake()
+            first_token_at = None
+            try:
+                first_token_at = self._learn_from(lease, end, now)
+            except Exception as error:  # noqa: BLE001 - the slot is free, whatever is learned
+                self._outbox.step_failed("learning from a request's end", error)
+            self._desk.offer_soon(address, now)
+            return first_token_at
+
+    def _learn_from(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
+        self.state.loads.released(lease, now)
+        run = self.state.running.end(lease, now)
+        if run is None:
+            self.state.outliers.ended(lease, now)
+            return None
+        credit(self.state, lease, run, end, now)  # what that opens is offered by the caller
+        first_token_at, window = judge_end(self.state, lease, run, end, now)
+        if end is LeaseEnd.SERVED:
+            learn_end(self.state, lease, run, now, window)
+        return first_token_at
+
+    def served_by(self, lease: Lease, address: Address, now: float) -> None:
+        """The answer told who served: the lease moves there if it was another endpoint.
+
+        A server outside the fleet (it was removed meanwhile) has no books: the lease stays.
+        """
+        if address == lease.address or address not in self.fleet:
+            return
+        with self._call:
+            picked = lease.address
+            endpoint = self.fleet.get(address)
+            assert endpoint is not None
+            room = seat(endpoint, self.ledger.account(address), lease.model).model
+            self.ledger.move(lease, address, now, room)
+            try:
+                self.state.outliers.moved(lease, picked, now)
+                run = self.state.running.moved(lease, picked)
+                if run is not None:
+                    expect(self.state, run, address)
+            except Exception as error:  # noqa: BLE001 - the lease has moved, whatever is learned
+                self._outbox.step_failed("learning from a fallback", error)
+            self._desk.offer_soon(address, now)
+            self._desk.offer_soon(picked, now)
+
+    def upload_ended(self, lease: Lease) -> None:
+        """The rest of its request has come."""
+        self.state.uploads.ended(lease)
+
+    def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
+        """The rest did not come, or came slowly, while others waited so long for its slot."""
+        accounts = (self.ledger.account(endpoint.address) for endpoint in self.fleet)
+        slots = sum(account.slots for account in accounts)
+        self.state.uploads.failed(request, wasted_s, slots, now)
+
+    def answered(
+        self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
+    ) -> None:
+        """The response headers came: the beginning of a stream, the whole of another answer.
+
+        Call it after `served_by`. Only the first call for a lease counts.
+        """
+        self.state.uploads.ended(lease)
+        run = self.state.running.answered(lease, now)
+        if run is None:
+            return
+        run.is_stream, run.is_error = is_stream, is_error
+        if not is_error:
+            lease.answered_at = now
+        judge_headers(self.state, lease, run, now)
+        if not is_error:
+            learn_answer(self.state, lease, run, now)
+            if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
+                with self._call:
+                    self._desk.offer_soon(lease.address, now)
+
+    def failed(self, lease: Lease, fault: Fault, now: float) -> None:
+        """Its server failed the request. Call it after `answered`, where headers came; only the
+        first call for a lease counts."""
+        with self._call:
+            if blame(self.state, lease, fault, now):
+                self._desk.offer_soon(lease.address, now)
+            self._outbox.wake_at(self.state.outliers.next_expiry())
+
+    def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
+        """Where a request that takes no slot may go, best first: to pickable endpoints that have
+        slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
+        None for any."""
+        demand = ANY if allowed is None else Demand(allowed=allowed)
+        return self.state.views.at(demand).best(1 + self.options.fallbacks)
+
+    # The world
+
+    def observe(self, observation: Observation, now: float) -> None:
+        """A look at a server is in.
+
+        One at an endpoint that left the fleet is ignored, and one that began before what is
+        known already.
+        """
+        endpoint = self.fleet.get(observation.address)
+        if endpoint is None or not self.ledger.account(endpoint.address).is_news(observation):
+            return
+        with self._call:
+            self._observe(endpoint, observation, now)
+
+    def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
+        account = self.ledger.account(endpoint.address)
+        is_replaced = account.is_replaced_by(observation)
+        if is_replaced:
+            self.state.prefixes.forget(endpoint.address)
+            self.state.sessions.forget(endpoint.address)
+            self.state.timing.watch(endpoint.address).replaced()
+            endpoint.replaced()
+        seen(self.state, observation, now, is_replaced=is_replaced)
+        endpoint.observe(observation, self.options.failures_to_down)
+        self.ledger.observe(observation, now)
+        if account.next_judgement is not None or account.has_draining:
+            self._wake()
+        if observation.sight in (Sight.READY, Sight.ASLEEP):
+            if endpoint.spec.slots is not None:
+                account.slots = endpoint.spec.slots
+            elif account.slots == 0 and observation.slots is None:
+                account.slots = UNTOLD_SLOTS
+            # Without a count and without an issue it was left in peace: what is known holds.
+            is_current = observation.busy_slots is not None or not observation.issues
+            if is_current or not account.is_sighted:
+                endpoint.refresh(observation.answered_at)
+                self._expect_next_look(endpoint, now)
+        if observation.busy_slots is not None:
+            try:
+                learn_look(self.state, endpoint, observation)
+            except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
+                self._outbox.step_failed("learning from an observation", error)
+        if is_replaced and not has_rooms(observation.models):
+            self._desk.close_rooms(account, now)
+        self._desk.change_models(self.state.intake.report(endpoint), now)
+        self._desk.drop_reservations(endpoint, account, now)
+        self._desk.offer(endpoint.address, now)
+        if observation.models:
+            self._desk.look_at_loads(endpoint, observation.began_at, now)
+
+    def connect_failed(self, address: Address, now: float) -> None:
+        """Envoy could not connect there, or was told 503: it is down until a look that begins now
+        succeeds."""
+        endpoint = self.fleet.get(address)
+        if endpoint is not None:
+            with self._call:
+                self.state.outliers.connect_failed(endpoint, now)
+                self._outbox.wake_at(self.state.outliers.next_expiry())
+                endpoint.lose((CONNECT_FAILED,))
+                self.ledger.account(address).distrust_looks_before(now)
+                self._outbox.scrape(address)
+                self._desk.offer(address, now)
+
+    def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
+        """Replace the endpoints that `source` names; the removed ones end their requests."""
+        with self._call:
+            changed = self.fleet.set_members(source, specs)
+            for address in changed:
+                self.ledger.open_account(address, now)
+                self.state.intake.expect(address)
+            if changed:
+                self._outbox.membership_changed()
+                self._desk.offer_all(changed, now)
+
+    def set_intent(self, address: Address, intent: Intent, now: float) -> None:
+        """What the operator wants of an endpoint; raises `KeyError` for a stranger."""
+        with self._call:
+            self.fleet.set_intent(address, intent)
+            self._outbox.membership_changed()
+            self._desk.offer(address, now)
+
+    def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
+        """Whether every Envoy knows this endpoint, as endpoint discovery sees it."""
+        endpoint = self.fleet.get(address)
+        if endpoint is not None and endpoint.is_routable is not is_routable:
+            with self._call:
+                endpoint.is_routable = is_routable
+                self._desk.offer(address, now)
+
+    def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
+        """What about Envoy's configuration keeps requests from it, for people to see."""
+        endpoint = self.fleet.get(address)
+        if endpoint is not None:
+            endpoint.envoy_issue = issue
+
+    def close(self, now: float) -> None:
+        """Shut down: everybody who waits is refused, and so is everybody who comes."""
+        self._is_closed = True
+        with self._call:
+            for ticket in list(self.line):
+                self._desk.reject(ticket, Reason.SHUTTING_DOWN, now)
+
+    def is_restless(self, address: Address) -> bool:
+        """Whether its numbers may change without us: look at it often."""
+        endpoint = self.fleet.get(address)
+        if endpoint is None:
+            return False
+        account = self.ledger.account(address)
+        is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
+        is_settled = is_settled and not self.state.loads.pending_at(address)
+        return not is_settled or account.foreign_slots > 0 or account.has_draining
+
+    def lacks_bytes(self, request: Request) -> bool:
+        """Whether too much of others' bodies is kept for this request to wait."""
+        return self._admission.lacks_bytes(request, self._limits) > 0
+
+    def is_wanted(self, lease: Lease) -> bool:
+        """Whether somebody waits who could use the slots of this lease. O(lanes that suit)."""
+        endpoint = self.fleet.get(lease.address)
+        return endpoint is not None and self.line.has_any_for(endpoint)
+
+    def has_leases(self, address: Address) -> bool:
+        """Whether requests of ours run there; False for a stranger."""
+        return address in self.fleet and bool(self.ledger.account(address).leases)
+
+    def preview(self, order: Order, request: Request, now: float) -> Preview:
+        """What `submit` would do with it now. Changes nothing: chance is left as it was."""
+        if self._is_closed:
+            return Preview(None, None, Reason.SHUTTING_DOWN)
+        return self._admission.preview(order, request, self._limits, now)
+
+    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+        """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""
+        return self._desk.cost_at(order, request, address, now)
+
+    def place_of(self, ticket: Ticket, now: float) -> Place:
+        """Where a waiting request stands, and in how many seconds its turn comes."""
+        return self._desk.forecast.place_of(ticket, now)
+
+    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+        """Where a request would stand if it had to wait now. Changes nothing."""
+        return self._desk.forecast.place_of_newcomer(order, request, now)
+
+    @property
+    def last_event_at(self) -> float:
+        """The time of the last change of any endpoint."""
+        return self._desk.last_event_at
+
+    def expected_s(self, position: int) -> float | None:
+        """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
+        return self._desk.forecast.expected_s(ANY, position, self.last_event_at)
+
+    # Time
+
+    def advance(self, now: float) -> None:
+        """Do what is due: deadlines in line, caps of draining leases, looks grown old."""
+        with self._call:
+            try:
+                self._time_out_late(now)
+                for address in self.ledger.expire(now):
+                    self._desk.offer_soon(address, now)
+                self._ask_agents_again()
+                self._desk.unpin_late(now)
+                for model in self.state.loads.expired(now):
+                    self._desk.load_ended(model, now)
+                for address in self.state.outliers.advance(now):
+                    self._desk.offer_soon(address, now)
+                self._age(now)
+            finally:
+                self._wake()
+
+    def _ask_agents_again(self) -> None:
+        """Our scraper returns often to a server that a client left; an agent has to be asked."""
+        for address in self.ledger.unproved:
+            endpoint = self.fleet.get(address)
+            if endpoint is not None and endpoint.spec.is_reported:
+                self._outbox.scrape(address)
+
+    def _time_out_late(self, now: float) -> None:
+        late = self.line.expired(now)
+        for ticket in late:
+            self._desk.leave_late(ticket)
+        for ticket in late:
+            self._desk.time_out(ticket, now)
+        for ticket in late:
+            self._desk.let_go(ticket, now)
+
+    def _age(self, now: float) -> None:
+        """Endpoints whose last observation is too old by now are asked last."""
+        while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
+            address, _ = self._fresh_until.popitem(last=False)
+            endpoint = self.fleet.get(address)
+            if endpoint is not None:
+                endpoint.is_fresh = False
+                self._desk.offer_soon(address, now)
+
+    def next_wakeup(self) -> float | None:
+        """When `advance` has something to do next, or None."""
+        stale = next(iter(self._fresh_until.values()), None)
+        times = (
+            self.line.next_deadline(),
+            self.ledger.next_expiry(),
+            self.state.loads.next_expiry(),
+            self.state.homing.next_expiry(),
+            self.state.outliers.next_expiry(),
+            stale,
+        )
+        return min((when for when in times if when is not None), default=None)
+
+    def _expect_next_look(self, endpoint: Endpoint, now: float) -> None:
+        self._fresh_until[endpoint.address] = now + self.options.stale_after_s
+        self._fresh_until.move_to_end(endpoint.address)
+        if len(self._fresh_until) == 1:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._outbox.wake_at(self.next_wakeup())

@@ -1,0 +1,260 @@
+"""What would become of a request, and why: the decision told without being made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from extproc.core.constraints import UNDECIDED
+from extproc.core.fleet.endpoint import SERVING, Intent
+from extproc.core.resolved_request import PLAIN
+from extproc.core.scheduler.decision import Reason
+from extproc.core.selection.endpoint_picker import is_choosy, promised_s
+from extproc.core.selection.ranking_cache import seat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from extproc.core.address import Address
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.request import Request
+    from extproc.core.resolved_request import Order
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.selection.cost import Cost
+    from extproc.core.slots.endpoint_slots import Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """A request as its client would send it; `body` may be a part of it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One part of a candidate's rank, in the unit that its name tells."""
+
+    name: str
+    value: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """How one endpoint fared. `rank` is 1 for the best, equal for equals, 0 for one left out."""
+
+    address: Address
+    name: str
+    filtered: tuple[str, ...] = ()
+    scores: tuple[Score, ...] = ()
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The outcome is passed, rejected (`reason`), queued (`position`) or picked (`chosen`)."""
+
+    candidates: tuple[Candidate, ...]
+    chosen: Address | None = None
+    position: int = 0
+    reason: Reason | None = None
+    takes_slot: bool = True
+    expected_s: float | None = None
+    understood: Mapping[str, str] = field(default_factory=dict)
+
+
+def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
+    """What `Dispatcher.submit` would answer now. O(n log n); changes nothing.
+
+    `now` is the time of the dispatcher's last event unless it is told. Where a model's name is
+    split by weights, one of its models is drawn for the example.
+    """
+    now = dispatcher.last_event_at if now is None else now
+    order = dispatcher.state.intake.understand(request, Random(0))
+    if isinstance(order, Reason):
+        return Explanation(candidates=(), reason=order, understood=_asked(request))
+    request = dispatcher.state.intake.meant(request, order)
+    preview = dispatcher.preview(order, request, now)
+    candidates = _ranked(dispatcher, order, request, now, preview.address)
+    understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
+    if preview.address is not None:
+        return Explanation(candidates=candidates, chosen=preview.address, understood=understood)
+    if preview.reason is not None:
+        return Explanation(candidates=candidates, reason=preview.reason, understood=understood)
+    if preview.home is not None:
+        understood["waits_for"] = str(preview.home)
+    place = dispatcher.place_of_newcomer(order, request, now)
+    return Explanation(
+        candidates=candidates,
+        position=place.position,
+        expected_s=place.expected_s,
+        understood=understood,
+    )
+
+
+def _asked(request: Request) -> dict[str, str]:
+    """What was read of the request."""
+    told: dict[str, object] = {
+        "weight_slots": request.weight_slots,
+        "timeout_s": f"{request.timeout_s:g}",
+        "model": request.model,
+        "adapter": request.adapter,
+        "adapter_numbers": ", ".join(map(str, sorted(request.adapter_numbers))) or None,
+        "prompt_tokens": request.prompt_tokens,
+        "prompt_blocks": len(request.prompt_blocks) or None,
+        "max_tokens": request.max_tokens,
+        "session": request.session_id,
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -> dict[str, str]:
+    """What it stands for in this fleet: its model, its class, how its service fared."""
+    objective, state = order.objective, dispatcher.state
+    meant = {"class": objective.criticality.label}
+    if order.model is not None and order.model != request.model:
+        meant["resolved_model"] = order.model
+    if objective.name:
+        meant["objective"] = objective.name
+    if objective.has_promise:
+        meant["promise_kept"] = f"{state.promises.share(objective.name, now):.1%}"
+    home = state.sessions.home(request.session_id)
+    if home is not None:
+        meant["session_served_by"] = str(home)
+    flow = state.fairness.peek(objective, request.fairness_id, request.tenant)
+    debt_s = state.fairness.debt_s(flow)
+    meant["fairness_debt_s"] = f"{debt_s:.1f}"
+    return meant
+
+
+def explain_passing(dispatcher: Dispatcher) -> Explanation:
+    """Where a request that takes no slot would go now. O(n log n); changes nothing."""
+    candidates = _ranked(dispatcher, PLAIN, None, dispatcher.last_event_at)
+    first = candidates[0] if candidates and candidates[0].rank else None
+    return Explanation(
+        candidates=candidates,
+        chosen=first.address if first is not None else None,
+        takes_slot=False,
+    )
+
+
+def _ranked(
+    dispatcher: Dispatcher,
+    order: Order,
+    request: Request | None,
+    now: float,
+    chosen: Address | None = None,
+) -> tuple[Candidate, ...]:
+    """Every endpoint, best first; those left out come last. `chosen` is the best of those that
+    cost about as little."""
+    rated = []
+    is_weighed = request is not None and is_choosy(order, request)
+    ttft_s = None if request is None else promised_s(order, request)
+    for endpoint in dispatcher.fleet:
+        account = dispatcher.ledger.account(endpoint.address)
+        weight_slots = 0 if request is None else request.weight_slots
+        is_chosen = endpoint.address == chosen
+        why = (
+            ()
+            if is_chosen
+            else tuple(_objections(dispatcher, endpoint, account, order, weight_slots, now))
+        )
+        room, _, is_loaded = seat(endpoint, account, order.demand.model)
+        share = room.free_slots / room.slots if room.slots else 0.0
+        cost = None
+        if is_weighed and request is not None:
+            cost = dispatcher.cost_at(order, request, endpoint.address, now)
+        cost_s = 0.0 if cost is None else cost.total_s
+        is_late = cost is not None and ttft_s is not None and cost.first_token_s > ttft_s
+        is_preferred = endpoint.is_first_choice or is_weighed
+        key = (not why, is_chosen, is_loaded, is_preferred, not is_late, -cost_s, share)
+        rated.append((key, endpoint, why, tuple(_scores(endpoint, share, cost, ttft_s))))
+    rated.sort(key=lambda entry: (entry[0], entry[1].address), reverse=True)
+    candidates: list[Candidate] = []
+    rank, last = 0, None
+    for key, endpoint, why, scores in rated:
+        if key != last and key[0]:
+            rank, last = len(candidates) + 1, key
+        candidates.append(
+            Candidate(
+                address=endpoint.address,
+                name=endpoint.spec.name,
+                filtered=why,
+                scores=scores,
+                rank=0 if why else rank,
+            )
+        )
+    return tuple(candidates)
+
+
+def _scores(
+    endpoint: Endpoint, share: float, cost: Cost | None, ttft_s: float | None
+) -> Iterator[Score]:
+    yield Score(name="free_share", value=share)
+    is_first = endpoint.is_first_choice
+    detail = "" if is_first else "a backup: it sleeps, or its last look is old"
+    yield Score(name="first_choice", value=float(is_first), detail=detail)
+    if cost is not None:
+        is_late = ttft_s is not None and cost.first_token_s > ttft_s
+        late = f"later than the {ttft_s:g} s that were promised" if is_late else ""
+        cached = f"about {cost.cached_tokens:.0f} tokens in its cache"
+        if cost.forgone_s:
+            cached += f" do not count, {cost.forgone_s:.2g} s: it is used beyond its share"
+        yield Score(name="cost_s", value=cost.total_s)
+        yield Score(name="first_token_s", value=cost.first_token_s, detail=late)
+        yield Score(name="answer_s", value=cost.answer_s)
+        yield Score(name="adapter_s", value=cost.adapter_s)
+        is_cached = bool(cost.saved_s or cost.forgone_s)
+        yield Score(name="saved_s", value=cost.saved_s, detail=cached if is_cached else "")
+
+
+def _objections(
+    dispatcher: Dispatcher,
+    endpoint: Endpoint,
+    account: Account,
+    order: Order,
+    weight_slots: int,
+    now: float,
+) -> Iterator[str]:
+    demand = order.demand
+    if demand == UNDECIDED:
+        yield "not every server has told its adapters yet, and this may be the name of one"
+    elif demand.allowed is not None and endpoint.address not in demand.allowed:
+        yield "it is not among those that the gateway allows"
+    if demand.model is not None and demand.model not in endpoint.readings:
+        yield f"it does not serve {demand.model}"
+    if demand.said is not None and not endpoint.takes_name(demand.said, demand.model):
+        yield f"it reads the name {demand.said}, which it does not know"
+    if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
+        yield f"it has no adapter {demand.adapter}"
+    if not endpoint.has_adapters(demand.adapter_numbers):
+        numbers = ", ".join(map(str, sorted(demand.adapter_numbers)))
+        yield f"it has not all of the adapters {numbers}"
+    if endpoint.is_removed:
+        yield "it left the fleet and ends its last requests"
+    if endpoint.intent is not Intent.ACTIVE:
+        yield f"an operator made it {endpoint.intent.value}"
+    if endpoint.health not in SERVING:
+        yield f"it is {endpoint.health.value}"
+    if endpoint.is_ejected:
+        yield dispatcher.state.outliers.why_out(endpoint.address, now)
+    if not endpoint.is_routable:
+        yield "not every Envoy knows it yet"
+    room, model, is_loaded = seat(endpoint, account, demand.model)
+    may_load = model is None or dispatcher.state.loads.may_start(model)
+    if model is not None and not is_loaded:
+        if not room.free_slots or not may_load:
+            yield "the model is being loaded: one endpoint at a time does that"
+    elif room.slots == 0:
+        yield "it has not told how many slots it has"
+    elif room.free_slots < min(weight_slots, room.slots):
+        taken = f"{room.leased_slots} leased, {room.foreign_slots} foreign"
+        yield f"{room.free_slots} of its {room.slots} slots are free ({taken})"
+    elif weight_slots and room.reserved_for is not None:
+        yield "its free slots are kept for a request that needs several"

@@ -1,0 +1,189 @@
+"""What every open lease is for, and what its course teaches: use, promises, times.
+
+Begins with a pick, hears of the answer, ends with the release. As large as there are leases.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.address import Address
+    from extproc.core.objective import Objective
+    from extproc.core.prediction.generation_progress import Course
+    from extproc.core.prediction.prefix_cache import Segment
+    from extproc.core.queue.fair_queueing import Fairness, Flow
+    from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.request import Adapters, Request
+    from extproc.core.slots.lease import Lease
+
+
+class Run:
+    """One request on its way through a server."""
+
+    __slots__ = (
+        "answered_at",
+        "asked_at",
+        "cached_tokens",
+        "charged_s",
+        "course",
+        "ends_by",
+        "first_token_at",
+        "flow",
+        "has_failed",
+        "has_taught",
+        "is_error",
+        "is_judged",
+        "is_lesson",
+        "is_stream",
+        "objective",
+        "remembered",
+        "request",
+        "was_judged",
+    )
+
+    def __init__(
+        self, request: Request, objective: Objective, flow: Flow, asked_at: float, charged_s: float
+    ) -> None:
+        """What was expected when it was picked is told by `Running.begin`'s caller."""
+        self.request = request
+        self.objective = objective
+        self.flow = flow
+        self.asked_at = asked_at
+        self.charged_s = charged_s
+        self.answered_at: float | None = None
+        self.cached_tokens = 0.0
+        self.first_token_at: float | None = None
+        """When its first token came, once that is known."""
+        self.remembered: tuple[Segment, ...] = ()
+        self.is_stream = self.is_error = False
+        self.has_failed = False
+        """Its server failed it: outlier detection was told."""
+        self.course: Course | None = None
+        """What looks showed of it, as far as they could be told to be of it."""
+        self.ends_by = inf
+        """When its slot is free at the latest, by the tokens that may still come."""
+        self.is_lesson = False
+        """Whether its prompt's length is known well enough to learn a server's speed from it, and
+        no model had to be loaded first."""
+        self.has_taught = False
+        """Its first token was learned from."""
+        self.was_judged = False
+        """Whether its headers came with its first token was learned from."""
+        self.is_judged = False
+        """Whether its objective's promise was kept is known."""
+
+    @property
+    def fresh_tokens(self) -> float:
+        """The tokens of its prompt that were expected to be read, and not found in a cache."""
+        return max(0.0, self.request.likely_tokens - self.cached_tokens)
+
+
+class Running:
+    """The runs by lease. Every call is O(1)."""
+
+    def __init__(self, fairness: Fairness, promises: Promises) -> None:
+        self._fairness = fairness
+        self._promises = promises
+        self._runs: dict[int, Run] = {}
+        self._adapters: dict[Address, dict[Adapters, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def get(self, lease: Lease) -> Run | None:
+        return self._runs.get(lease.id)
+
+    def begin(
+        self,
+        lease: Lease,
+        request: Request,
+        objective: Objective,
+        asked_at: float,
+        charged_s: float,
+    ) -> Run:
+        """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
+        slot-seconds."""
+        flow = self._fairness.flow(objective, request.fairness_id, request.tenant)
+        self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
+        run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
+        self._count_adapters(lease.address, request.adapters, +1)
+        queue_s = objective.queue_s
+        if queue_s is not None and objective.ttft_s is None:
+            self.judge(run, lease, True, lease.opened_at)
+        return run
+
+    def answered(self, lease: Lease, now: float) -> Run | None:
+        """The answer's headers came; returns the run, the first time only."""
+        run = self._runs.get(lease.id)
+        if run is None or run.answered_at is not None:
+            return None
+        run.answered_at = now
+        return run
+
+    def end(self, lease: Lease, now: float) -> Run | None:
+        """The lease was released; returns its run."""
+        run = self._runs.pop(lease.id, None)
+        if run is None:
+            return None
+        self._count_adapters(lease.address, run.request.adapters, -1)
+        used_s = (now - lease.opened_at) * lease.weight_slots
+        self._fairness.settle(run.flow, run.charged_s, used_s)
+        return run
+
+    def moved(self, lease: Lease, picked: Address) -> Run | None:
+        """Another endpoint than the picked one serves it; returns the run, of which no look at
+        the picked one tells anything."""
+        run = self._runs.get(lease.id)
+        if run is not None:
+            self._count_adapters(picked, run.request.adapters, -1)
+            self._count_adapters(lease.address, run.request.adapters, +1)
+            run.course, run.ends_by = None, inf
+        return run
+
+    def has_other_adapters(self, address: Address, adapters: Adapters) -> bool:
+        """Whether requests with other adapters than these run there."""
+        running = self._adapters.get(address)
+        return running is not None and (len(running) > 1 or adapters not in running)
+
+    def _count_adapters(self, address: Address, adapters: Adapters, by: int) -> None:
+        running = self._adapters.get(address)
+        if running is None:
+            running = self._adapters[address] = {}
+        count = running.get(adapters, 0) + by
+        if count:
+            running[adapters] = count
+            return
+        del running[adapters]
+        if not running:
+            del self._adapters[address]
+
+    def faults(self, open_ids: set[int]) -> list[str]:
+        """Runs without an open lease. O(runs)."""
+        return [f"a run of lease {id_}, which is not open" for id_ in self._runs.keys() - open_ids]
+
+    def rebuild(self, leases: Iterable[Lease]) -> None:
+        """Keep the runs of these leases, and count anew by flow and by adapters. O(runs)."""
+        by_id = {lease.id: lease for lease in leases}
+        self._runs = {id_: run for id_, run in self._runs.items() if id_ in by_id}
+        self._adapters = {}
+        self._fairness.recount_running(run.flow for run in self._runs.values())
+        for id_, run in self._runs.items():
+            self._count_adapters(by_id[id_].address, run.request.adapters, +1)
+
+    def refused(self, objective: Objective, now: float) -> None:
+        """A request was refused for want of room: whatever it was promised was not kept."""
+        if objective.has_promise:
+            self._promises.judged(objective.name, was_met=False, now=now)
+
+    def judge(self, run: Run, lease: Lease, was_in_time: bool, now: float) -> None:
+        """Whether its first token came in time is known; only the first word on it counts."""
+        if run.is_judged:
+            return
+        run.is_judged = True
+        queue_s = run.objective.queue_s
+        was_met = was_in_time and (queue_s is None or lease.opened_at - run.asked_at <= queue_s)
+        self._promises.judged(run.objective.name, was_met, now)

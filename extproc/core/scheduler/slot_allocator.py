@@ -1,0 +1,430 @@
+"""Where slots are handed out: whatever changes at an endpoint is offered to those who wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extproc.core.constraints import ANY, UNDECIDED
+from extproc.core.fleet.endpoint import Health
+from extproc.core.queue.discipline import Aging, Turns
+from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
+from extproc.core.queue.reservation import place_to_pass
+from extproc.core.scheduler.decision import Picked, Reason, Rejected
+from extproc.core.scheduler.feedback import expect
+from extproc.core.scheduler.forecast import Forecast
+from extproc.core.selection.endpoint_picker import Chooser
+from extproc.core.selection.ranking_cache import seat
+from extproc.core.slots.model_pools import close_rooms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from extproc.core.address import Address
+    from extproc.core.constraints import Demand
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.resolver import Change
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.request import Request
+    from extproc.core.resolved_request import Order
+    from extproc.core.scheduler.events import Outbox
+    from extproc.core.scheduler.state import State
+    from extproc.core.selection.cost import Cost
+    from extproc.core.selection.endpoint_picker import Home
+    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.lease import Lease
+
+
+class Desk:
+    """The dispatcher's hands. Synchronous; an offer is O(lanes that suit), mostly one."""
+
+    def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
+        self._state = state
+        self._outbox = outbox
+        self.fallbacks = fallbacks
+        self._aging = aging
+        self._turns = Turns(state.line, state.promises, state.loads, aging)
+        self._chooser = Chooser(state)
+        self.forecast = Forecast(state)
+        self.last_event_at = 0.0
+
+    # Giving
+
+    def find(self, order: Order, request: Request, now: float) -> Address | None:
+        """An endpoint that can take a newcomer at once, the best one, or None."""
+        if request.is_partial and not self._state.uploads.may_begin(request, now):
+            return None
+        choice = self._chooser.choose(order, request, now)
+        if choice is not None:
+            return choice.address
+        return place_to_pass(self._state, self._aging, order, request, now)
+
+    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+        """What a choice counts for an endpoint."""
+        return self._chooser.cost_at(order, request, address, now)
+
+    def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
+        """A busy endpoint that is worth waiting for instead of the one that is offered."""
+        return self._chooser.home_of(order, request, offered, now)
+
+    def enter(self, order: Order, request: Request, home: Home | None, now: float) -> Ticket:
+        """Let a request wait, for its home alone if it has one."""
+        ticket = self._state.line.enter(request, now, order)
+        self._outbox.wake_at(ticket.deadline)
+        try:
+            if home is not None:
+                self._pin(ticket, home, now)
+            elif request.weight_slots > 1:
+                self.keep_slots_for(ticket, now)
+        except Exception as error:  # noqa: BLE001 - it waits, wherever it is to go
+            self._outbox.step_failed("what follows an arrival", error)
+        return ticket
+
+    def pick(
+        self,
+        address: Address,
+        request: Request,
+        order: Order,
+        asked_at: float,
+        now: float,
+        *,
+        is_from_line: bool = False,
+    ) -> Picked:
+        """Open a lease there for a request that came at `asked_at`."""
+        state = self._state
+        endpoint = state.fleet.get(address)
+        assert endpoint is not None, "only members are ranked"
+        account = state.ledger.account(address)
+        ranking = state.views.at(order.demand)
+        others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
+        model = order.demand.model
+        slots, room, is_loaded = seat(endpoint, account, model)
+        if is_from_line or slots.reserved_for is not None:
+            account.served_from_line += 1  # who passes one in line is counted as if it came there
+        adapter = request.adapter
+        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
+        adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
+        is_cold = room is not None and not is_loaded
+        lease = state.ledger.open(address, request.weight_slots, now, room, model)
+        lease.is_uploading = request.is_uploading
+        if request.is_partial:
+            state.uploads.began(lease)
+        try:
+            if state.outliers.picked(lease, request, now):
+                self._outbox.wake_at(state.outliers.next_expiry())
+            state.views.changed(endpoint)
+            if room is not None and is_cold:
+                state.loads.start(room, address, now, lease)
+                state.views.load_changed(room)
+                self._outbox.wake_at(state.loads.next_expiry())
+            self._note_pick(endpoint, request, order, lease, asked_at, is_cold=is_cold)
+        except Exception as error:  # noqa: BLE001 - the lease is open, whatever is noted
+            self._outbox.step_failed("what follows a pick", error)
+        return Picked(
+            lease=lease,
+            fallbacks=fallbacks,
+            waited_s=now - asked_at,
+            model=order.model,
+            adapter_id=adapter_id,
+        )
+
+    def _note_pick(
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        order: Order,
+        lease: Lease,
+        asked_at: float,
+        *,
+        is_cold: bool,
+    ) -> None:
+        state, address, now = self._state, lease.address, lease.opened_at
+        charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
+        run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
+        expect(state, run, address)
+        if endpoint.health is Health.ASLEEP or is_cold:
+            run.is_lesson = False  # a model is loaded first, and nothing is in its cache
+        state.spread.gave(address, lease.weight_slots, now)
+
+    def offer_soon(self, address: Address, now: float) -> None:
+        """`offer`, after a decision that stands however the offer ends."""
+        try:
+            self.offer(address, now)
+        except Exception as error:  # noqa: BLE001 - whoever waits is offered the next change
+            self._outbox.step_failed("offering free slots", error)
+
+    def offer(self, address: Address, now: float) -> None:
+        """Something changed at an endpoint: rank it anew and let it serve the line."""
+        self.last_event_at = now
+        state = self._state
+        endpoint = state.fleet.get(address)
+        if endpoint is None:
+            return
+        account = state.ledger.account(address)
+        if endpoint.is_pickable and state.line:
+            self._hand_out(endpoint, account, now)
+        else:
+            state.views.changed(endpoint)
+            if not endpoint.is_pickable:
+                self._withdraw_from_service(endpoint, account, now)
+        is_member = state.fleet.get(address) is endpoint  # serving others may have ended it
+        if is_member and endpoint.is_removed and not account.leases:
+            self._forget(address, now)
+
+    def offer_all(self, addresses: Iterable[Address], now: float) -> None:
+        """The same for several that changed in one moment: first rank all of them."""
+        changed = [e for e in map(self._state.fleet.get, addresses) if e is not None]
+        for endpoint in changed:
+            self._state.views.changed(endpoint)
+        for endpoint in changed:
+            self.offer(endpoint.address, now)
+
+    def _hand_out(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """Give the endpoint's free slots to the line, as long as somebody can use them, and
+        rank it by what is left."""
+        line = self._state.line
+        while endpoint.is_pickable and line:
+            ticket = self._turns.next_for(endpoint, account, now)
+            if ticket is None:
+                break
+            if not self._state.uploads.may_begin(ticket.request, now):
+                self.reject(ticket, Reason.SHED, now, ticket.order.demand)
+                self._note_refusal(ticket, now)
+                if ticket.kept_at not in (None, endpoint.address):
+                    self.offer_soon(ticket.kept_at, now)
+                continue
+            if ticket.home is None and ticket.reserves is None:
+                home = self.home_of(ticket.order, ticket.request, endpoint.address, now)
+                if home is not None:
+                    self._pin(ticket, home, now)
+                    continue
+            picked = self.pick(
+                *(endpoint.address, ticket.request, ticket.order),
+                *(ticket.entered_at, now),
+                is_from_line=True,
+            )
+            self._outbox.settle(ticket, picked)
+            self.leave(ticket)
+            self.forecast.pace.handed_over(now)
+            if ticket.kept_at not in (None, endpoint.address):
+                self.offer(ticket.kept_at, now)
+        if not line:
+            self.forecast.pace.line_emptied()
+        self._state.views.changed(endpoint)
+        while self._turns.displaced:
+            self.keep_slots_for(self._turns.displaced.pop(), now)
+
+    def keep_slots_for(self, ticket: Ticket, now: float) -> None:
+        """It may wait for other endpoints than before: see what it finds there.
+
+        A heavy ticket that finds too few slots has them kept, if it is its turn.
+        """
+        if ticket.kept_at is not None:
+            self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
+        if not ticket.is_waiting:
+            return
+        ranking = self._state.views.at(ticket.demand)
+        address = ranking.best_for(ticket.request.weight_slots)
+        if address is None and ticket.reserves is None:
+            address = ranking.best_for(1)
+        if address is not None:
+            self.offer(address, now)
+
+    def _pin(self, ticket: Ticket, home: Home, now: float) -> None:
+        until = now + home.patience_s
+        self._state.homing.pin(ticket, home.address, until)
+        self._outbox.wake_at(until)
+
+    def unpin_late(self, now: float) -> None:
+        """Those whose patience is over may go anywhere again."""
+        for ticket in self._state.homing.expired(now):
+            self.keep_slots_for(ticket, now)
+
+    # Taking out of the queue
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take a ticket out of the line."""
+        self._state.line.leave(ticket)
+        self._state.homing.left(ticket)
+
+    def let_go(self, ticket: Ticket, now: float) -> None:
+        """It has left the line: others may have the slots that were kept for it."""
+        if ticket.kept_at is not None:
+            self.offer_soon(ticket.kept_at, now)
+
+    def reject(self, ticket: Ticket, reason: Reason, now: float, demand: Demand = ANY) -> None:
+        """Take a waiting ticket out of the queue, and settle it with a rejection."""
+        self.leave_late(ticket)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+
+    def evict(self, victim: Ticket, now: float) -> None:
+        """It gives its place in a full queue to a more critical request."""
+        self.reject(victim, Reason.EVICTED, now, victim.order.demand)
+        self._note_refusal(victim, now)
+        self.let_go(victim, now)
+
+    def leave_late(self, ticket: Ticket) -> None:
+        """Take a ticket out of the queue that is settled next, whatever happens here."""
+        ticket.is_waiting = False
+        try:
+            self.leave(ticket)
+        except Exception as error:  # noqa: BLE001 - it waits no more; the rest is repaired
+            self._outbox.step_failed("taking a ticket out of the queue", error)
+
+    def time_out(self, ticket: Ticket, now: float) -> None:
+        """Its deadline passed, and it has left the queue."""
+        demand = ticket.order.demand
+        reason = Reason.QUEUE_TIMEOUT
+        try:
+            reason = self.unless_empty(reason, demand)
+        except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
+            self._outbox.step_failed("explaining a timeout", error)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+        self._note_refusal(ticket, now)
+
+    def _note_refusal(self, ticket: Ticket, now: float) -> None:
+        try:
+            self._state.running.refused(ticket.objective, now)
+        except Exception as error:  # noqa: BLE001 - it was rejected, whatever is noted
+            self._outbox.step_failed("noting a rejection", error)
+
+    def rejected(self, reason: Reason, waited_s: float, demand: Demand = ANY) -> Rejected:
+        """A refusal; who comes again is told to do so when all of that demand will have gone."""
+        expected_s = 0.0
+        try:
+            expected_s = self.forecast.behind_all(demand, self.last_event_at).expected_s or 0.0
+        except Exception as error:  # noqa: BLE001 - it is rejected all the same
+            self._outbox.step_failed("forecasting when to come again", error)
+        retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
+        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
+
+    def unless_empty(self, reason: Reason, demand: Demand) -> Reason:
+        """Without any endpoint that suits, that is the reason, whatever bound was met."""
+        return reason if len(self._state.views.at(demand)) else Reason.NO_ENDPOINT
+
+    # Changes of the fleet
+
+    def load_ended(self, model: str, now: float) -> None:
+        """Nobody is loading it for us any more: another server may be asked to."""
+        self._state.views.load_changed(model)
+        for endpoint in list(self._state.fleet):
+            if model in endpoint.readings:
+                self.offer(endpoint.address, now)
+
+    def change_models(self, change: Change, now: float) -> None:
+        """Models appeared or disappeared: who waits for them may use others than before. And
+        who waits for what servers have to tell may know enough."""
+        state = self._state
+        is_changed = self._decide(now)
+        if not change.lost and not change.gained and not is_changed:
+            return
+        for ticket in list(state.line):
+            demand = state.intake.reconsidered(ticket.order, change)
+            if demand is not None:
+                state.homing.left(ticket)
+                ticket.order = ticket.order._replace(demand=demand)
+                state.line.change_demand(ticket, demand)
+                is_changed = True
+        if is_changed:
+            for endpoint in list(state.fleet):
+                self.offer(endpoint.address, now)
+
+    def _decide(self, now: float) -> bool:
+        """Those whose names nobody knew: whether any of them may use other endpoints now."""
+        state = self._state
+        if state.line.lane_of(UNDECIDED) is None:
+            return False
+        untold = state.intake.names.untold()
+        is_changed = False
+        for ticket in [one for one in state.line if one.demand == UNDECIDED]:
+            if not ticket.is_waiting or state.intake.names.must_wait(ticket.request, untold):
+                continue
+            request, order = state.intake.decided(ticket.request)
+            if isinstance(order, Reason):
+                self.reject(ticket, order, now)
+                continue
+            ticket.request = request
+            ticket.order = order._replace(objective=ticket.objective)
+            state.line.change_demand(ticket, order.demand)
+            is_changed = True
+        return is_changed
+
+    def _withdraw_from_service(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """It may not be picked: what was expected of it is expected of others."""
+        state = self._state
+        if endpoint.health is Health.DOWN:
+            self._lose_loads(endpoint.address, now)
+        if state.outliers.is_any_out:
+            for address in state.outliers.readmit_the_last(now):
+                self.offer(address, now)
+        for room in (account, *account.rooms.values()):
+            ticket = room.reserved_for
+            if ticket is not None:
+                state.line.put_back(ticket)
+                self.keep_slots_for(ticket, now)
+        while pinned := state.homing.first_pinned_to(endpoint.address):  # serving one ends others
+            state.homing.unpin(pinned)
+            self.keep_slots_for(pinned, now)
+
+    def look_at_loads(self, endpoint: Endpoint, began_at: float, now: float) -> None:
+        """A look is in: what a router loads, has loaded, or loads no more."""
+        loads = self._state.loads
+        if self._state.fleet.get(endpoint.address) is not endpoint:
+            return  # it was removed, and ended its last request
+        if not len(loads) and not any(model.is_loading for model in endpoint.models):
+            return
+        for model in loads.over(endpoint.address, endpoint.readings, began_at):
+            loads.end(model, endpoint.address)
+            self.load_ended(model, now)
+        for reading in endpoint.models:
+            if reading.is_loading and loads.may_start(reading.name):
+                loads.start(reading.name, endpoint.address, now)
+                self._state.views.load_changed(reading.name)
+                self._outbox.wake_at(loads.next_expiry())
+
+    def close_rooms(self, account: Account, now: float) -> None:
+        """A router's models have no slots of their own any more: it is none."""
+        kept_for = [room.reserved_for for room in account.rooms.values()]
+        tickets = [ticket for ticket in kept_for if ticket is not None]
+        for ticket in tickets:
+            self._state.line.put_back(ticket)
+        close_rooms(account)
+        for ticket in tickets:
+            self.keep_slots_for(ticket, now)
+
+    def drop_reservations(self, endpoint: Endpoint, account: Account, now: float) -> None:
+        """Slots are kept for nobody who could not use them: it serves other models now."""
+        for room in (account, *account.rooms.values()):
+            ticket = room.reserved_for
+            if ticket is None or (
+                ticket.demand.suits(endpoint)
+                and seat(endpoint, account, ticket.demand.model).room is room
+            ):
+                continue
+            self._state.line.put_back(ticket)
+            self.keep_slots_for(ticket, now)
+
+    def _lose_loads(self, address: Address, now: float) -> None:
+        loads = self._state.loads
+        for model in loads.pending_at(address):
+            loads.end(model, address)
+            self.load_ended(model, now)
+
+    def _forget(self, address: Address, now: float) -> None:
+        state = self._state
+        state.views.forget(address)
+        state.ledger.close_account(address)
+        state.fleet.drop(address)
+        state.outliers.forget(address)
+        state.poison.forget(address)
+        state.timing.forget(address)
+        state.prefixes.forget(address)
+        state.sessions.forget(address)
+        state.spread.forget(address)
+        self._outbox.membership_changed()
+        self._lose_loads(address, now)
+        self.change_models(state.intake.forget(address), now)
+
+    def rank_all_anew(self) -> None:
+        """Forget what was ranked: after a failure nobody knows what is stale."""
+        for endpoint in self._state.fleet:
+            self._state.views.changed(endpoint)

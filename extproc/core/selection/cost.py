@@ -1,0 +1,99 @@
+"""What a request would cost on an endpoint, in seconds: the one currency of every preference.
+
+first token   fixed time, and reading what is not cached there
+answer        its tokens at that endpoint's pace, and what it slows the others there
+adapter       llama.cpp batches only requests with equal adapters: strangers wait in turns
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.request import Kind
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.prediction.latency import Timing
+    from extproc.core.prediction.prefix_cache import PrefixIndex
+    from extproc.core.prediction.sessions import Sessions
+    from extproc.core.request import Request
+    from extproc.core.scheduler.in_flight import Running
+
+ADAPTER_SHARE = 0.5
+"""Of its answer's time that a request loses to neighbours with another adapter."""
+
+
+class Cost(NamedTuple):
+    """Seconds on one endpoint, by part. `saved_s` is what its cache spares, already taken off;
+    `forgone_s` what it would spare if it counted."""
+
+    first_token_s: float
+    answer_s: float
+    adapter_s: float
+    saved_s: float
+    cached_tokens: float
+    forgone_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.first_token_s + self.answer_s + self.adapter_s
+
+
+class Scorer:
+    """Reads what was learned; changes nothing. A score is O(log blocks)."""
+
+    def __init__(
+        self, timing: Timing, prefixes: PrefixIndex, sessions: Sessions, running: Running
+    ) -> None:
+        self._timing = timing
+        self._prefixes = prefixes
+        self._sessions = sessions
+        self._running = running
+
+    def cached_tokens(
+        self, request: Request, address: Address, *, is_hopeful: bool = False
+    ) -> float:
+        """How much of the prompt is expected in an endpoint's cache, or hoped for."""
+        if request.kind is not Kind.GENERATION:
+            return 0.0
+        if request.prompt_blocks:
+            memory = self._prefixes.memory(address)
+            if memory is None:
+                return 0.0
+            chain = request.prompt_blocks
+            depth = memory.depth(chain)
+            blocks = memory.hoped(chain, depth) if is_hopeful else memory.held(chain, depth)
+            expected = float(blocks * BLOCK_TOKENS)
+        else:
+            expected = self._sessions.tokens_at(request.session_id, address)
+        return min(expected, max(0.0, request.likely_tokens - 1.0))
+
+    def first_token(self, request: Request, address: Address, now: float) -> tuple[float, float]:
+        """Seconds to the first token there, if a slot were free now, and how many tokens of the
+        prompt are hoped for in its cache."""
+        cached = 0.0
+        if request.prompt_blocks or request.session_id is not None:
+            cached = self.cached_tokens(request, address, is_hopeful=True)
+        fresh = max(0.0, request.likely_tokens - cached)
+        return self._timing.speed(address, now).first_token_s(fresh), cached
+
+    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
+        """What it would cost there now, if a slot were free."""
+        first_token_s, cached = self.first_token(request, address, now)
+        speed = self._timing.speed(address, now)
+        answer_tokens = speed.answer_tokens
+        if request.max_tokens is not None:
+            answer_tokens = min(answer_tokens, request.max_tokens)
+        if request.kind is not Kind.GENERATION:
+            answer_tokens = 0.0
+        token_s = speed.token_s(busy_slots + 1)
+        answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
+        is_mixed = self._running.has_other_adapters(address, request.adapters)
+        return Cost(
+            first_token_s=first_token_s,
+            answer_s=answer_s,
+            adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
+            saved_s=speed.prefill_s * cached,
+            cached_tokens=cached,
+        )

@@ -1,0 +1,134 @@
+"""Rankings of the endpoints, one for each demand that was asked for lately.
+
+A ranking only remembers which endpoints changed, and is brought up to date when it is asked: a
+demand costs what changed since it was asked last, and one that nobody asks for costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.constraints import ANY, Demand
+from extproc.core.selection.ranking import Picker
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from extproc.core.address import Address
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.membership import Fleet
+    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.ledger import Ledger
+    from extproc.core.slots.model_loading import Loads
+
+MAX_VIEWS = 64
+"""Rankings beside the one of all; the one that was not asked for longest is dropped."""
+
+
+class Seat(NamedTuple):
+    """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
+    that is not loaded comes after all that are."""
+
+    room: Account
+    model: str | None = None
+    is_loaded: bool = True
+
+
+def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
+    """The slots for that model at an endpoint that suits."""
+    if not account.rooms:
+        return Seat(account)
+    if model is None:
+        return Seat(account, is_loaded=False)  # which of its models it means nobody knows
+    reading = endpoint.readings.get(model)
+    if reading is None:
+        return Seat(account)
+    return Seat(account.room(reading.name), reading.name, reading.is_loaded)
+
+
+def open_room(
+    endpoint: Endpoint, account: Account, model: str | None, loads: Loads
+) -> Account | None:
+    """Where a request for that model finds its slots there; None while it is to be loaded
+    and somebody else loads it already."""
+    room, name, is_loaded = seat(endpoint, account, model)
+    is_open = is_loaded or name is None or loads.may_start(name)
+    return room if is_open else None
+
+
+class _View:
+    __slots__ = ("changed", "demand", "picker")
+
+    def __init__(self, demand: Demand, random: Random) -> None:
+        self.demand = demand
+        self.picker = Picker(random)
+        self.changed: dict[Address, None] = {}
+        """In the order of the changes: a set's order would differ from run to run."""
+
+
+class Views:
+    """Rankings by demand. A change is O(views), a question O(changes since the last one)."""
+
+    def __init__(self, fleet: Fleet, ledger: Ledger, loads: Loads, random: Random) -> None:
+        self._fleet = fleet
+        self._ledger = ledger
+        self._loads = loads
+        self._random = random
+        self._any = _View(ANY, random)
+        self._views: OrderedDict[Demand, _View] = OrderedDict()
+
+    def at(self, demand: Demand) -> Picker:
+        """The ranking of the endpoints that suit, up to date."""
+        if demand == ANY:
+            return self._up_to_date(self._any)
+        view = self._views.get(demand)
+        if view is None:
+            view = self._views[demand] = _View(demand, self._random)
+            view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
+            if len(self._views) > MAX_VIEWS:
+                self._views.popitem(last=False)
+        elif len(self._views) > 1:
+            self._views.move_to_end(demand)
+        return self._up_to_date(view)
+
+    def changed(self, endpoint: Endpoint) -> None:
+        """Its numbers, its health or what it serves is another than before."""
+        address = endpoint.address
+        self._any.changed[address] = None
+        for view in self._views.values():
+            view.changed[address] = None
+
+    def forget(self, address: Address) -> None:
+        """It left the fleet."""
+        for view in (self._any, *self._views.values()):
+            view.picker.remove(address)
+            view.changed.pop(address, None)
+
+    def load_changed(self, model: str) -> None:
+        """A load of that model began or ended: who may be asked for it is another than before."""
+        for view in self._views.values():
+            if view.demand.model is not None:
+                for endpoint in self._fleet:
+                    if model in endpoint.readings:
+                        view.changed[endpoint.address] = None
+
+    def _up_to_date(self, view: _View) -> Picker:
+        if view.changed:
+            for address in view.changed:
+                self._place(view, address)
+            view.changed.clear()
+        return view.picker
+
+    def _place(self, view: _View, address: Address) -> None:
+        endpoint = self._fleet.get(address)
+        if endpoint is None or not view.demand.suits(endpoint):
+            view.picker.remove(address)
+            return
+        room, model, is_loaded = seat(endpoint, self._ledger.account(address), view.demand.model)
+        view.picker.place(
+            endpoint,
+            room,
+            is_loaded=is_loaded,
+            is_open=is_loaded or model is None or self._loads.may_start(model),
+        )

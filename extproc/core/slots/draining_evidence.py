@@ -1,0 +1,208 @@
+"""What scrapes prove about draining leases: whether the task of a client that left has ended.
+
+A count of busy slots cannot tell. One busy slot beside a draining lease A and an open lease B is
+A's task while B's request is still on its way, or B's task, or A's again when B's has ended and
+its release is on its way to us. The numbers of the tasks can tell. Scrapes are counted, and each
+task is known by the first scrape that showed it:
+
+  earliest(lease)  the first scrape taken in after the lease was opened: no task that an earlier
+                   one showed is its
+  latest(lease)    the first scrape that must show its task, unless that has ended already: no
+                   task that a later one is the first to show is its. Known once its request has
+                   surely arrived
+
+A draining lease is over when its request has surely arrived and no busy task can be its: each was
+first shown outside of [earliest, latest], or is needed by a lease that surely ran at that scrape.
+A lease surely ran if its request had arrived and it was not released within `RELEASE_S` after the
+answer; so a scrape that leaves a question open is judged again `RELEASE_S` later.
+
+A request is on its way for `ARRIVAL_S` at most after its body was complete, or its client gone,
+and until its answer begins at most. It has surely arrived when
+  - the scrape before began after that. Not this scrape, unless it shows no task: while llama-server
+    works on a batch, tasks that come are kept, also when their headers are out, and a scrape that
+    comes then is answered before they are started
+  - or all traffic is ours, and there are as many new tasks as requests that may be new.
+
+A busy slot without a task number (older builds, a router that was left in peace) can be anybody's.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from extproc.core.observation import Observation
+    from extproc.core.slots.lease import Lease
+
+ARRIVAL_S = 0.25
+"""A request whose body is complete reaches its server's queue within this time."""
+RELEASE_S = 0.1
+"""The end of an answer reaches us within this time after its task ended."""
+NOT_YET = 1 << 62
+"""The latest scrape of a request that may still be on its way."""
+
+Span = tuple[int, int]
+"""The earliest and the latest scrape that may be the first to show a lease's task."""
+
+
+class _Scrape(NamedTuple):
+    number: int
+    began_at: float
+    answered_at: float
+    first_shown: list[int]
+    """Of each busy task with a number, the scrape that showed it first; in ascending order."""
+    unnumbered: int
+
+
+class Evidence:
+    """About one endpoint, or one of a router's models. O(leases log leases) a scrape, and as much
+    for each draining lease."""
+
+    __slots__ = ("_earliest", "_last", "_latest", "_tasks", "_undecided")
+
+    def __init__(self) -> None:
+        self._earliest: dict[int, int] = {}
+        self._latest: dict[int, int] = {}
+        self._tasks: dict[tuple[str, int], int] = {}
+        """Of each busy task, by model and number, the scrape that showed it first."""
+        self._last = _Scrape(0, float("-inf"), float("-inf"), [], 0)
+        self._undecided: _Scrape | None = None
+        """A scrape that is to be judged again."""
+
+    def opened(self, lease: Lease, *, is_here: bool = False) -> None:
+        """A lease begins here; `is_here` when its request has run here for an unknown time."""
+        self._earliest[lease.id] = 0 if is_here else self._last.number + 1
+
+    def closed(self, lease: Lease) -> None:
+        """It is over, whoever said so."""
+        del self._earliest[lease.id]
+        self._latest.pop(lease.id, None)
+
+    def restarted(self) -> None:
+        """Another process answers: its tasks are numbered anew."""
+        self._tasks.clear()
+
+    def judge(
+        self,
+        observation: Observation,
+        busy_slots: int,
+        leases: Collection[Lease],
+        *,
+        is_quiet: bool,
+    ) -> list[Lease]:
+        """Take in the next scrape; returns the draining leases that it proves over.
+
+        `is_quiet` tells that none of its busy slots can be foreign, or of a lease that was closed.
+        One that began before the last one was answered proves nothing: it may have seen less.
+        """
+        before, began_at = self._last, observation.began_at
+        if began_at < before.answered_at:
+            return []
+        number = before.number + 1
+        tasks = {
+            task: self._tasks.get(task, number)
+            for task in [(one.model, one.task_id) for one in observation.slot_readings]
+        }
+        scrape = _Scrape(
+            number,
+            began_at,
+            observation.answered_at,
+            sorted(tasks.values()),
+            max(0, busy_slots - len(tasks)),
+        )
+        here = [lease for lease in leases if lease.opened_at <= scrape.answered_at]
+        new = [lease for lease in here if lease.id not in self._latest]
+        is_full = is_quiet and (
+            _slots(here) == busy_slots or _slots(new) == scrape.first_shown.count(number)
+        )
+        shown_since = before.began_at if busy_slots else began_at
+        for lease in new:
+            if is_full or _arrived_by(lease) < shown_since:
+                self._latest[lease.id] = number
+        self._tasks, self._last = tasks, scrape
+        draining = _draining_at(scrape, here)
+        over = self._over(scrape, draining, [])
+        if self._undecided is None and len(over) < len(draining):
+            self._undecided = scrape
+        return over
+
+    @property
+    def due_at(self) -> float | None:
+        """When `judge_again` has something to do, or None."""
+        return None if self._undecided is None else self._undecided.answered_at + RELEASE_S
+
+    def judge_again(self, leases: Collection[Lease], now: float) -> list[Lease]:
+        """The draining leases that a scrape proves over, now that releases have had their time."""
+        scrape, due_at = self._undecided, self.due_at
+        if scrape is None or due_at is None or now < due_at:
+            return []
+        self._undecided = None
+        certain = [
+            self._span(lease)
+            for lease in leases
+            if lease.left_at is None and self._latest.get(lease.id, NOT_YET) <= scrape.number
+        ]
+        # One that no task can be of has ended: its release is later than most.
+        certain = [span for span in certain if _can_all_run([span], scrape)]
+        return self._over(scrape, _draining_at(scrape, leases), certain)
+
+    def _over(self, scrape: _Scrape, draining: list[Lease], certain: list[Span]) -> list[Lease]:
+        """Those that cannot have run at that scrape, beside the certain ones and each other."""
+        running = certain if _can_all_run(certain, scrape) else []
+        over: list[Lease] = []
+        for lease in sorted(draining, key=_left_at, reverse=True):
+            span = self._span(lease)
+            if span[1] > scrape.number:
+                continue  # its request may come later
+            if _can_all_run([*running, span], scrape):
+                running = [*running, span]
+            else:
+                over.append(lease)
+        over.reverse()
+        return over
+
+    def _span(self, lease: Lease) -> Span:
+        return self._earliest[lease.id], self._latest.get(lease.id, NOT_YET)
+
+
+def _can_all_run(spans: list[Span], scrape: _Scrape) -> bool:
+    """Whether each can have a busy task of its own: a matching of intervals with points, which
+    takes for each point the interval that ends first (Glover 1967)."""
+    to_come = sorted(spans, reverse=True)
+    open_until: list[int] = []
+    without = 0
+    for first_shown in scrape.first_shown:
+        while to_come and to_come[-1][0] <= first_shown:
+            heappush(open_until, to_come.pop()[1])
+        while open_until and open_until[0] < first_shown:
+            heappop(open_until)
+            without += 1
+        if open_until:
+            heappop(open_until)
+    return without + len(open_until) + len(to_come) <= scrape.unnumbered
+
+
+def _draining_at(scrape: _Scrape, leases: Collection[Lease]) -> list[Lease]:
+    """Those whose client had left before the scrape began."""
+    return [lease for lease in leases if _left_at(lease) < scrape.began_at]
+
+
+def _arrived_by(lease: Lease) -> float:
+    """Until when its request may be on its way to the server's queue."""
+    bound = _left_at(lease) if lease.is_uploading else lease.opened_at
+    return min(_began_by(lease), bound + ARRIVAL_S)
+
+
+def _began_by(lease: Lease) -> float:
+    return float("inf") if lease.answered_at is None else lease.answered_at
+
+
+def _left_at(lease: Lease) -> float:
+    return float("inf") if lease.left_at is None else lease.left_at
+
+
+def _slots(leases: Collection[Lease]) -> int:
+    return sum(lease.weight_slots for lease in leases)

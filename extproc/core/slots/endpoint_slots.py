@@ -1,0 +1,244 @@
+"""One endpoint's slots: how many are leased by us, how many others use, how many are free.
+
+    leased  = weights of the open and draining leases
+    foreign = max(0, busy - weights of all leases open at any moment of [began_at, answered_at])
+    free    = max(0, slots - leased - foreign)
+
+A fresh lease is in the subtraction whether or not the server had started on it, so it is
+never counted twice; a lease that closed while the server was answering is in it too, so a
+freed slot never looks busy until the next scrape. `draining_evidence` says when a draining lease
+ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from extproc.core.slots.draining_evidence import Evidence
+
+if TYPE_CHECKING:
+    from extproc.core.observation import Observation
+    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.slots.lease import Lease
+
+CLOSED_MEMORY_S = 60.0
+"""Closings older than this are forgotten even if no look came: no look takes that long."""
+
+
+def fits(weight_slots: int, free_slots: int, slots: int) -> bool:
+    """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
+    return 0 < slots and free_slots >= min(weight_slots, slots)
+
+
+class Account:
+    """The numbers of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
+
+    __slots__ = (
+        "_closed",
+        "_evidence",
+        "_instance",
+        "_known_at",
+        "_unexplained",
+        "foreign_slots",
+        "is_sighted",
+        "leased_slots",
+        "leases",
+        "reserved_for",
+        "rooms",
+        "served_from_line",
+        "slots",
+    )
+
+    def __init__(self, opened_at: float) -> None:
+        self.slots = 0
+        self.leased_slots = 0
+        self.foreign_slots = 0
+        self.is_sighted = False
+        """Whether the server shows which of its slots are busy."""
+        self.leases: dict[int, Lease] = {}
+        self.rooms: dict[str, Account] = {}
+        """By model, where each has its own slots: see `extproc.core.slots.model_pools`."""
+        self.reserved_for: Ticket | None = None
+        """A heavy request for which the free slots are kept until they suffice."""
+        self.served_from_line = 0
+        self._closed: deque[_Closed] = deque()
+        self._known_at = opened_at  # an older look may have seen leases of older books
+        self._instance: str | None = None
+        self._evidence = Evidence()
+        self._unexplained = 0
+        """What `foreign_slots` would be if it could be negative."""
+
+    @property
+    def surplus_slots(self) -> int:
+        """Slots that nobody uses; below 0 by how much more is used than there is."""
+        return self.slots - self.leased_slots - self.foreign_slots
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.surplus_slots)
+
+    @property
+    def open_slots(self) -> int:
+        """Slots that a newcomer may take: none while they are kept for somebody."""
+        return 0 if self.reserved_for is not None else self.free_slots
+
+    def room(self, model: str | None) -> Account:
+        """Where a request for that model finds its slots: the whole endpoint unless a router."""
+        return self.rooms.get(model, self) if model is not None and self.rooms else self
+
+    @property
+    def has_draining(self) -> bool:
+        return any(lease.left_at is not None for lease in self.leases.values())
+
+    def add(self, lease: Lease, *, is_here: bool = False) -> None:
+        """Put a lease on; `is_here` when its request runs here for an unknown time already."""
+        self.leases[lease.id] = lease
+        self.leased_slots += lease.weight_slots
+        self._evidence.opened(lease, is_here=is_here)
+        if lease.room in self.rooms:
+            self.rooms[lease.room].add(lease, is_here=is_here)
+
+    def remove(self, lease: Lease, now: float) -> None:
+        """Take a lease off; raises `KeyError` when it is not here."""
+        del self.leases[lease.id]
+        self.leased_slots -= lease.weight_slots
+        self._evidence.closed(lease)
+        is_in_room = lease.room in self.rooms
+        self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_room))
+        while self._closed[0].at < now - CLOSED_MEMORY_S:
+            self._closed.popleft()
+        if is_in_room:
+            self.rooms[lease.room].remove(lease, now)
+
+    def faults(self) -> list[str]:
+        """What of the sums does not fit the leases. O(leases)."""
+        found = []
+        rooms = [("", self), *self.rooms.items()]
+        for name, room in rooms:
+            leased_slots = sum(lease.weight_slots for lease in room.leases.values())
+            if leased_slots != room.leased_slots:
+                found.append(f"{name or 'all'}: {leased_slots} leased, {room.leased_slots} counted")
+            kept_for = room.reserved_for
+            if kept_for is not None and not (kept_for.is_waiting and kept_for.reserves is room):
+                found.append(f"{name or 'all'}: reserved for ticket {kept_for.id}, which has gone")
+        in_rooms = sum(len(room.leases) for _, room in rooms[1:])
+        named = sum(lease.room in self.rooms for lease in self.leases.values())
+        if in_rooms != named:
+            found.append(f"{named} leases name a model's slots, and {in_rooms} are there")
+        return found
+
+    def clear(self) -> None:
+        """Forget every lease and reservation, to derive them anew; what was observed stays."""
+        for room in (self, *self.rooms.values()):
+            room.leases = {}
+            room.leased_slots = 0
+            room.reserved_for = None
+            room._evidence = Evidence()  # noqa: SLF001 - a model's slots are an account, too
+
+    def is_news(self, observation: Observation) -> bool:
+        """Whether the look began after all that is known; an older one must change nothing."""
+        return observation.began_at >= self._known_at
+
+    def is_replaced_by(self, observation: Observation) -> bool:
+        """Whether another process answered than before."""
+        instance = observation.instance
+        return None not in (instance, self._instance) and instance != self._instance
+
+    def distrust_looks_before(self, now: float) -> None:
+        """Something happened that a look which has begun already may not have seen."""
+        self._known_at = max(self._known_at, now)
+
+    def observe(self, observation: Observation) -> list[Lease]:
+        """Take in what a look told, if it is news; returns the draining leases it shows free."""
+        if not self.is_news(observation):
+            return []
+        self._known_at = observation.began_at
+        while self._closed and self._closed[0].at < observation.began_at:
+            self._closed.popleft()
+        if observation.slots is not None:
+            self.slots = observation.slots
+        is_replaced = self._is_replaced(observation.instance)
+        if is_replaced:
+            self.foreign_slots = 0
+            self.is_sighted = False
+            self._evidence.restarted()
+        if observation.busy_slots is not None:
+            self.is_sighted = True
+            return self._count_busy(observation, observation.busy_slots)
+        # The new process tells nothing, but what was left behind died with the old one.
+        return [
+            lease for lease in self.leases.values() if is_replaced and lease.left_at is not None
+        ]
+
+    def _is_replaced(self, instance: str | None) -> bool:
+        """Whether another process answers than before. Without a name nobody can tell."""
+        if instance is None or instance == self._instance:
+            return False
+        is_known = self._instance is not None
+        self._instance = instance
+        return is_known
+
+    def _count_busy(self, observation: Observation, busy_slots: int) -> list[Lease]:
+        """Set `foreign_slots`; returns the draining leases that are shown free."""
+        answered_at = observation.answered_at
+        ours = sum(x.weight_slots for x in self.leases.values() if x.opened_at <= answered_at)
+        closed = sum(
+            entry.slots_of(self.slots) for entry in self._closed if entry.opened_at <= answered_at
+        )
+        is_quiet = busy_slots <= ours and not closed and not self.foreign_slots
+        leases = self.leases.values()
+        over = self._evidence.judge(observation, busy_slots, leases, is_quiet=is_quiet)
+        self._unexplained = busy_slots - ours - closed + sum(x.weight_slots for x in over)
+        self.foreign_slots = max(0, self._unexplained)
+        return over
+
+    @property
+    def next_judgement(self) -> float | None:
+        """When `judge_again` has something to do, or None."""
+        times = [self._evidence.due_at, *(room.next_judgement for room in self.rooms.values())]
+        return min((when for when in times if when is not None), default=None)
+
+    def judge_again(self, now: float) -> list[Lease]:
+        """What the last looks show, now that releases which were on their way are here; returns
+        the draining leases that are shown free."""
+        over = self._evidence.judge_again(self.leases.values(), now)
+        if self.rooms:
+            over = [lease for lease in over if lease.room not in self.rooms]
+        for room in self.rooms.values():
+            before = room.foreign_slots
+            over += room.judge_again(now)
+            self.foreign_slots += room.foreign_slots - before
+        if not self.rooms:
+            self._unexplained += sum(lease.weight_slots for lease in over)
+            self.foreign_slots = max(0, self._unexplained)
+        return over
+
+    def slots_in_no_room(self, observation: Observation) -> int:
+        """Weights of the leases in no room that a look, which was taken in, may have counted."""
+        answered_at = observation.answered_at
+        leases = (x for x in self.leases.values() if x.room not in self.rooms)
+        running = sum(lease.weight_slots for lease in leases if lease.opened_at <= answered_at)
+        closed = (x for x in self._closed if not x.is_in_room and x.opened_at <= answered_at)
+        return running + sum(x.slots_of(self.slots) for x in closed)
+
+    def give_up_on(self, lease: Lease) -> None:
+        """The cap of a draining lease passed: if its slot was last seen busy, strangers have it.
+
+        The next look corrects that; until then known busy stays busy.
+        """
+        if self.is_sighted and lease.left_at is not None and self._known_at > lease.left_at:
+            self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
+        if lease.room in self.rooms:
+            self.rooms[lease.room].give_up_on(lease)
+
+
+class _Closed(NamedTuple):
+    at: float
+    opened_at: float
+    asked_slots: int
+    is_in_room: bool
+
+    def slots_of(self, slots: int) -> int:
+        """How many it held of so many: a model that it made load showed its slots only later."""
+        return min(self.asked_slots, slots)

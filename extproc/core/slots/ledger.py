@@ -1,0 +1,235 @@
+"""The books over all endpoints: which leases are open where, and what each look corrects.
+
+Rules, which the property tests hold:
+  1. `free` is never negative and no call here leases more than `free` slots, except
+     `move`, which records where Envoy has already sent a request.
+  2. Every lease is released exactly once; a second release raises.
+  3. A draining lease closes when a look that began after its client left proves its slot
+     free (`draining_evidence`), when its server was replaced by another, or when its cap passed.
+Synchronous and pure; `now` is an argument everywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation
+from extproc.core.slots.draining_evidence import RELEASE_S
+from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
+from extproc.core.slots.model_pools import has_rooms, observe_rooms
+
+HANDOVER_S = 0.25
+"""How long a gateway takes at most from our answer to its request's arrival at the server. Looks
+that began before say nothing of a request whose stream ended with the answer."""
+GRACE_S = 2.0
+"""A draining lease that is kept for so much longer than its cap was forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainingCaps:
+    """How long a left client's slot counts as taken at most, in seconds.
+
+    `blind_s` is for servers that do not show their slots, where nothing else can end it.
+    """
+
+    sighted_s: float = 10.0
+    blind_s: float = 1.0
+
+
+class Ledger:
+    """Leases by endpoint. O(log n) a call, and O(leases of one endpoint) for a look."""
+
+    def __init__(self, caps: DrainingCaps | None = None) -> None:
+        self._caps = caps or DrainingCaps()
+        self._accounts: dict[Address, Account] = {}
+        self._leases: dict[int, Lease] = {}
+        self._ids = count(1)
+        self._caps_due: list[tuple[float, int, Lease]] = []
+        self._judgements_due: OrderedDict[Address, float] = OrderedDict()
+        self.unproved: list[Address] = []
+        """Where the last `expire` found no proof yet: another scrape may bring it."""
+
+    def open_account(self, address: Address, now: float) -> None:
+        """Begin to keep books for an endpoint; one that has books keeps them."""
+        self._accounts.setdefault(address, Account(now))
+
+    def close_account(self, address: Address) -> None:
+        """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""
+        if self._accounts[address].leases:
+            raise ValueError(f"{address} still has leases")
+        del self._accounts[address]
+
+    def account(self, address: Address) -> Account:
+        """The numbers of one endpoint; raises `KeyError` for a stranger."""
+        return self._accounts[address]
+
+    def leases(self) -> Iterable[Lease]:
+        """Every lease that is open or draining, oldest first."""
+        return self._leases.values()
+
+    def open(
+        self,
+        address: Address,
+        weight_slots: int,
+        now: float,
+        room: str | None = None,
+        model: str | None = None,
+    ) -> Lease:
+        """Lease slots, in a room if one is named; raises `ValueError` when they are not free: a
+        bug of the caller. `model` is what was asked for."""
+        account = self._accounts[address]
+        place = account.room(room)
+        if not fits(weight_slots, place.free_slots, place.slots):
+            raise ValueError(f"{address} has no {weight_slots} free slots")
+        lease = Lease(
+            next(self._ids),
+            address,
+            min(weight_slots, place.slots),
+            now,
+            asked_slots=weight_slots,
+            model=model,
+        )
+        if room is not None and place is not account:
+            lease.room = room
+        try:
+            self._leases[lease.id] = lease
+            account.add(lease)
+        except Exception:
+            lease.state = LeaseState.CLOSED  # nobody would know it
+            raise
+        return lease
+
+    def move(self, lease: Lease, address: Address, now: float, room: str | None = None) -> None:
+        """Another endpoint than the picked one served: its slots are the ones in use."""
+        self._accounts[lease.address].remove(lease, now)
+        account = self._accounts[address]
+        lease.address = address
+        lease.room = room or ""
+        lease.weight_slots = max(1, min(lease.asked_slots, account.room(room).slots))
+        account.add(lease, is_here=True)
+
+    def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
+        """The exchange is over. A served one frees its slots now, an abandoned one drains; so does
+        one that was handed over, as if its client left when it must have reached its server."""
+        if end is LeaseEnd.SERVED:
+            self._close(lease, now)
+            return
+        left_at = now + HANDOVER_S if end is LeaseEnd.HANDED_OVER else now
+        lease.leave(left_at)
+        account = self._accounts[lease.address]
+        cap_s = self._caps.sighted_s if account.is_sighted else self._caps.blind_s
+        heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
+
+    def observe(self, observation: Observation, now: float) -> None:
+        """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
+        account = self._accounts[observation.address]
+        is_by_room = account.is_news(observation) and has_rooms(observation.models)
+        freed = account.observe(observation)
+        if is_by_room:
+            freed = observe_rooms(account, observation, freed)
+        for lease in freed:
+            self._close(lease, now)
+        self._expect_judgement(observation.address)
+        if account.has_draining:  # also one that proved nothing is followed by another
+            self._judgements_due.setdefault(observation.address, now + RELEASE_S)
+
+    def expire(self, now: float) -> list[Address]:
+        """Close the draining leases that are proved over by now, and those whose cap passed;
+        returns the endpoints that changed."""
+        changed = self._judge_again(now)
+        while self._caps_due and self._caps_due[0][0] <= now:
+            lease = heapq.heappop(self._caps_due)[2]
+            if lease.state is LeaseState.DRAINING:
+                self._accounts[lease.address].give_up_on(lease)
+                self._close(lease, now)
+                changed.append(lease.address)
+        return changed
+
+    def next_expiry(self) -> float | None:
+        """When `expire` has something to do next, or None."""
+        while self._caps_due and self._caps_due[0][2].state is LeaseState.CLOSED:
+            heapq.heappop(self._caps_due)
+        cap_at = self._caps_due[0][0] if self._caps_due else None
+        judged_at = next(iter(self._judgements_due.values()), None)
+        return min((when for when in (cap_at, judged_at) if when is not None), default=None)
+
+    def _expect_judgement(self, address: Address) -> None:
+        """Looks are judged in the order in which they came in, or soon after."""
+        due_at = self._accounts[address].next_judgement
+        if due_at is not None and address not in self._judgements_due:
+            self._judgements_due[address] = due_at
+
+    def _judge_again(self, now: float) -> list[Address]:
+        changed = []
+        self.unproved = []
+        while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
+            address, _ = self._judgements_due.popitem(last=False)
+            account = self._accounts.get(address)
+            if account is None:
+                continue
+            over = account.judge_again(now)
+            for lease in over:
+                self._close(lease, now)
+            if over:
+                changed.append(address)
+            if account.has_draining:
+                self.unproved.append(address)
+            self._expect_judgement(address)
+        return changed
+
+    def _close(self, lease: Lease, now: float) -> None:
+        lease.close()
+        self._leases.pop(lease.id, None)
+        self._accounts[lease.address].remove(lease, now)
+
+    # What is derived
+
+    def faults(self, now: float) -> list[str]:
+        """What of the accounts does not fit the leases that there are. O(endpoints + leases)."""
+        found: list[str] = []
+        counted = 0
+        for address, account in self._accounts.items():
+            counted += len(account.leases)
+            found += [
+                f"{lease} stands in the account of {address}"
+                for lease in account.leases.values()
+                if self._leases.get(lease.id) is not lease or lease.address != address
+            ]
+            found += [f"{address}: {fault}" for fault in account.faults()]
+        if counted != len(self._leases):
+            found.append(f"{len(self._leases)} leases are open, and {counted} in accounts")
+        longest_s = max(self._caps.sighted_s, self._caps.blind_s) + GRACE_S
+        for lease in self._leases.values():
+            if lease.state is LeaseState.CLOSED:
+                found.append(f"{lease} was closed and is still kept")
+            elif lease.left_at is not None and lease.left_at < now - longest_s:
+                found.append(f"{lease} drains for longer than its cap")
+        return found
+
+    def rebuild(self) -> None:
+        """Derive every account anew from the leases that there are. O(endpoints + leases).
+
+        A draining lease gets its whole cap again from its leaving on.
+        """
+        self._leases = {
+            id_: lease
+            for id_, lease in self._leases.items()
+            if lease.state is not LeaseState.CLOSED and lease.address in self._accounts
+        }
+        for account in self._accounts.values():
+            account.clear()
+        for lease in self._leases.values():
+            self._accounts[lease.address].add(lease, is_here=True)
+        self._judgements_due.clear()
+        self._caps_due = [
+            (lease.left_at + self._caps.sighted_s, lease.id, lease)
+            for lease in self._leases.values()
+            if lease.left_at is not None
+        ]
+        heapq.heapify(self._caps_due)

@@ -1,0 +1,35 @@
+"""The slots of one endpoint as they are told: who has them, and which of the rest can be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.slots.endpoint_slots import Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCounts:
+    """`idle` ones can be had by the next request. `unusable` ones are free too, but their server
+    is not pickable: down or loading, drained, disabled, leaving, or unknown to Envoy."""
+
+    total: int
+    leased: int
+    foreign: int
+    idle: int
+    unusable: int
+
+
+def count_slots(endpoint: Endpoint, account: Account) -> SlotCounts:
+    """Those of an endpoint with this account. O(1)."""
+    free_slots = account.free_slots
+    idle = free_slots if endpoint.is_pickable else 0
+    return SlotCounts(
+        total=account.slots,
+        leased=account.leased_slots,
+        foreign=account.foreign_slots,
+        idle=idle,
+        unusable=free_slots - idle,
+    )

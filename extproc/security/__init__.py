@@ -1,0 +1,1 @@
+"""What is trusted and allowed: addresses, paths, certificates and keys. Pure."""

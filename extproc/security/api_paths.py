@@ -1,0 +1,89 @@
+"""The paths of llama-server: which of them take a slot, and which are open to clients at all.
+
+A path that is in no table here is closed, unless the settings open it. Closed on purpose:
+`/slots` (shows what others do; saves, restores and erases caches), `/metrics` (each scrape resets
+the averages), `POST /props`, `/lora-adapters`, `/models/*` and `POST`, `DELETE /models` (change
+the server for everybody), `/tools` (a shell among them), `/cors-proxy` (fetches any address that
+the server reaches), `/predict` (its body names any other route), `/v1/stream*` (replays or cancels
+others' answers), and `/v1/chat/completions/control` (one server's affair, and any may get it).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extproc.core.request import Kind
+from extproc.security.path_rule import PathRule
+
+_GENERATING = (
+    "/completion",
+    "/completions",
+    "/v1/completions",
+    "/chat/completions",
+    "/v1/chat/completions",
+    "/responses",
+    "/v1/responses",
+    "/messages",
+    "/v1/messages",
+    "/infill",
+    "/v1/infill",
+    "/audio/transcriptions",
+    "/v1/audio/transcriptions",
+    "/api/chat",  # of older llama-servers
+)
+_EMBEDDING = (
+    "/embedding",
+    "/v1/embedding",
+    "/embeddings",
+    "/v1/embeddings",
+    "/rerank",
+    "/v1/rerank",
+    "/reranking",
+    "/v1/reranking",
+)
+SLOT_PATHS: Final = dict.fromkeys(_GENERATING, Kind.GENERATION) | dict.fromkeys(
+    _EMBEDDING, Kind.EMBEDDING
+)
+"""POST to one of these occupies a slot while it runs; all else is answered beside the slots."""
+
+MODELS_PATHS: Final = frozenset({"/v1/models", "/models"})
+"""GET of one of these asks which models there are."""
+
+_BESIDE_SLOTS = (
+    "GET /health",
+    "GET /v1/health",
+    "GET /v1/models",
+    "GET /models",
+    "GET /props",
+    "POST /tokenize",
+    "POST /detokenize",
+    "POST /apply-template",
+    "POST /chat/completions/input_tokens",
+    "POST /v1/chat/completions/input_tokens",
+    "POST /responses/input_tokens",
+    "POST /v1/responses/input_tokens",
+    "POST /v1/messages/count_tokens",
+    "GET /api/tags",  # of older llama-servers, as the next one
+    "POST /api/show",
+)
+_WEB_PAGE = (
+    "GET /",
+    "GET /_app*",  # what the page is built of, with a digest in each name
+    "GET /recommended-mcp*",  # icons
+    *(f"GET /*.{kind}" for kind in ("html", "js", "css", "json", "webmanifest")),
+    *(f"GET /*.{kind}" for kind in ("ico", "png", "svg")),
+)
+"""llama-server's own page. No route of its API has a name with such an ending."""
+
+OPEN_PATHS: Final = (
+    *(PathRule(path, "POST") for path in SLOT_PATHS),
+    *map(PathRule.parse, _BESIDE_SLOTS),
+    *map(PathRule.parse, _WEB_PAGE),
+)
+"""What clients may ask of llama-servers, of any version, where the settings say no more."""
+
+CLOSED: Final = (
+    "This path is closed here. Open are the paths of llama-server that answer model requests, "
+    "its models, health and properties, and its web page."
+)
+"""What a client is told of any other."""

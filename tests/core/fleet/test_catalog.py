@@ -1,0 +1,134 @@
+"""Claims about extproc/core/fleet/catalog.py."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.fleet.catalog import Assortment
+from extproc.core.observation import ModelReading
+
+ADDRESSES = [Address("10.0.0.1", port) for port in range(1, 6)]
+NAMES = "abcd"
+
+
+def readings(naming: dict[str, str]) -> dict[str, ModelReading]:
+    """Each name with the model that it stands for."""
+    return {name: ModelReading(name=model) for name, model in naming.items()}
+
+
+def assortment(*namings: dict[str, str]) -> Assortment:
+    found = Assortment()
+    for address, naming in zip(ADDRESSES, namings, strict=False):
+        found.report(address, readings(naming), {})
+    return found
+
+
+def test_an_alias_is_the_model_that_it_stands_for() -> None:
+    """Also by way of another server: `b` is `a` here, and `c` is `b` there."""
+    found = assortment({"a": "a", "b": "a"}, {"b": "b", "c": "b"})
+    assert {found.same(name) for name in "abc"} == {"a"}
+    assert found.same("never heard of") == "never heard of"
+
+
+def test_names_that_are_two_models_somewhere_are_not_the_same() -> None:
+    found = assortment({"a": "a", "b": "a"}, {"a": "a", "b": "b"})
+    assert [found.same(name) for name in "ab"] == ["a", "b"]
+    found.forget(ADDRESSES[1])
+    assert found.same("b") == "a"
+    found.report(ADDRESSES[0], readings({"a": "a"}), {})
+    assert found.same("b") == "b"
+
+
+def test_several_models_are_more_than_several_names() -> None:
+    assert not assortment().has_several_models
+    assert not assortment({"a": "a", "b": "a"}, {"a": "a"}).has_several_models
+    found = assortment({"a": "a"}, {"b": "b"})
+    assert found.has_several_models
+    found.forget(ADDRESSES[1])
+    found.forget(ADDRESSES[4])
+    assert not found.has_several_models
+
+
+class Counted(str):
+    """A name that counts how often names are looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+def looks_at(models: int, aliases: int) -> int:
+    """How often names are looked at until what they mean is known."""
+    naming: dict[str, str] = {}
+    for number in range(models):
+        model = Counted(f"model {number}")
+        naming |= {Counted(f"alias {number} {each}"): model for each in range(aliases)}
+        naming[model] = model
+    before = Counted.looks
+    assortment(naming, {"alias 0 0": "other", "other": "other"})
+    return Counted.looks - before
+
+
+def test_many_models_are_worked_out_in_the_time_of_their_names() -> None:
+    """A router's listing of thousands must not hold up the requests: each name costs the same."""
+    assert looks_at(400, 1) < 5 * looks_at(100, 1)
+
+
+def test_all_of_the_numbers_are_one_servers() -> None:
+    found = Assortment()
+    found.report(ADDRESSES[0], {}, {"bard": 0})
+    found.report(ADDRESSES[1], {}, {"poet": 1})
+    assert found.has_adapters(frozenset({0})) and found.has_adapters(frozenset({1}))
+    assert not found.has_adapters(frozenset({0, 1}))
+    found.report(ADDRESSES[1], {}, {"poet": 1, "bard": 0})
+    assert found.has_adapters(frozenset({0, 1}))
+    found.report(ADDRESSES[1], {}, {})
+    assert not found.has_adapters(frozenset({1}))
+
+
+NAMINGS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(NAMES)).map(
+    lambda naming: naming | {model: model for model in naming.values()}
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(ADDRESSES), st.none() | NAMINGS, st.frozensets(st.integers(0, 2)))
+    ),
+    st.frozensets(st.integers(0, 2), min_size=1),
+)
+def test_it_is_as_if_all_servers_were_asked(
+    reports: list[tuple[Address, dict[str, str] | None, frozenset[int]]], numbers: frozenset[int]
+) -> None:
+    """Whatever was reported before, in whatever order; and two models of one server never
+    become the same."""
+    found = Assortment()
+    fleet: dict[Address, tuple[dict[str, str], frozenset[int]]] = {}
+    for address, naming, ids in reports:
+        if naming is None:
+            found.forget(address)
+            fleet.pop(address, None)
+        else:
+            adapters = {str(number): number for number in ids}
+            found.report(address, readings(naming), adapters)
+            fleet[address] = (naming, ids)
+    models = {model for naming, _ in fleet.values() for model in naming.values()}
+    assert found.has_several_models is (len(models) > 1)
+    assert found.has_adapters(numbers) is any(numbers <= ids for _, ids in fleet.values())
+    for naming, _ in fleet.values():
+        for one in naming:
+            for other in naming:
+                if naming[one] != naming[other]:
+                    assert found.same(one) != found.same(other)
+    afresh = Assortment()
+    for address, (naming, _) in fleet.items():
+        afresh.report(address, readings(naming), {})
+    assert [found.same(name) for name in NAMES] == [afresh.same(name) for name in NAMES]

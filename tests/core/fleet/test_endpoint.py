@@ -1,0 +1,108 @@
+"""Claims about extproc/core/fleet/endpoint.py: health as observed, intent as wanted, both apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Health, Intent
+from extproc.core.observation import Issue, ModelReading, Observation, Sight
+
+ADDRESS = Address("10.0.0.1", 8080)
+ISSUE = Issue(code="slots-off", message="it hides its slots", remedy="start it without --no-slots")
+MODEL = ModelReading(name="tiny")
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint(EndpointSpec(address=ADDRESS))
+
+
+def see(
+    endpoint: Endpoint,
+    sight: Sight,
+    *,
+    issues: tuple[Issue, ...] = (),
+    models: tuple[ModelReading, ...] = (),
+) -> None:
+    observation = Observation(
+        address=ADDRESS, began_at=1.0, answered_at=1.0, sight=sight, issues=issues, models=models
+    )
+    endpoint.observe(observation, 3)
+
+
+@pytest.mark.parametrize(
+    ("sight", "health", "is_serving"),
+    [
+        (Sight.READY, Health.READY, True),
+        (Sight.ASLEEP, Health.ASLEEP, True),
+        (Sight.LOADING, Health.LOADING, False),
+        (Sight.UNREACHABLE, Health.DOWN, False),
+        (Sight.FAILED, Health.LOADING, False),
+    ],
+)
+def test_first_sight(endpoint: Endpoint, sight: Sight, health: Health, is_serving: bool) -> None:
+    """A new endpoint is loading until a look tells more; one failure tells nothing."""
+    assert endpoint.health is Health.LOADING
+    see(endpoint, sight)
+    assert (endpoint.health, endpoint.is_serving) == (health, is_serving)
+
+
+def test_an_issue_degrades(endpoint: Endpoint) -> None:
+    """It serves, and says what an operator should mend; once mended it is ready again."""
+    see(endpoint, Sight.READY, issues=(ISSUE,))
+    assert (endpoint.health, endpoint.issues) == (Health.DEGRADED, (ISSUE,))
+    assert endpoint.is_serving
+    see(endpoint, Sight.READY)
+    assert (endpoint.health, endpoint.issues) == (Health.READY, ())
+
+
+def test_three_failures_in_a_row(endpoint: Endpoint) -> None:
+    """Two failures are no reason, three are, and one good look brings it back."""
+    see(endpoint, Sight.READY)
+    for _ in range(2):
+        see(endpoint, Sight.FAILED, issues=(ISSUE,))
+        assert endpoint.health is Health.READY
+        assert endpoint.issues == (ISSUE,)
+    see(endpoint, Sight.READY)
+    for _ in range(3):
+        assert endpoint.health is Health.READY
+        see(endpoint, Sight.FAILED)
+    assert endpoint.health is Health.DOWN
+    see(endpoint, Sight.READY)
+    assert (endpoint.health, endpoint.consecutive_failures) == (Health.READY, 0)
+
+
+def test_models_outlive_a_look_that_did_not_ask(endpoint: Endpoint) -> None:
+    """Only a look that tells models replaces them."""
+    see(endpoint, Sight.READY, models=(MODEL,))
+    see(endpoint, Sight.READY)
+    assert endpoint.models == (MODEL,)
+
+
+@pytest.mark.parametrize("intent", [Intent.DRAINING, Intent.DISABLED])
+def test_intent_stops_new_leases(endpoint: Endpoint, intent: Intent) -> None:
+    """What the operator wants does not change what was seen."""
+    see(endpoint, Sight.READY)
+    was_pickable = endpoint.is_pickable
+    endpoint.intent = intent
+    assert was_pickable and not endpoint.is_pickable
+    assert endpoint.health is Health.READY
+
+
+@pytest.mark.parametrize("flag", ["is_removed", "is_routable"])
+def test_membership_and_envoy_stop_new_leases(endpoint: Endpoint, flag: str) -> None:
+    """Neither a removed endpoint nor one that Envoy does not know may be picked."""
+    see(endpoint, Sight.READY)
+    setattr(endpoint, flag, not getattr(endpoint, flag))
+    assert not endpoint.is_pickable
+
+
+def test_first_choice(endpoint: Endpoint) -> None:
+    """Fresh and awake."""
+    see(endpoint, Sight.READY)
+    unseen = endpoint.is_first_choice
+    endpoint.refresh(1.0)
+    fresh = endpoint.is_first_choice
+    see(endpoint, Sight.ASLEEP)
+    assert (unseen, fresh, endpoint.is_first_choice) == (False, True, False)

@@ -1,0 +1,183 @@
+"""Claims about extproc/core/fleet/membership.py: who is a member, and what Envoy is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.membership import Fleet, Member
+
+A, B, C = (Address("10.0.0.1", port) for port in (1, 2, 3))
+
+
+def spec(address: Address, name: str = "") -> EndpointSpec:
+    return EndpointSpec(address=address, name=name)
+
+
+def test_an_address_given_twice_is_one_endpoint() -> None:
+    """Under two names, the first one counts; in two spellings, it is the same address."""
+    fleet = Fleet()
+    mapped = Address.parse("[::ffff:10.0.0.1]:1")
+    assert fleet.set_members("s", [spec(A, "one"), spec(mapped, "two")]) == [A]
+    assert [endpoint.spec.name for endpoint in fleet] == ["one"]
+
+
+def test_changes_are_told() -> None:
+    """Added, removed, changed, returned: each once; the same list again changes nothing."""
+    fleet = Fleet()
+    assert fleet.set_members("s", [spec(A), spec(B)]) == [A, B]
+    assert fleet.set_members("s", [spec(A), spec(B)]) == []
+    assert fleet.set_members("s", [spec(A), spec(C)]) == [B, C]
+    assert fleet.set_members("s", [spec(A), spec(B), spec(C)]) == [B]
+    assert fleet.set_members("s", [spec(A), spec(B), spec(C, "new")]) == [C]
+
+
+def test_a_removed_endpoint_stays_until_dropped() -> None:
+    """Envoy keeps knowing where requests run; a member cannot be dropped."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A)])
+    with pytest.raises(ValueError, match="still a member"):
+        fleet.drop(A)
+    assert fleet.set_members("s", []) == [A]
+    assert A in fleet and fleet.sources_of(A) == []
+    assert fleet.membership().members == (Member(A, is_draining=True),)
+    fleet.drop(A)
+    assert A not in fleet and len(fleet) == 0
+    assert fleet.membership().members == ()
+
+
+def test_whoever_says_tls_is_believed() -> None:
+    """In whatever order they come: a later word without TLS opens no plain socket."""
+    fleet = Fleet()
+    secure = EndpointSpec(address=A, tls_profile="tls-a", server_name="gpu.example")
+    fleet.set_members("agents", [spec(A)])
+    fleet.set_members("settings", [secure])
+    assert fleet.membership().members == (Member(A, "gpu.example", tls_profile="tls-a"),)
+    fleet.set_members("agents", [spec(A, "again")])
+    assert fleet.membership().members[0].tls_profile == "tls-a"
+
+
+def test_an_agent_does_not_say_whom_to_take_for_a_server_that_others_know() -> None:
+    """Its word about TLS counts where nobody else has one, whoever came first."""
+    fleet = Fleet()
+    reported = EndpointSpec(address=A, tls_profile="tls-agent", is_reported=True)
+    fleet.set_members("agents", [reported])
+    fleet.set_members("file", [spec(A)])
+    assert fleet.membership().members[0].tls_profile == "tls-agent"
+    fleet.set_members("agents", [EndpointSpec(address=A, is_reported=True)])
+    fleet.set_members("file", [EndpointSpec(address=A, authorization="Bearer k")])
+    assert fleet.membership().members[0].authorization == "Bearer k"
+    fleet.set_members("agents", [reported])
+    fleet.set_members("file", [EndpointSpec(address=A, tls_profile="tls-file")])
+    assert fleet.membership().members[0].tls_profile == "tls-file"
+
+
+@pytest.mark.parametrize(
+    "demanding",
+    [
+        EndpointSpec(address=A, tls_profile="tls-a"),
+        EndpointSpec(address=A, authorization="Bearer k"),
+    ],
+)
+def test_what_envoy_may_be_unable_to_do_is_waited_for(demanding: EndpointSpec) -> None:
+    """A new endpoint, and one that becomes such: discovery must say that it is routable."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A), replace(demanding, address=B)])
+    assert [endpoint.is_routable for endpoint in fleet] == [True, False]
+    fleet.set_members("s", [demanding])
+    endpoint = fleet.get(A)
+    assert endpoint is not None and not endpoint.is_routable
+
+
+def test_a_member_while_anybody_names_it() -> None:
+    """Two sources for one address: the endpoint goes with the last of them."""
+    fleet = Fleet()
+    fleet.set_members("file", [spec(A, "file's")])
+    assert fleet.set_members("dns", [spec(A, "dns's")]) == []
+    assert fleet.sources_of(A) == ["dns", "file"]
+    assert [endpoint.spec.name for endpoint in fleet] == ["file's"]
+    assert fleet.set_members("file", []) == [A], "now what dns says of it counts"
+    assert [endpoint.spec.name for endpoint in fleet] == ["dns's"]
+    assert fleet.set_members("dns", []) == [A]
+
+
+def test_the_first_source_stays_the_first() -> None:
+    """A source that repeats itself, as agents do all the time, overrules nobody."""
+    fleet = Fleet()
+    fleet.set_members("file", [spec(A, "file's")])
+    fleet.set_members("dns", [spec(A, "dns's")])
+    assert fleet.set_members("file", [spec(A, "file's")]) == []
+    assert fleet.set_members("dns", [spec(A, "dns's anew")]) == []
+
+
+def test_sources_that_name_nobody_are_forgotten() -> None:
+    """A thousand agents that came and went leave nothing."""
+    fleet = Fleet()
+    for number in range(1000):
+        fleet.set_members(f"agent {number}", [spec(A)])
+        fleet.set_members(f"agent {number}", [])
+    assert fleet._sources == {}
+    assert fleet.specs_of("agent 1") == {}
+
+
+def test_intent() -> None:
+    """A drained endpoint is told to Envoy as draining; a stranger has no intent."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A)])
+    for intent in (Intent.DRAINING, Intent.DISABLED):
+        fleet.set_intent(A, intent)
+        assert fleet.membership().members == (Member(A, is_draining=True),)
+    fleet.set_intent(A, Intent.ACTIVE)
+    assert fleet.membership().members == (Member(A),)
+    with pytest.raises(KeyError):
+        fleet.set_intent(B, Intent.DRAINING)
+
+
+def test_intent_outlives_an_absence() -> None:
+    """An endpoint that is named again before it was dropped is as the operator left it."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A)])
+    fleet.set_intent(A, Intent.DRAINING)
+    fleet.set_members("s", [])
+    fleet.set_members("s", [spec(A)])
+    assert [endpoint.intent for endpoint in fleet] == [Intent.DRAINING]
+
+
+def test_a_picture_lasts_until_something_changes() -> None:
+    """The same object, and then one with a larger version."""
+    fleet = Fleet()
+    fleet.set_members("s", [spec(A)])
+    picture = fleet.membership()
+    fleet.set_members("s", [spec(A)])
+    fleet.set_intent(A, Intent.ACTIVE)
+    assert fleet.membership() is picture
+    fleet.set_intent(A, Intent.DRAINING)
+    drained = fleet.membership()
+    fleet.set_members("s", [spec(A), spec(B)])
+    grown = fleet.membership()
+    assert picture.version < drained.version < grown.version
+    assert [member.address for member in grown.members] == [A, B]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("xyz"), st.lists(st.sampled_from([A, B, C]), max_size=4)),
+        max_size=12,
+    )
+)
+def test_members_are_what_the_sources_name(calls: list[tuple[str, list[Address]]]) -> None:
+    """After any calls: an endpoint is a member exactly while some source names it."""
+    fleet, named = Fleet(), dict[str, set[Address]]()
+    for source, addresses in calls:
+        before = {endpoint.address for endpoint in fleet if not endpoint.is_removed}
+        changed = fleet.set_members(source, map(spec, addresses))
+        named[source] = set(addresses)
+        members = {endpoint.address for endpoint in fleet if not endpoint.is_removed}
+        assert members == set().union(*named.values())
+        assert set(changed) == before ^ members
+        assert len(changed) == len(set(changed))

@@ -1,0 +1,311 @@
+"""Claims about names that no server has told yet: extproc/core/fleet/model_names.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.objective import Criticality, Objective
+from extproc.core.observation import Sight
+from extproc.core.prompt_blocks import chain
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Rejected
+from extproc.core.scheduler.explain import explain
+from tests.fakes.steered_fleet import SteeredFleet
+
+READY: dict[str, Any] = {"slots": 2, "busy_slots": 0, "models": ["m"]}
+POET = {"model": "m:poet"}
+
+
+def look(fleet: SteeredFleet, address: Address, **told: Any) -> None:
+    fleet.now += 1.0
+    fleet.look(address, **told)
+
+
+def settled(fleet: SteeredFleet, ticket: Ticket) -> tuple[Address, int | None, str | None]:
+    """Where it went, with which adapter's number, and by which model's name."""
+    settlement = fleet.listener.settlements[ticket.id]
+    assert isinstance(settlement, Picked), settlement
+    return settlement.lease.address, settlement.adapter_id, settlement.model
+
+
+def refused(fleet: SteeredFleet, ticket: Ticket) -> str:
+    settlement = fleet.listener.settlements[ticket.id]
+    assert isinstance(settlement, Rejected), settlement
+    return settlement.reason.value
+
+
+@pytest.mark.parametrize(
+    "seen", [None, {"sight": Sight.LOADING}, {**READY, "awaits_adapters": True}]
+)
+@pytest.mark.parametrize("match", ModelMatch)
+@pytest.mark.parametrize("name", [POET, {"model": ":poet"}, {"adapter": "poet", "model": "m"}])
+def test_an_adapter_is_waited_for_until_all_have_told(
+    name: dict[str, str], match: ModelMatch, seen: dict[str, Any] | None
+) -> None:
+    """Others have free slots, and nobody else is held up."""
+    fleet = SteeredFleet(match=match)
+    other = fleet.add(9, models=["m"])
+    late = fleet.join()
+    if seen is not None:
+        look(fleet, late, **seen)
+    waiting = [fleet.queue(**name) for _ in range(2)]
+    for _ in range(3):
+        assert fleet.pick(model="m", allowed=frozenset({other})).address == other
+        fleet.pick()
+    assert all(map(fleet.is_waiting, waiting))
+    look(fleet, late, **READY | {"slots": 9}, adapters=["bard", "poet"])
+    for ticket in waiting:
+        assert settled(fleet, ticket)[:2] == (late, 1)
+
+
+def test_the_base_is_the_model() -> None:
+    """By its own name; and where it is split, what was drawn."""
+    fleet = SteeredFleet(splits={"chat": {"m": 1.0}})
+    late = fleet.join()
+    waiting = [fleet.queue(model=name) for name in ("m:poet", "chat:poet")]
+    look(fleet, late, **READY, adapters=["poet"])
+    assert [settled(fleet, ticket) for ticket in waiting] == [(late, 0, "m")] * 2
+    assert waiting[0].request.adapter == "poet", "so that its server's batches are told apart"
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_where_nobody_has_told_everybody_is_waited_for(is_empty: bool) -> None:
+    """Also for a server that is down, or was not even named."""
+    fleet = SteeredFleet()
+    if not is_empty:
+        look(fleet, fleet.join(), sight=Sight.UNREACHABLE)
+    waiting = [fleet.queue(model="some/base:poet"), fleet.queue(adapter_numbers=frozenset({1}))]
+    address = fleet.join() if is_empty else fleet.addresses[0]
+    look(fleet, address, **READY | {"slots": 1}, adapters=["bard", "poet"])
+    assert settled(fleet, waiting[0]) == (address, 1, "some/base")
+    assert fleet.is_waiting(waiting[1]), "there is one slot"
+
+
+def test_a_fleet_that_is_about_to_be_empty_knows_nothing() -> None:
+    """Its last server is leaving, with a request on it; who comes next may have the adapter."""
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    lease = fleet.pick()
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    assert lease.address in fleet.dispatcher.fleet
+    waiting = fleet.queue(model="any/base:poet")
+    late = fleet.join()
+    fleet.dispatcher.set_members("test", [EndpointSpec(address=late)], fleet.now)
+    look(fleet, late, **READY, adapters=["poet"])
+    assert settled(fleet, waiting) == (late, 0, "any/base")
+
+
+@pytest.mark.parametrize("name", ["qwen2.5:7b", "hf/user:Q4_K_M", "m:latest"])
+def test_an_ordinary_name_waits_only_once(name: str) -> None:
+    """When all have told, it goes anywhere; and then at once, whoever joins later."""
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    late = fleet.join()
+    waiting = fleet.queue(model=name)
+    look(fleet, late, **READY, adapters=["poet"])
+    assert settled(fleet, waiting)[1:] == (None, name)
+    fleet.join()
+    fleet.pick(model=name)
+    assert fleet.is_waiting(fleet.queue(model=name + "x"))
+
+
+def test_in_a_known_fleet_no_name_waits() -> None:
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    for name in ("qwen2.5:7b", "hf/user:Q4_K_M", "m:poet", ":", "m:", ":x"):
+        fleet.pick(model=name)
+    assert fleet.refusal(adapter="poet") == "model-not-found"
+
+
+def test_a_reported_name_with_a_colon_never_waits() -> None:
+    fleet = SteeredFleet(match=ModelMatch.STRICT, splits={"my:own": {"llama3:8b": 1.0}})
+    fleet.add(9, models=["llama3:8b"])
+    fleet.join()
+    fleet.pick(model="llama3:8b")
+    fleet.pick(model="my:own")
+
+
+def test_a_name_of_the_settings_is_no_adapters() -> None:
+    """Even where its last part is one's name, too."""
+    fleet = SteeredFleet(splits={"chat:poet": {"m": 1.0}})
+    fleet.add(1, models=["m"], adapters=["poet"])
+    names = fleet.dispatcher.state.intake.names
+    assert names.split("chat:poet") == ("chat:poet", None)
+    assert names.split("m:poet") == ("m", "poet")
+
+
+def test_a_server_that_is_down_holds_up_only_adapters_of_models_that_are_known() -> None:
+    """Nobody ever saw it, and others serve: a name whose base is no model is no adapter's."""
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    down = fleet.join()
+    look(fleet, down, sight=Sight.UNREACHABLE)
+    fleet.pick(model="qwen2.5:7b")
+    assert fleet.refusal(adapter="poet") == "model-not-found"
+    waiting = fleet.queue(**POET)
+    look(fleet, down, **READY, adapters=["poet"])
+    assert settled(fleet, waiting) == (down, 0, "m")
+
+
+def test_a_strict_fleet_refuses_what_only_a_server_that_is_down_may_have() -> None:
+    fleet = SteeredFleet(match=ModelMatch.STRICT)
+    fleet.add(9, models=["m"])
+    down = fleet.join()
+    look(fleet, down, sight=Sight.UNREACHABLE)
+    assert fleet.refusal(**POET) == "model-not-found"
+
+
+@pytest.mark.parametrize("is_disabled", [False, True])
+def test_who_will_not_tell_is_not_waited_for(is_disabled: bool) -> None:
+    """An operator disabled it, or it left."""
+    fleet = SteeredFleet()
+    other = fleet.add(9, models=["m"])
+    late = fleet.join()
+    waiting = fleet.queue(**POET)
+    if is_disabled:
+        fleet.dispatcher.set_intent(late, Intent.DISABLED, fleet.now)
+    else:
+        fleet.addresses.remove(late)
+        fleet.dispatcher.set_members("test", [], fleet.now)
+        assert fleet.is_waiting(waiting)
+        fleet.addresses.clear()
+        other = fleet.add(9, models=["m"])
+    look(fleet, other, slots=9, busy_slots=0)
+    assert settled(fleet, waiting)[:2] == (other, None)
+
+
+def test_an_adapter_that_nobody_has_is_refused_when_all_have_told() -> None:
+    for asked in ({"adapter": "poet"}, {"adapter_numbers": frozenset({1})}):
+        fleet = SteeredFleet()
+        fleet.add(9, models=["m"], adapters=["bard"])
+        late = fleet.join()
+        waiting = fleet.queue(**asked)
+        assert fleet.is_waiting(waiting)
+        look(fleet, late, **READY, adapters=["bard"])
+        assert refused(fleet, waiting) == "model-not-found"
+        assert fleet.refusal(**asked) == "model-not-found"
+
+
+def test_who_cannot_be_told_the_number_is_refused() -> None:
+    """Its body goes as it is, or has numbers of its own; with a name that is no adapter's it is
+    served."""
+    for asked in ({"is_verbatim": True}, {"adapter_numbers": frozenset({0})}):
+        for name, reason in ((POET, "bad-request"), ({"model": "m:latest"}, None)):
+            fleet = SteeredFleet()
+            late = fleet.join()
+            waiting = fleet.queue(**name, **asked)
+            look(fleet, late, **READY, adapters=["poet"])
+            if reason is None:
+                settled(fleet, waiting)
+            else:
+                assert refused(fleet, waiting) == reason
+
+
+def test_it_waits_as_what_it_may_be() -> None:
+    """For its base's objective, at its place, with its slots, until its deadline."""
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL)
+    fleet = SteeredFleet(gold, by_model={"m": "gold"})
+    late = fleet.join()
+    first = fleet.queue(model="m:poet", weight_slots=2)
+    second = fleet.queue(model="m:poet")
+    mortal = fleet.queue(model="m:poet", timeout_s=1.5)
+    assert first.criticality is Criticality.CRITICAL
+    fleet.now += 1.0
+    look(fleet, late, sight=Sight.LOADING)
+    fleet.dispatcher.advance(fleet.now)
+    assert refused(fleet, mortal) == "no-endpoint"
+    look(fleet, late, **READY, adapters=["poet"])
+    lease = fleet.served(first)
+    assert lease.weight_slots == 2 and fleet.is_waiting(second)
+    fleet.finish(lease)
+    assert settled(fleet, second) == (late, 0, "m")
+
+
+def test_a_line_without_places_refuses_it() -> None:
+    """As one for which there is nobody: a new try may find that all have told."""
+    fleet = SteeredFleet(max_queued=0)
+    fleet.add(9, models=["m"])
+    fleet.join()
+    assert fleet.refusal(**POET) == "no-endpoint"
+    assert fleet.refusal(**POET, timeout_s=0.0) == "no-endpoint"
+
+
+def test_another_process_has_its_own_adapters() -> None:
+    """What the last one had is not asked of it, before it told."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=["m"], adapters=["bard", "poet"], instance="one")
+    fleet.finish(fleet.pick(adapter="poet"))
+    look(fleet, address, **READY, instance="two", awaits_adapters=True)
+    waiting = fleet.queue(adapter="poet")
+    look(fleet, address, **READY, instance="two", adapters=["poet"])
+    assert settled(fleet, waiting)[:2] == (address, 0)
+
+
+def test_a_server_that_left_with_requests_on_it_is_not_waited_for() -> None:
+    """Another process had taken its place and told nothing yet."""
+    fleet = SteeredFleet()
+    leaving = fleet.add(1, models=["m"], instance="one")
+    fleet.pick()
+    staying = fleet.add(1, models=["m"])
+    look(fleet, leaving, sight=Sight.LOADING, instance="two")
+    waiting = fleet.queue(**POET)
+    fleet.dispatcher.set_members("test", [EndpointSpec(address=staying)], fleet.now)
+    assert leaving in fleet.dispatcher.fleet
+    look(fleet, staying, slots=1, busy_slots=0)
+    assert settled(fleet, waiting)[:2] == (staying, None)
+
+
+def test_a_model_that_appears_decides_nothing_about_adapters() -> None:
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    second, third = fleet.join(), fleet.join()
+    waiting = fleet.queue(model="x", adapter="poet")
+    look(fleet, second, slots=2, busy_slots=0, models=["x"])
+    assert fleet.is_waiting(waiting)
+    look(fleet, third, slots=2, busy_slots=0, models=["x"], adapters=["poet"])
+    assert settled(fleet, waiting) == (third, 0, "x")
+
+
+@pytest.mark.parametrize("name", ["m:poet", ":poet"])
+def test_it_finds_its_prompt_again_under_the_name_that_it_has_then(name: str) -> None:
+    """The chain of its prompt was made when nobody knew that it names an adapter."""
+    fleet = SteeredFleet()
+    late = fleet.join()
+    names = fleet.dispatcher.state.intake.names
+
+    def chain_of(model: str | None, adapter: str | None) -> tuple[int, ...]:
+        return chain(names.seed(model, adapter, frozenset()), "row " * 1000)
+
+    waiting = fleet.queue(model=name, prompt_blocks=chain_of(name, None), prompt_tokens=1000)
+    look(fleet, late, **READY, adapters=["poet"])
+    model = "m" if name == "m:poet" else None
+    assert waiting.request.prompt_blocks == chain_of(model, "poet")
+
+
+def test_explain_tells_for_whom_it_waits() -> None:
+    """Without remembering the name as one that was asked for."""
+    fleet = SteeredFleet()
+    fleet.add(9, models=["m"])
+    request = Request(id="r", timeout_s=60.0, model="m:poet")
+    assert explain(fleet.dispatcher, request).chosen is not None
+    fleet.join()
+    explanation = explain(fleet.dispatcher, request)
+    assert (explanation.chosen, explanation.position) == (None, 1)
+    assert all("adapters" in candidate.filtered[0] for candidate in explanation.candidates)
+
+
+def test_the_names_that_are_remembered_are_bounded() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1, models=["m"])
+    names = fleet.dispatcher.state.intake.names
+    for number in range(MAX_REMEMBERED + 1):
+        names.taken_as(f"m:{number}")
+    fleet.join()
+    fleet.queue(model="m:0")
+    fleet.pick(model=f"m:{MAX_REMEMBERED}")

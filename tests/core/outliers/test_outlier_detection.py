@@ -1,0 +1,329 @@
+"""Claims about extproc/core/outliers/outlier_detection.py, through the dispatcher that feeds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.observation import Sight
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.scheduler.events import EndpointEjected, EndpointReadmitted, Event
+from extproc.core.scheduler.explain import explain
+from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.small_fleet import SmallFleet
+
+
+class Fleet(SmallFleet):
+    """Requests may say what they are; they may be sent to one endpoint alone."""
+
+    def send(self, address: Address, **asked: Any) -> Lease:
+        asked = {"id": "r", "timeout_s": 60.0, "allowed": frozenset({address}), **asked}
+        outcome = self.dispatcher.submit(Request(**asked), self.now)
+        assert isinstance(outcome, Picked), outcome
+        return outcome.lease
+
+    def fail(self, lease: Lease, fault: Fault = Fault.SERVER_ERROR) -> None:
+        if fault is Fault.SERVER_ERROR:
+            self.dispatcher.answered(lease, self.now, is_stream=False, is_error=True)
+        self.dispatcher.failed(lease, fault, self.now)
+        self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
+
+    def fail_at(self, address: Address, times: int, **asked: Any) -> None:
+        for _ in range(times):
+            self.now += 0.01
+            self.fail(self.send(address, **asked))
+
+    def is_out(self, address: Address) -> bool:
+        return self.endpoint(address).is_ejected
+
+    def issues(self, address: Address) -> list[str]:
+        return [issue.code for issue in self.endpoint(address).issues]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_three_failures_in_a_row_eject(fault: Fault) -> None:
+    fleet = Fleet(4, 4)
+    bad, good = fleet.addresses
+    for _ in range(2):
+        fleet.now += 0.01
+        fleet.fail(fleet.send(bad), fault)
+    assert not fleet.is_out(bad)
+    fleet.now += 0.01
+    fleet.fail(fleet.send(bad), fault)
+    assert fleet.is_out(bad)
+    assert fleet.issues(bad) == ["ejected"]
+    assert {fleet.pick().address for _ in range(4)} == {good}
+    assert fleet.dispatcher.state.outliers.totals == {bad: {fault: 1}}
+
+
+def test_a_success_in_between_keeps_it() -> None:
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    for _ in range(5):
+        fleet.fail_at(bad, 2)
+        fleet.now += 0.01
+        fleet.finish(fleet.send(bad))
+    assert not fleet.is_out(bad)
+
+
+def test_failures_of_one_request_count_once() -> None:
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    lease = fleet.send(bad)
+    for _ in range(5):
+        fleet.dispatcher.failed(lease, Fault.RESET, fleet.now)
+    assert not fleet.is_out(bad)
+
+
+def test_who_waits_gets_no_slot_of_an_ejected_endpoint() -> None:
+    """Each failure frees a slot: the queue must not run into it."""
+    fleet = Fleet(1, 1)
+    bad, good = fleet.addresses
+    fleet.send(good)
+    failing = fleet.send(bad)
+    tickets = [fleet.queue() for _ in range(10)]
+    failed = 0
+    while failing.address == bad and failed < 10:
+        fleet.now += 0.01
+        failed += 1
+        before = set(fleet.listener.settlements)
+        fleet.fail(failing)
+        new = set(fleet.listener.settlements) - before
+        if not new:
+            break
+        settlement = fleet.listener.settlements[new.pop()]
+        assert isinstance(settlement, Picked)
+        failing = settlement.lease
+    assert failed == 3
+    assert sum(ticket.is_waiting for ticket in tickets) == 8
+
+
+def ejected(*slots: int) -> tuple[Fleet, Address]:
+    fleet = Fleet(*slots)
+    bad = fleet.addresses[0]
+    fleet.fail_at(bad, 3)
+    assert fleet.is_out(bad)
+    return fleet, bad
+
+
+def test_it_comes_back_through_one_trial_request_at_a_time() -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.pass_time(1.9)
+    assert fleet.is_out(bad)
+    fleet.pass_time(0.1)
+    trial = fleet.send(bad)
+    outcome = fleet.dispatcher.submit(
+        Request(id="r", timeout_s=60.0, allowed=frozenset({bad})), fleet.now
+    )
+    assert isinstance(outcome, Queued), "one trial at a time"
+    fleet.finish(trial)
+    assert fleet.handed(outcome.ticket).address == bad
+    assert fleet.issues(bad) == []
+    assert [fleet.send(bad).address for _ in range(3)] == [bad] * 3
+
+
+def test_an_ejection_and_its_end_are_told_once() -> None:
+    """Trials in between, failed or not, tell nothing new."""
+    fleet = Fleet(4, 4)
+    bad = fleet.addresses[0]
+    events: list[Event] = []
+    fleet.dispatcher.on_events(lambda: events.extend(fleet.dispatcher.take_events()))
+    fleet.fail_at(bad, 3)
+    fleet.now += 2.0
+    fleet.dispatcher.advance(fleet.now)
+    fleet.fail(fleet.send(bad))
+    fleet.now += 4.0
+    fleet.dispatcher.advance(fleet.now)
+    fleet.abandon(fleet.send(bad))
+    fleet.finish(fleet.send(bad))
+    told = [one for one in events if isinstance(one, EndpointEjected | EndpointReadmitted)]
+    assert [type(one) for one in told] == [EndpointEjected, EndpointReadmitted]
+    assert [one.address for one in told] == [bad, bad]
+
+
+def test_a_waiting_request_is_the_trial_as_soon_as_one_is_due() -> None:
+    fleet, bad = ejected(4, 1)
+    fleet.pick()
+    ticket = fleet.queue()
+    fleet.pass_time(1.9)
+    assert ticket.is_waiting
+    fleet.pass_time(0.2)
+    assert fleet.handed(ticket).address == bad
+
+
+def test_a_failed_trial_keeps_it_out_for_longer() -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.pass_time(2.0)
+    fleet.fail(fleet.send(bad))
+    assert fleet.is_out(bad)
+    fleet.pass_time(3.9)
+    assert fleet.is_out(bad)
+    fleet.pass_time(0.1)
+    assert not fleet.is_out(bad)
+
+
+@pytest.mark.parametrize("end", ["client left", "4xx"])
+def test_a_trial_that_tells_nothing_is_repeated(end: str) -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.pass_time(2.0)
+    trial = fleet.send(bad)
+    if end == "4xx":
+        fleet.dispatcher.answered(trial, fleet.now, is_stream=False, is_error=True)
+        fleet.dispatcher.release(trial, LeaseEnd.SERVED, fleet.now)
+    else:
+        fleet.abandon(trial)
+    assert not fleet.is_out(bad)
+    assert fleet.issues(bad) == ["ejected"]
+    fleet.send(bad)
+    assert fleet.is_out(bad)
+
+
+def test_a_long_trial_does_not_keep_the_other_slots_out() -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.pass_time(2.0)
+    trial = fleet.send(bad)
+    fleet.pass_time(2.0)
+    assert not fleet.is_out(bad)
+    assert fleet.issues(bad) == []
+    fleet.fail(trial)
+    assert fleet.is_out(bad), "it failed after all, on probation"
+
+
+def test_what_was_sent_before_is_no_news() -> None:
+    """The failures of the other slots come in when the endpoint is out already, or back."""
+    fleet = Fleet(8, 8)
+    bad, _ = fleet.addresses
+    leases = [fleet.send(bad) for _ in range(8)]
+    for lease in leases[:5]:
+        fleet.fail(lease)
+    assert fleet.dispatcher.state.outliers.totals == {bad: {Fault.SERVER_ERROR: 1}}
+    fleet.pass_time(2.0)
+    fleet.finish(fleet.send(bad))
+    for lease in leases[5:]:
+        fleet.fail(lease)
+    assert not fleet.is_out(bad)
+
+
+def test_one_kind_of_request_throws_nobody_out() -> None:
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    for _ in range(20):
+        fleet.now += 0.1
+        fleet.finish(fleet.send(bad, traits="/chat"))
+        fleet.fail_at(bad, 5, traits="/chat grammar")
+    assert not fleet.is_out(bad)
+    fleet.fail_at(bad, 3, traits="/chat")
+    assert fleet.is_out(bad)
+
+
+def test_after_its_return_the_kind_that_fails_stays_its_own_fault() -> None:
+    """Without anything else to go by it was ejected; since its trial there is."""
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    fleet.fail_at(bad, 3, traits="/chat grammar")
+    assert fleet.is_out(bad)
+    fleet.pass_time(2.0)
+    fleet.finish(fleet.send(bad, traits="/chat"))
+    fleet.fail_at(bad, 30, traits="/chat grammar")
+    assert not fleet.is_out(bad)
+
+
+def test_the_only_endpoint_is_never_ejected() -> None:
+    fleet = Fleet(4)
+    fleet.fail_at(fleet.addresses[0], 50)
+    assert not fleet.is_out(fleet.addresses[0])
+    assert fleet.issues(fleet.addresses[0]) == []
+
+
+def test_while_all_fail_alike_nobody_is_ejected() -> None:
+    fleet = Fleet(4, 4, 4, 4)
+    for _ in range(20):
+        for address in fleet.addresses:
+            fleet.fail_at(address, 1)
+    assert not any(map(fleet.is_out, fleet.addresses))
+
+
+def test_at_most_half_are_out() -> None:
+    fleet = Fleet(4, 4, 4, 4)
+    good = fleet.addresses[-1]
+    for _ in range(20):
+        fleet.finish(fleet.send(good))
+        for address in fleet.addresses[:-1]:
+            if not fleet.is_out(address):
+                fleet.fail_at(address, 1)
+    assert sum(map(fleet.is_out, fleet.addresses)) == 2
+
+
+@pytest.mark.parametrize("loss", ["down", "drained", "removed", "unreachable"])
+def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
+    fleet, bad = ejected(4, 4)
+    good = fleet.addresses[1]
+    if loss == "down":
+        fleet.dispatcher.connect_failed(good, fleet.now)
+    elif loss == "drained":
+        fleet.dispatcher.set_intent(good, Intent.DRAINING, fleet.now)
+    elif loss == "removed":
+        fleet.name(bad)
+    else:
+        fleet.look(good, sight=Sight.UNREACHABLE, busy=None)
+    assert not fleet.is_out(bad)
+    assert fleet.pick().address == bad
+
+
+def test_another_process_is_tried_at_once() -> None:
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    fleet.look(bad, instance="one")
+    fleet.fail_at(bad, 3)
+    fleet.now += 0.1
+    fleet.look(bad, instance="two")
+    assert not fleet.is_out(bad)
+    fleet.fail(fleet.send(bad))
+    assert fleet.is_out(bad)
+
+
+def test_one_that_returns_to_the_fleet_begins_anew() -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.name(fleet.addresses[1])
+    fleet.name(*fleet.addresses)
+    fleet.look(bad, slots=4)
+    assert not fleet.is_out(bad)
+    assert fleet.dispatcher.state.outliers.totals == {}
+
+
+def test_503_counts_once_for_each_time_that_it_looked_healthy() -> None:
+    """Envoy goes past it, so it is down until the next look, which finds it well."""
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    for _ in range(2):
+        for _ in range(5):
+            fleet.now += 0.01
+            fleet.dispatcher.connect_failed(bad, fleet.now)
+        fleet.look(bad)
+    assert not fleet.is_out(bad)
+    fleet.dispatcher.connect_failed(bad, fleet.now)
+    fleet.look(bad)
+    assert fleet.is_out(bad)
+
+
+def test_explain_says_so() -> None:
+    fleet, bad = ejected(4, 4)
+    fleet.now += 0.5
+    request = Request(id="r", timeout_s=60.0)
+    told = {
+        one.address: one.filtered
+        for one in explain(fleet.dispatcher, request, fleet.now).candidates
+    }
+    assert told[bad] == ("it is ejected after 5xx failures; a trial request is due in 1.5 s",)
+    fleet.pass_time(1.5)
+    fleet.send(bad)
+    told = {
+        one.address: one.filtered
+        for one in explain(fleet.dispatcher, request, fleet.now).candidates
+    }
+    assert told[bad] == ("it is ejected after 5xx failures, and its trial request has not ended",)

@@ -1,0 +1,83 @@
+"""Claims about extproc/core/prediction/generation_progress.py, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.observation import SlotReading
+from extproc.core.prediction.generation_progress import Course
+
+
+def seen(course: Course, at: float, decoded: int, processed: int = 0) -> None:
+    reading = SlotReading(
+        task_id=1,
+        prompt_tokens=700,
+        cached_tokens=100,
+        processed_tokens=processed,
+        decoded_tokens=decoded,
+    )
+    course.seen(reading, at - 0.01, at)
+
+
+def test_nothing_is_known_while_it_reads() -> None:
+    course = Course(unseen_until=9.0, seen_at=10.0)
+    seen(course, 10.0, 0)
+    seen(course, 12.0, 0, processed=512)
+    assert course.first_token(0.05) is None
+    assert course.reading_until == pytest.approx(11.99)
+
+
+def test_seen_once_it_goes_back_at_the_servers_pace() -> None:
+    """11 tokens at 0.05 s: the first came 10.5 paces ago, 14 - 0.525."""
+    course = Course(unseen_until=9.0, seen_at=10.0)
+    seen(course, 10.0, 0)
+    seen(course, 14.0, 11, processed=600)
+    first = course.first_token(0.05)
+    assert first is not None and not first.is_own_pace
+    assert first.at == pytest.approx(13.475)
+    assert first.slack_s == pytest.approx(0.15 * 0.525 + 0.05)
+    assert course.whole_prompt_tokens == 700
+
+
+def test_seen_twice_it_goes_back_at_its_own_pace() -> None:
+    """20 tokens in 2 s are 0.1 s each, whatever the server's pace: 14 - 10.5 * 0.1."""
+    course = Course(unseen_until=9.0, seen_at=10.0)
+    seen(course, 14.0, 11, processed=600)
+    seen(course, 16.0, 31, processed=600)
+    first = course.first_token(0.05)
+    assert first is not None and first.is_own_pace
+    assert first.at == pytest.approx(12.95)
+
+
+def test_never_before_a_look_that_saw_no_token() -> None:
+    course = Course(unseen_until=9.0, seen_at=10.0)
+    seen(course, 13.9, 0)
+    seen(course, 14.0, 11, processed=600)
+    first = course.first_token(0.05)
+    assert first is not None and first.at == pytest.approx(13.89)
+
+
+@given(
+    first_at=st.floats(0.0, 100.0),
+    token_s=st.floats(0.001, 1.0),
+    gaps=st.lists(st.floats(0.01, 5.0), min_size=2, max_size=10),
+    believed_s=st.floats(0.001, 1.0),
+)
+def test_an_even_pace_is_traced_back_to_within_half_a_token(
+    first_at: float, token_s: float, gaps: list[float], believed_s: float
+) -> None:
+    """However it is looked at: once its own pace is known it is off by what that pace is off
+    over the tokens gone back, and by half a token."""
+    course, at = Course(first_at, first_at), first_at
+    tokens = []
+    for gap in gaps:
+        at += gap
+        tokens.append(1 + int((at - first_at) / token_s))
+        seen(course, at, tokens[-1])
+    first = course.first_token(believed_s)
+    assert first is not None
+    if first.is_own_pace:
+        pace_error_s = token_s / (tokens[-1] - tokens[0] - 1)
+        assert abs(first.at - first_at) <= token_s + tokens[0] * 2 * pace_error_s

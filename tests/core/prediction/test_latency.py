@@ -1,0 +1,282 @@
+"""Claims about the latency model and forecasts: extproc/core/prediction/, scheduler/forecast.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.objective import Objective
+from extproc.core.observation import ModelReading, SlotReading
+from extproc.core.prediction.latency import COLD, Timing
+from extproc.core.prediction.statistics import LineFit, Mean
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B, C = (Address("10.0.0.1", 8000 + number) for number in range(3))
+
+
+def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
+    mean = Mean(keep=0.9, clip=8.0)
+    assert mean.value(7.0) == 7.0
+    for _ in range(100):
+        mean.add(2.0)
+    mean.add(1e6)
+    assert mean.value(0.0) < 4.0
+    for _ in range(200):
+        mean.add(5.0)
+    assert mean.value(0.0) == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_line_is_found_through_noise_and_outliers() -> None:
+    random = Random(1)
+    fit = LineFit()
+    for number in range(300):
+        tokens = random.uniform(100, 4000)
+        seconds = 0.2 + 0.001 * tokens * random.uniform(0.9, 1.1)
+        fit.add(tokens, 60.0 if number % 40 == 39 else seconds)
+    fixed_s, prefill_s = fit.line((0.1, 0.0005))
+    assert prefill_s == pytest.approx(0.001, rel=0.3)
+    assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
+
+
+def test_points_at_one_place_scale_the_default() -> None:
+    """0.1 + 0.001 * 100 are 0.2, and 0.5 was seen as often as the default counts: the mean of the
+    two is 0.35, 1.75 times as much of both parts."""
+    fit = LineFit()
+    for _ in range(2):
+        fit.add(100.0, 0.5)
+    a, b = fit.line((0.1, 0.001), trust=2.0)
+    assert b == pytest.approx(0.00175, rel=0.02)
+    assert a + 100.0 * b == pytest.approx((0.5 + 0.35) / 2, rel=0.02)
+
+
+def test_the_unknown_are_taken_for_the_median() -> None:
+    timing = Timing()
+    assert timing.speed(C, 0.0) == COLD
+    for address, prefill_s in ((A, 0.001), (B, 0.003)):
+        for tokens in range(100, 5000, 100):
+            timing.watch(address).answered(tokens, 0.1 + prefill_s * tokens)
+            timing.watch(address).ended(2.0)
+    assert timing.speed(A, 10.0).prefill_s == pytest.approx(0.001, rel=0.1)
+    assert timing.speed(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
+
+
+def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
+    timing = Timing()
+    watch = timing.watch(A)
+    for second in range(1, 200):
+        busy = 1 + second % 4
+        then = float(2 * second)
+        watch.looked([SlotReading(task_id=second, decoded_tokens=10)], busy, then, then)
+        tokens = round(1 / (0.01 + 0.002 * busy))
+        reading = SlotReading(task_id=second, decoded_tokens=10 + tokens)
+        watch.looked([reading], busy, then + 1.0, then + 1.0)
+    speed = timing.speed(A, 1000.0)
+    assert speed.token_s(1) == pytest.approx(0.012, rel=0.1)
+    assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)
+
+
+def test_the_one_that_keeps_the_promise_is_picked() -> None:
+    """A slow server has more free slots; the fast one answers in time."""
+    fleet = SteeredFleet()
+    slow, fast = fleet.add(8), fleet.add(2)
+    for address, seconds in ((slow, 3.0), (fast, 0.2)):
+        for _ in range(20):
+            lease = fleet.pick(allowed=frozenset({address}), prompt_tokens=100)
+            fleet.dispatcher.answered(lease, fleet.now + seconds)
+            fleet.now += seconds
+            fleet.finish(lease)
+    fleet.now += 2.0
+    fleet.pick(allowed=frozenset({fast}))
+    assert fleet.pick(prompt_tokens=100, ttft_s=1.0).address == fast
+
+
+@pytest.mark.parametrize("has_promise", [True, False])
+def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
+    """One is soon with its first token and long with the rest, the other is later and done sooner:
+    the whole decides, unless a first token was promised that only the one can keep. Where nobody
+    can, the whole decides as well."""
+    fleet = SteeredFleet(Objective(name="chat", ttft_s=1.0), Objective(name="hasty", ttft_s=0.01))
+    soon, cheap = fleet.add(4), fleet.add(4)
+    for address, first_s, token_s in ((soon, 0.3, 0.08), (cheap, 2.0, 0.01)):
+        watch = fleet.dispatcher.state.timing.watch(address)
+        for second in range(40):
+            then = fleet.now + 2.0 * second
+            watch.answered(100.0, first_s)
+            watch.ended(first_s + 100 * token_s)
+            for late_s, decoded in ((0.0, 1), (1.0, 1 + round(1 / token_s))):
+                reading = SlotReading(task_id=second, decoded_tokens=decoded)
+                watch.looked([reading], 1, then + late_s, then + late_s)
+    fleet.now += 100.0
+    asked = {"prompt_tokens": 100, "max_tokens": 200}
+    assert fleet.pick(objective="hasty", **asked).address == cheap
+    best = soon if has_promise else cheap
+    assert fleet.pick(objective="chat" if has_promise else None, **asked).address == best
+    assert fleet.pick(ttft_s=1.0 if has_promise else None, **asked).address == best
+
+
+def test_places_and_expected_seconds() -> None:
+    """Two slots of two seconds each free one a second: the third waits three."""
+    fleet = SteeredFleet()
+    fleet.add(2)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 2.0
+        fleet.finish(lease)
+    for _ in range(2):
+        fleet.pick()
+    tickets = [fleet.queue() for _ in range(5)]
+    places = [fleet.dispatcher.place_of(ticket, fleet.now) for ticket in tickets]
+    assert [(place.position, place.of) for place in places] == [(n, 5) for n in range(1, 6)]
+    assert [place.expected_s for place in places] == pytest.approx([1, 2, 3, 4, 5], rel=0.3)
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_answers_that_must_end_soon_free_their_slots_soon(is_bounded: bool) -> None:
+    """By the tokens that looks say may still come; who ended before them holds no slot."""
+    fleet = SteeredFleet()
+    address = fleet.add(2)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 60.0
+        fleet.finish(lease)
+    leases = [fleet.pick() for _ in range(2)]
+    for decoded in (10, 60):
+        fleet.now += 5.0
+        readings = tuple(
+            SlotReading(
+                task_id=task,
+                decoded_tokens=decoded,
+                remaining_tokens=length - decoded if is_bounded else None,
+            )
+            for task, length in enumerate((100, 200))
+        )
+        fleet.look(address, slots=2, busy_slots=2, slot_readings=readings)
+    tickets = [fleet.queue() for _ in range(3)]
+    told = [fleet.dispatcher.place_of(ticket, fleet.now).expected_s for ticket in tickets]
+    if not is_bounded:
+        assert told == pytest.approx([30, 60, 90], rel=0.2)
+        return
+    assert told == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
+    fleet.finish(leases[0])
+    place = fleet.dispatcher.place_of(tickets[1], fleet.now)
+    assert place.position == 1 and place.expected_s == pytest.approx(14, rel=0.2)
+
+
+def test_a_place_counts_only_who_goes_before() -> None:
+    """Another tenant's thousand do not stand before one's own first."""
+    fleet = SteeredFleet(max_queued=2000)
+    fleet.add(1)
+    fleet.pick()
+    for _ in range(1000):
+        fleet.queue(fairness_id="crowd")
+    place = fleet.dispatcher.place_of(fleet.queue(fairness_id="other"), fleet.now)
+    assert place.position <= 2 and place.of == 1001
+
+
+def test_a_place_counts_those_whose_promise_fared_worse() -> None:
+    objectives = [Objective(name=name, queue_s=1.0) for name in ("better", "worse")]
+    fleet = SteeredFleet(*objectives)
+    fleet.add(1)
+    fleet.pick()
+    fleet.dispatcher.state.promises.judged("worse", was_met=False, now=fleet.now)
+    first = fleet.queue(objective="better")
+    for _ in range(3):
+        fleet.queue(objective="worse")
+    assert fleet.dispatcher.place_of(first, fleet.now).position == 4
+
+
+def test_slots_of_strangers_free_none_for_us() -> None:
+    """Three of four are a stranger's: only the fourth is freed again and again."""
+    fleet = SteeredFleet()
+    address = fleet.add(4)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.now += 100.0
+    fleet.look(address, slots=4, busy_slots=3)
+    fleet.pick()
+    place = fleet.dispatcher.place_of(fleet.queue(), fleet.now)
+    assert place.expected_s == pytest.approx(4.0, rel=0.3)
+
+
+def test_strangers_at_another_model_of_a_router_keep_no_slots_from_this_one() -> None:
+    """Nor do answers that end there free any of its own."""
+    fleet = SteeredFleet()
+
+    def models(strangers: int) -> dict[str, object]:
+        readings = [
+            ModelReading(name=name, slots=4, busy_slots=busy)
+            for name, busy in (("a", strangers), ("b", 0))
+        ]
+        return {"slots": 8, "busy_slots": strangers, "models": readings}
+
+    address = fleet.add(8, models=models(0)["models"])
+    for _ in range(30):
+        lease = fleet.pick(model="b")
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.now += 100.0
+    fleet.look(address, **models(3))
+    run = fleet.dispatcher.state.running.get(fleet.pick(model="a"))
+    assert run is not None
+    run.ends_by = fleet.now
+    for _ in range(4):
+        fleet.pick(model="b")
+    place = fleet.dispatcher.place_of(fleet.queue(model="b"), fleet.now)
+    assert place.expected_s == pytest.approx(1.0, rel=0.3)
+
+
+def test_refusals_tell_when_to_come_back() -> None:
+    fleet = SteeredFleet(max_queued=3)
+    fleet.add(1)
+    for _ in range(20):
+        lease = fleet.pick()
+        fleet.now += 5.0
+        fleet.finish(lease)
+    fleet.pick()
+    for _ in range(3):
+        fleet.queue()
+    outcome = fleet.submit()
+    assert 15.0 < getattr(outcome, "retry_after_s", 0.0) < 25.0
+
+
+def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
+    """One slot serves the rare model, eight the usual one: who wants the rare one waits longer."""
+    fleet = SteeredFleet(max_queued=6)
+    fleet.add(1, models=["rare"])
+    fleet.add(8, models=["usual"])
+    for _ in range(30):
+        leases = [fleet.pick(model=model) for model in ("rare", "usual")]
+        fleet.now += 4.0
+        for lease in leases:
+            fleet.finish(lease)
+    for model, count in (("rare", 1), ("usual", 8)):
+        for _ in range(count):
+            fleet.pick(model=model)
+        for _ in range(3):
+            fleet.queue(model=model)
+    told = {model: fleet.submit(model=model) for model in ("rare", "usual")}
+    assert getattr(told["rare"], "retry_after_s", 0.0) == pytest.approx(16.0, rel=0.2)
+    assert getattr(told["usual"], "retry_after_s", 0.0) == pytest.approx(2.0, rel=0.2)
+
+
+def test_a_few_ends_a_second_are_enough() -> None:
+    """However many requests end, the cost of learning is bounded; the next second counts anew."""
+    watch = Timing().watch(A)
+    assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
+    assert watch.wants_end(2.5)
+
+
+def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
+    """It numbers them anew: 500 tokens more in a second would be the pace of both together."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, instance="one")
+    for instance, decoded in (("one", 10), ("two", 510), ("two", 530)):
+        fleet.now += 1.0
+        task = SlotReading(task_id=1, decoded_tokens=decoded)
+        fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
+    speed = fleet.dispatcher.state.timing.watch(address).speed(COLD)
+    assert speed.token_s(1) > COLD.token_s(1)

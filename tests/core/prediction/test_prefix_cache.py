@@ -1,0 +1,464 @@
+"""Claims about prompt caches: extproc/core/prediction/prefix_cache.py, and affinity to them."""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading, SlotReading
+from extproc.core.prediction.prefix_cache import (
+    MAX_BLOCKS_ALL,
+    MAX_BLOCKS_EACH,
+    PrefixIndex,
+    Segment,
+)
+from extproc.core.prompt_blocks import chain as chain_of
+from extproc.core.selection.usage_share import Spread
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
+
+
+def test_what_was_read_is_expected_to_be_there() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1, 2, 3), 100)
+    memory = index.memory(A)
+    assert memory is not None
+    assert memory.depth((1, 2, 9)) == 2 and memory.held((1, 2, 3, 4), 3) == 3
+    assert index.holders((1, 2, 7), 4) == [A]
+    assert index.holders((7, 2), 4) == []
+
+
+def test_equal_holders_come_in_the_order_in_which_they_read() -> None:
+    """The same in every process, so that what is simulated can be played again."""
+    index = PrefixIndex()
+    readers = [Address("10.0.0.1", port) for port in range(20, 0, -1)]
+    for address in readers:
+        index.learn(address, (1,), 100)
+    assert index.holders((1,), 20) == readers
+    index.forget(readers[3])
+    assert index.holders((1,), 20) == readers[:3] + readers[4:]
+
+
+def test_a_restart_forgets_all() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1, 2), 100)
+    index.learn(B, (1,), 100)
+    index.forget(A)
+    assert index.memory(A) is None and index.holders((1, 2), 4) == [B]
+    index.forget(B)
+    assert len(index) == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), min_size=1, max_size=6))))
+@settings(deadline=None)
+def test_a_remembered_block_has_all_before_it(reads: list[tuple[bool, list[int]]]) -> None:
+    """Whatever is learned and dropped, so that depths can be found by bisection."""
+    index = PrefixIndex()
+    chains = set()
+    for is_a, path in reads:
+        chain = tuple(hash(tuple(path[: end + 1])) for end in range(len(path)))
+        chains.add(chain)
+        index.learn(A if is_a else B, chain, 3)
+    for address in (A, B):
+        memory = index.memory(address)
+        for chain in chains if memory is not None else ():
+            assert memory is not None
+            known = [block in memory.blocks for block in chain]
+            assert known == sorted(known, reverse=True)
+            assert memory.depth(chain) == sum(known)
+            ages = [memory.age(block) for block in chain[: sum(known)]]
+            assert ages == sorted(ages)
+
+
+def test_the_memory_is_bounded() -> None:
+    index = PrefixIndex()
+    random = Random(1)
+    for _ in range(50):
+        index.learn(A, tuple(random.getrandbits(60) for _ in range(200)), 1e9)
+    memory = index.memory(A)
+    assert memory is not None and len(memory.blocks) == len(index) == MAX_BLOCKS_EACH
+
+
+def test_the_believed_capacity_follows_what_was_found() -> None:
+    """Old blocks that were there raise it, young ones that were not lower it."""
+    index = PrefixIndex()
+    index.learn(A, (1,), 100)
+    memory = index.memory(A)
+    assert memory is not None
+
+    def find(found_blocks: float, *segments: Segment) -> float:
+        memory.correct((), segments, found_blocks, is_learned=True)
+        return memory.capacity
+
+    assert find(10, Segment(4, 50), Segment(10, 90)) == 100
+    for _ in range(40):
+        find(10, Segment(4, 50), Segment(10, 400))
+    assert 400 < memory.capacity <= 440
+    for _ in range(40):
+        find(4, Segment(4, 50), Segment(10, 200))
+    assert 180 <= memory.capacity < 200
+
+
+@pytest.mark.parametrize("is_learned", [False, True])
+def test_what_was_read_against_the_belief_is_counted(is_learned: bool) -> None:
+    """Whether the answer's headers come before the look or after it: all else grows older by
+    what was really read, and the chain is as young as can be."""
+    index = PrefixIndex()
+    for first in (0, 100):
+        index.learn(A, tuple(range(first, first + 10)), 1e9)
+    chain = tuple(range(12))
+    memory = index.memory(A)
+    assert memory is not None and memory.age(100) == 0
+    segments = memory.segments(chain, memory.depth(chain))
+    if is_learned:
+        index.learn(A, chain, 1e9)
+    memory.correct(chain, segments, 3.0, is_learned=is_learned)
+    if not is_learned:
+        index.learn(A, chain, 1e9)
+    assert (memory.age(100), memory.age(0), memory.age(11)) == (9, 0, 0)
+
+
+@pytest.mark.parametrize("kept_prompts", [1, 3, 1000])
+def test_the_expectation_becomes_right(kept_prompts: int) -> None:
+    """Ten prompts again and again, to servers that keep one of them, three, or all."""
+    random = Random(1)
+    fleet = SteeredFleet()
+    addresses = [fleet.add(1, context_tokens=16_384) for _ in range(2)]
+    caches: dict[Address, list[int]] = {address: [] for address in addresses}
+    were_right = []
+    for number in range(300):
+        prompt = random.randrange(10)
+        blocks = chain_of((None, None), chr(65 + prompt) * 4000)
+        lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=1000, max_tokens=40)
+        run = fleet.dispatcher.state.running.get(lease)
+        cache = caches[lease.address]
+        assert run is not None
+        were_right.append((run.cached_tokens > 500) is (prompt in cache))
+        cached = 999 if prompt in cache else 0
+        caches[lease.address] = [*(one for one in cache if one != prompt), prompt][-kept_prompts:]
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=number,
+            prompt_tokens=1005,
+            cached_tokens=cached,
+            processed_tokens=1000 - cached,
+            decoded_tokens=5,
+            remaining_tokens=35,
+        )
+        if random.random() < 0.7:  # not every one is seen
+            fleet.look(lease.address, slots=1, busy_slots=1, slot_readings=(reading,))
+        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.now += 0.2
+        fleet.finish(lease)
+        fleet.look(lease.address, slots=1, busy_slots=0)
+    assert sum(were_right[200:]) >= 88
+
+
+CHAIN = tuple(range(1000, 1040))
+
+
+def asked(**more: object) -> dict[str, object]:
+    return {"prompt_blocks": CHAIN, "prompt_tokens": 2600, **more}
+
+
+def test_a_chat_comes_home() -> None:
+    """The endpoint that has read it before is picked again."""
+    fleet = SteeredFleet()
+    for _ in range(5):
+        fleet.add(4, context_tokens=8192)
+    lease = fleet.pick(**asked())
+    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.finish(lease)
+    for _ in range(3):
+        fleet.now += 10
+        again = fleet.pick(**asked())
+        assert again.address == lease.address
+        fleet.finish(again)
+
+
+def test_it_waits_for_a_busy_home_as_long_as_the_cache_would_save() -> None:
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    chain = tuple(range(400))
+    for address in (home, other):  # slots are held for half a second
+        for _ in range(10):
+            lease = fleet.pick(allowed=frozenset({address}))
+            fleet.now += 0.5
+            fleet.finish(lease)
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    assert waiting.home == home
+    fleet.finish(lease)
+    assert fleet.served(waiting).address == home
+    patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    alarm = fleet.dispatcher.next_wakeup()
+    assert alarm is not None
+    fleet.now = alarm
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(patient).address == other
+
+
+def test_a_lost_home_is_waited_for_no_more() -> None:
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    chain = tuple(range(400))
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
+    fleet.dispatcher.connect_failed(home, fleet.now)
+    assert fleet.served(waiting).address == other
+
+
+def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
+    """Its home keeps a slot for it and needs one more: another endpoint has both, so it goes."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
+    chain = tuple(range(400))
+    asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
+    lease = fleet.pick(**asked, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.pick(allowed=frozenset({home}))
+    heavy = fleet.queue(**asked, weight_slots=2)
+    assert heavy.home == home
+    fleet.finish(lease)
+    assert heavy.reserves is not None and heavy.kept_at == home
+    alarm = fleet.dispatcher.next_wakeup()
+    assert alarm is not None
+    fleet.now = alarm
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(heavy).address == other
+
+
+def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
+    """One turn of one conversation under that name; where it went, and what was expected to be
+    cached there."""
+    names = fleet.dispatcher.state.intake.names
+    blocks = chain_of(names.seed(name, None, frozenset()), "row " * 2500)
+    lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
+    run = fleet.dispatcher.state.running.get(lease)
+    assert run is not None
+    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.finish(lease)
+    fleet.now += 10.0
+    return lease.address, run.cached_tokens
+
+
+@pytest.mark.parametrize("is_router", [False, True])
+@pytest.mark.parametrize("names", [("tiny", "alias"), ("tiny", "mine"), ("alias", "both")])
+def test_a_conversation_keeps_its_cache_under_another_name_of_its_model(
+    names: tuple[str, str], is_router: bool
+) -> None:
+    """The model's own, an alias of its servers, and names of the settings for it."""
+    fleet = SteeredFleet(splits={"mine": {"tiny": 1.0}, "both": {"tiny": 1.0, "alias": 1.0}})
+    readings = [ModelReading(name="tiny", aliases=("alias",), slots=4 if is_router else None)]
+    if is_router:
+        readings.append(ModelReading(name="large", is_loaded=False))
+    for _ in range(5):
+        fleet.add(4, models=readings, context_tokens=8192)
+    home, cached_tokens = converse(fleet, names[0])
+    assert cached_tokens == 0.0
+    for name in reversed(names):
+        address, cached_tokens = converse(fleet, name)
+        assert (address, cached_tokens > 2000) == (home, True)
+
+
+def test_two_models_of_a_router_share_nothing() -> None:
+    """Though another server has both names for one of them."""
+    fleet = SteeredFleet()
+    both = tuple(ModelReading(name=name, slots=2, busy_slots=0) for name in ("tiny", "small"))
+    fleet.add(4, models=both, context_tokens=8192)
+    plain = fleet.join()
+    told = {"slots": 1, "busy_slots": 1}
+    fleet.look(plain, models=[ModelReading(name="tiny", aliases=("small",))], **told)
+    converse(fleet, "tiny")
+    assert converse(fleet, "tiny")[1] > 2000
+    assert converse(fleet, "small")[1] == 0.0
+
+
+def test_a_split_shares_nothing_between_its_models() -> None:
+    """What is drawn decides which cache is looked for."""
+    fleet = SteeredFleet(splits={"both": {"tiny": 1.0, "small": 1.0}})
+    servers = {name: fleet.add(4, models=[name], context_tokens=8192) for name in ("tiny", "small")}
+    known: set[Address] = set()
+    for _ in range(20):
+        address, cached_tokens = converse(fleet, "both")
+        assert (cached_tokens > 2000) is (address in known)
+        known.add(address)
+    assert known == set(servers.values())
+    assert converse(fleet, "tiny")[1] > 2000
+
+
+def test_a_server_that_was_restarted_or_left_is_expected_to_have_nothing() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, context_tokens=8192, instance="one")
+    prefixes = fleet.dispatcher.state.prefixes
+    fleet.look(address, slots=4, busy_slots=0, instance="one")
+    converse(fleet, "tiny")
+    assert converse(fleet, "tiny")[1] > 2000
+    fleet.look(address, slots=4, busy_slots=0, instance="two")
+    assert prefixes.memory(address) is None
+    converse(fleet, "tiny")
+    assert prefixes.memory(address) is not None
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    assert prefixes.memory(address) is None and len(prefixes) == 0
+
+
+@pytest.mark.parametrize(("context_tokens", "blocks"), [(8192, 4 * 128), (None, 4 * 64)])
+def test_at_first_a_server_is_believed_to_keep_what_its_slots_hold(
+    context_tokens: int | None, blocks: int
+) -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, context_tokens=context_tokens)
+    converse(fleet, "tiny")
+    memory = fleet.dispatcher.state.prefixes.memory(address)
+    assert memory is not None and memory.capacity == blocks
+
+
+def test_each_request_is_one_piece_of_evidence() -> None:
+    """However often it is looked at."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, context_tokens=8192)
+    converse(fleet, "tiny")
+    memory = fleet.dispatcher.state.prefixes.memory(address)
+    names = fleet.dispatcher.state.intake.names
+    blocks = chain_of(names.seed("tiny", None, frozenset()), "row " * 2500)
+    assert memory is not None
+    memory.capacity = 100.0
+    memory.read += 50
+    fleet.pick(model="tiny", prompt_blocks=blocks, prompt_tokens=2500)
+    beliefs = []
+    for decoded in (1, 5, 9):
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=1,
+            prompt_tokens=2500 + decoded,
+            cached_tokens=0,
+            processed_tokens=2500,
+            decoded_tokens=decoded,
+        )
+        fleet.look(address, slots=1, busy_slots=1, slot_readings=(reading,))
+        beliefs.append(memory.capacity)
+    assert beliefs[0] < 100.0 and len(set(beliefs)) == 1
+
+
+def test_a_fallback_is_not_measured_by_what_was_expected_of_another() -> None:
+    """Three chats of a server that died have each a long way to another one, which has other
+    chats: it rightly finds nothing of theirs, and is believed to keep as much as before."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(4, context_tokens=8192), fleet.add(4, context_tokens=8192)
+    chats = [tuple(range(1000 * number, 1000 * number + 40)) for number in range(6)]
+    for number, chat in enumerate(chats):
+        allowed = frozenset({home if number < 3 else other})
+        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=allowed)
+        fleet.dispatcher.answered(lease, fleet.now + 1.4)
+        fleet.finish(lease)
+    memory = fleet.dispatcher.state.prefixes.memory(other)
+    assert memory is not None
+    before = memory.capacity
+    for number, chat in enumerate(chats[:3]):
+        fleet.now += 10.0
+        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({home}))
+        run = fleet.dispatcher.state.running.get(lease)
+        assert run is not None and run.cached_tokens > 2000
+        fleet.dispatcher.served_by(lease, other, fleet.now)
+        fleet.dispatcher.answered(lease, fleet.now)
+        assert run.fresh_tokens == 2600
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=number,
+            prompt_tokens=2605,
+            cached_tokens=0,
+            processed_tokens=2600,
+            decoded_tokens=5,
+        )
+        fleet.look(other, slots=4, busy_slots=1, slot_readings=(reading,))
+        fleet.finish(lease)
+    assert memory.capacity == before
+
+
+def test_whoever_waited_for_a_home_and_left_is_let_go() -> None:
+    """Its patience would have lasted for a while; nothing holds it for as long."""
+    fleet = SteeredFleet()
+    for _ in range(2):
+        fleet.add(1, context_tokens=65536)
+    lease = fleet.pick(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    waiting = fleet.queue(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
+    assert waiting.home == lease.address
+    fleet.dispatcher.withdraw(waiting, fleet.now)
+    fleet.pick()
+    plain = fleet.queue()
+    fleet.dispatcher.withdraw(plain, fleet.now)
+    assert sys.getrefcount(waiting) == sys.getrefcount(plain)
+
+
+def test_what_is_read_again_is_kept_before_what_is_not() -> None:
+    index = PrefixIndex()
+    often, seldom = (1, 2), (3, 4)
+    index.learn(A, often, 1e9)
+    index.learn(A, seldom, 1e9)
+    for number in range(MAX_BLOCKS_EACH):
+        index.learn(A, (10 + number,), 1e9)
+        if number % 100 == 0:
+            index.learn(A, often, 1e9)
+    memory = index.memory(A)
+    assert memory is not None
+    assert (memory.depth(often), memory.depth(seldom)) == (2, 0)
+
+
+def test_the_memory_of_a_large_fleet_is_bounded_as_a_whole() -> None:
+    index = PrefixIndex()
+    servers = 2 * MAX_BLOCKS_ALL // MAX_BLOCKS_EACH
+    for port in range(servers):
+        index.learn(Address("10.0.0.1", port), (port,), 1e9)
+    index.learn(A, tuple(range(10**6, 10**6 + MAX_BLOCKS_EACH)), 1e9)
+    memory = index.memory(A)
+    assert memory is not None
+    assert len(memory.blocks) == MAX_BLOCKS_ALL // (servers + 1)
+
+
+def test_embeddings_leave_no_trace() -> None:
+    fleet = SteeredFleet()
+    fleet.add(2)
+    from extproc.core.request import Kind
+
+    lease = fleet.pick(kind=Kind.EMBEDDING, prompt_blocks=CHAIN, prompt_tokens=2600)
+    fleet.dispatcher.answered(lease, fleet.now)
+    assert fleet.dispatcher.state.prefixes.memory(lease.address) is None
+
+
+def test_a_session_is_a_hint() -> None:
+    """Without a prompt that was read, the session's last endpoint is preferred."""
+    fleet = SteeredFleet()
+    for _ in range(5):
+        fleet.add(4)
+    lease = fleet.pick(session_id="s")
+    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.finish(lease)
+    for _ in range(5):
+        fleet.now += 30.0
+        again = fleet.pick(session_id="s")
+        assert again.address == lease.address
+        fleet.finish(again)
+
+
+def test_overuse_is_more_than_chance() -> None:
+    spread = Spread()
+    for _ in range(100):
+        spread.gave(A, 1, 0.0)
+    for _ in range(50):
+        spread.gave(B, 1, 0.0)
+    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
+    assert not spread.is_overused(A, 4, fair, 0.0)
+    for _ in range(100):
+        spread.gave(A, 1, 0.0)
+    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
+    assert spread.is_overused(A, 4, fair, 0.0) and not spread.is_overused(B, 4, fair, 0.0)
+    assert spread.given(A, 60.0) == 100.0

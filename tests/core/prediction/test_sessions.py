@@ -1,0 +1,76 @@
+"""Claims about extproc/core/prediction/sessions.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.prediction.sessions import MAX_SESSIONS, UNKNOWN_TOKENS, Sessions
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
+
+
+def test_a_session_is_at_home_where_it_was_served_last() -> None:
+    sessions = Sessions()
+    assert sessions.home("s") is None and sessions.home(None) is None
+    sessions.served("s", A, 700)
+    assert sessions.home("s") == A
+    assert (sessions.tokens_at("s", A), sessions.tokens_at("s", B)) == (700.0, 0.0)
+    sessions.served("s", B, None)
+    assert (sessions.tokens_at("s", A), sessions.tokens_at("s", B)) == (0.0, UNKNOWN_TOKENS)
+    assert sessions.tokens_at(None, B) == sessions.tokens_at("other", B) == 0.0
+
+
+def test_sessions_are_bounded_and_the_one_that_is_used_stays() -> None:
+    sessions = Sessions()
+    for number in range(MAX_SESSIONS):
+        sessions.served(str(number), A, 1)
+    sessions.served("0", A, 1)
+    for name in ("x", "y"):
+        sessions.served(name, A, 1)
+    assert [sessions.home(name) for name in ("0", "1", "2", "3")] == [A, None, None, A]
+
+
+def test_a_server_that_was_restarted_is_nobodys_home() -> None:
+    """Also for sessions that came from elsewhere; those that went elsewhere stay at home there."""
+    sessions = Sessions()
+    sessions.served("went", A, 1)
+    sessions.served("came", B, 1)
+    sessions.served("went", B, 2)
+    sessions.served("came", A, 3)
+    for _ in range(2):
+        sessions.forget(A)
+    assert (sessions.home("went"), sessions.home("came")) == (B, None)
+    assert sessions.tokens_at("came", A) == 0.0
+    sessions.forget(B)
+    sessions.served("went", A, 4)
+    assert sessions.home("went") == A
+
+
+def test_what_was_forgotten_for_its_age_can_be_forgotten_with_its_server() -> None:
+    sessions = Sessions()
+    for number in range(MAX_SESSIONS + 2):
+        sessions.served(str(number), A if number % 2 else B, 1)
+    sessions.forget(A)
+    assert [sessions.home(str(number)) for number in (0, 1, 2, 3)] == [None, None, B, None]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_session_goes_where_it_was_until_its_server_is_another_process(is_replaced: bool) -> None:
+    """Restarted, or out of the fleet for a while."""
+    fleet = SteeredFleet()
+    for _ in range(2):
+        fleet.add(2, instance="one")
+    lease = fleet.pick(session_id="s", prompt_tokens=1000)
+    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.finish(lease)
+    sessions, home = fleet.dispatcher.state.sessions, lease.address
+    fleet.now += 1.0
+    fleet.look(home, slots=2, busy_slots=0, instance="one")
+    assert sessions.home("s") == home
+    if is_replaced:
+        fleet.look(home, slots=2, busy_slots=0, instance="two")
+    else:
+        fleet.dispatcher.set_members("test", [], fleet.now)
+    assert sessions.home("s") is None

@@ -1,0 +1,403 @@
+"""Claims about the order of service (extproc/core/queue/): priority, fairness, SLOs, weights."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
+from extproc.core.queue.discipline import Aging
+from extproc.core.queue.fair_queueing import Fairness
+from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.slo_attainment import Attainment
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued, Rejected
+from extproc.core.scheduler.explain import explain
+from extproc.core.slots.lease import Lease
+from tests.fakes.steered_fleet import SteeredFleet
+
+GOLD = Objective(name="gold", criticality=Criticality.CRITICAL)
+CHEAP = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
+
+
+def test_critical_before_standard_before_nothing() -> None:
+    fleet = SteeredFleet(GOLD, CHEAP)
+    fleet.add(1)
+    lease = fleet.pick(objective="cheap")
+    standard, critical = fleet.queue(), fleet.queue(objective="gold")
+    assert fleet.refusal(objective="cheap") == "shed"
+    fleet.finish(lease)
+    assert fleet.is_waiting(standard) and not fleet.is_waiting(critical)
+
+
+def test_a_critical_one_evicts_the_newest_of_the_lowest_class() -> None:
+    fleet = SteeredFleet(GOLD, max_queued=2)
+    fleet.add(1)
+    fleet.pick()
+    older, newer = fleet.queue(), fleet.queue()
+    assert fleet.refusal() == "queue-full"
+    fleet.queue(objective="gold")
+    settlement = fleet.listener.settlements[newer.id]
+    assert isinstance(settlement, Rejected) and settlement.reason.value == "evicted"
+    assert fleet.is_waiting(older)
+    fleet.queue(objective="gold")
+    assert not fleet.is_waiting(older)
+    assert fleet.refusal(objective="gold") == "queue-full"
+
+
+@pytest.mark.parametrize("lower", [CHEAP, Objective(name="usual")])
+def test_the_glossarys_example(lower: Objective) -> None:
+    """100 units of capacity, 40 critical and 40 others running, 30 units lost: with the same
+    load going on, all of the refused are non-critical."""
+    fleet = SteeredFleet(GOLD, lower, max_queued=5)
+    for _ in range(10):
+        fleet.add(10)
+    random = Random(7)
+    running: list[tuple[str, Lease]] = []
+    waiting: dict[int, tuple[str, Ticket]] = {}
+    refused: list[str] = []
+
+    def send(name: str) -> None:
+        outcome = fleet.submit(objective=name)
+        if isinstance(outcome, Rejected):
+            refused.append(name)
+        elif isinstance(outcome, Queued):
+            waiting[outcome.ticket.id] = (name, outcome.ticket)
+        else:
+            running.append((name, outcome.lease))
+
+    def gather() -> None:
+        for id_, (name, _) in list(waiting.items()):
+            settlement = fleet.listener.settlements.get(id_)
+            if settlement is not None:
+                del waiting[id_]
+                if isinstance(settlement, Rejected):
+                    refused.append(name)
+                else:
+                    running.append((name, settlement.lease))
+
+    for name in ("gold", lower.name):
+        for _ in range(40):
+            send(name)
+    assert not refused
+    for address in fleet.addresses[:3]:
+        fleet.dispatcher.connect_failed(address, fleet.now)
+        for name, lease in [one for one in running if one[1].address == address]:
+            running.remove((name, lease))
+            fleet.finish(lease)
+            send(name)  # its client tries again
+    for _ in range(2000):
+        fleet.now += 0.01
+        name, lease = running.pop(random.randrange(len(running)))
+        fleet.finish(lease)
+        send(name)
+        gather()
+    assert refused and set(refused) == {lower.name}
+
+
+def test_the_promise_that_fared_worst_is_served_first() -> None:
+    """98 % against 94 %: the second."""
+    better = Objective(name="better", queue_s=1.0)
+    worse = Objective(name="worse", queue_s=1.0)
+    fleet = SteeredFleet(better, worse)
+    fleet.add(1)
+    promises = fleet.dispatcher.state.promises
+    for name, met in (("better", 98), ("worse", 94)):
+        for number in range(100):
+            promises.judged(name, number < met, fleet.now)
+    lease = fleet.pick()
+    first, second = fleet.queue(objective="better"), fleet.queue(objective="worse")
+    fleet.finish(lease)
+    assert fleet.is_waiting(first) and not fleet.is_waiting(second)
+
+
+@pytest.mark.parametrize("how", ["queue-full", "evicted", "queue-timeout"])
+def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
+    silver = Objective(name="silver", queue_s=60.0)
+    fleet = SteeredFleet(GOLD, silver, max_queued=1)
+    fleet.add(1)
+    fleet.pick()
+    if how == "queue-full":
+        fleet.queue()
+        assert fleet.refusal(objective="silver") == how
+    else:
+        fleet.queue(objective="silver", timeout_s=5.0)
+        if how == "evicted":
+            fleet.queue(objective="gold")
+        else:
+            fleet.now += 5.0
+            fleet.dispatcher.advance(fleet.now)
+    assert fleet.dispatcher.state.promises.totals() == {
+        ("silver", "kept"): 0,
+        ("silver", "broken"): 1,
+    }
+
+
+def test_shares_are_those_of_five_minutes() -> None:
+    attainment = Attainment()
+    assert attainment.share(0.0) == 1.0
+    attainment.judged(was_met=False, now=1000.0)
+    attainment.judged(was_met=True, now=1100.0)
+    assert attainment.share(1100.0) == 0.5
+    assert attainment.share(1000.0 + 299.0) == 0.5
+    assert attainment.share(1000.0 + 300.0) == 1.0
+    assert attainment.share(1e9) == 1.0
+
+
+def test_a_tenant_with_a_thousand_does_not_hold_up_anothers_first() -> None:
+    fleet = SteeredFleet(max_queued=2000)
+    fleet.add(2)
+    leases = [fleet.pick(fairness_id="crowd") for _ in range(2)]
+    for _ in range(1000):
+        fleet.queue(fairness_id="crowd")
+    fleet.now += 1.0
+    other = fleet.queue(fairness_id="other")
+    fleet.finish(leases[0])
+    assert not fleet.is_waiting(other)
+
+
+def test_use_is_counted_in_slot_seconds() -> None:
+    """Of two tenants the one with long requests gets fewer of them, and as many seconds."""
+    fleet = SteeredFleet(max_queued=5000)
+    fleet.add(1)
+    for _ in range(100):  # it is known how long slots are held
+        lease = fleet.pick(fairness_id="x")
+        fleet.now += 0.02
+        fleet.finish(lease)
+    lease = fleet.pick(fairness_id="x")
+    tickets = [
+        (name, fleet.queue(fairness_id=name, timeout_s=1e6))
+        for _ in range(300)
+        for name in ("long", "short")
+    ]
+    used = {"long": 0.0, "short": 0.0}
+    turns = dict.fromkeys(used, 0)
+    waiting = {ticket.id: name for name, ticket in tickets}
+    for _ in range(200):
+        fleet.finish(lease)
+        id_ = next(id_ for id_ in waiting if id_ in fleet.listener.settlements)
+        name = waiting.pop(id_)
+        settlement = fleet.listener.settlements[id_]
+        assert not isinstance(settlement, Rejected)
+        lease = settlement.lease
+        seconds = 0.4 if name == "long" else 0.1  # short enough that nobody ages
+        fleet.now += seconds / 10
+        used[name] += seconds
+        turns[name] += 1
+    assert turns["short"] > 3 * turns["long"]
+    assert 0.8 < used["long"] / used["short"] < 1.25
+
+
+def test_absence_saves_nothing_up() -> None:
+    """A flow that comes back begins where its class is."""
+    fairness = Fairness()
+    busy, away = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "away")
+    fairness.contention_began()
+    fairness.entered(busy)
+    for _ in range(100):
+        fairness.charge(busy, 1.0, has_waited=True)
+        fairness.settle(busy, 1.0, 1.0)
+    fairness.entered(away)
+    assert away.tenant.virtual_s >= busy.tenant.virtual_s - 1.0
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    slots=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    older=st.integers(0, 3),
+    heavy=st.lists(st.booleans(), min_size=1, max_size=4),
+    freed=st.integers(0, 4),
+    most_slots=st.integers(1, 3),
+)
+@settings(max_examples=100, deadline=None)
+def test_no_class_starves(
+    seed: int, slots: list[int], older: int, heavy: list[bool], freed: int, most_slots: int
+) -> None:
+    """Critical requests without end: standard tickets that `after_s` has passed, light ones and
+    such as take a whole server, each go when an endpoint has served `every` times as many from the
+    line as came before it, and its own."""
+    aging = Aging()
+    fleet = SteeredFleet(GOLD, max_queued=500)
+    for count in slots:
+        fleet.add(count)
+    random = Random(seed)
+    running = [fleet.pick() for _ in range(sum(slots))]
+    known: dict[int, Ticket] = {}
+
+    def flood(waiting: int) -> None:
+        while len(fleet.dispatcher.line) < waiting:
+            weight_slots = random.randint(1, most_slots)
+            outcome = fleet.submit(objective="gold", timeout_s=1e9, weight_slots=weight_slots)
+            if isinstance(outcome, Queued):
+                known[outcome.ticket.id] = outcome.ticket
+            else:
+                assert isinstance(outcome, Picked)
+                running.append(outcome.lease)
+
+    def finish_one() -> None:
+        fleet.finish(running.pop(random.randrange(len(running))))
+        settled = [id_ for id_ in known if id_ in fleet.listener.settlements]
+        running.extend(fleet.served(known.pop(id_)) for id_ in settled)
+
+    flood(older)
+    everybody = frozenset(fleet.addresses)  # named: another lane, that suits as well
+    poor = [
+        fleet.queue(
+            timeout_s=1e9,
+            weight_slots=4 if is_heavy else 1,
+            allowed=random.choice((None, everybody)),
+        )
+        for is_heavy in heavy
+    ]
+    known |= {ticket.id: ticket for ticket in poor}
+    for _ in range(freed):  # what is heavy may get slots kept for it before the flood
+        if len(running) > 1:
+            finish_one()
+    flood(20)
+    fleet.now += aging.after_s
+    before_all = [ticket for ticket in known.values() if ticket.id < poor[0].id]
+    accounts = [fleet.dispatcher.ledger.account(address) for address in fleet.addresses]
+    before = [account.served_from_line for account in accounts]
+    while waiting := [ticket for ticket in poor if fleet.is_waiting(ticket)]:
+        served = min(a.served_from_line - b for a, b in zip(accounts, before, strict=True))
+        number = len(before_all) + poor.index(waiting[0]) + 1
+        assert served <= aging.every * number, "it starved"
+        fleet.now += random.random()
+        finish_one()
+        flood(20)
+
+
+@pytest.mark.parametrize(("waited_s", "is_served"), [(4.9, False), (5.0, True)])
+def test_age_counts_from_five_seconds_on(waited_s: float, is_served: bool) -> None:
+    """In a short line the more critical one goes first, every time."""
+    fleet = SteeredFleet(GOLD)
+    account = fleet.dispatcher.ledger.account(fleet.add(1))
+    lease = fleet.pick()
+    poor = fleet.queue()
+    fleet.queue(objective="gold")
+    account.served_from_line = Aging().every - 1
+    fleet.now += waited_s
+    fleet.finish(lease)
+    assert fleet.is_waiting(poor) is not is_served
+
+
+def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
+    fleet = SteeredFleet(GOLD)
+    here, there = fleet.add(4), fleet.add(4)
+    leases = [fleet.pick() for _ in range(8)]
+    older = fleet.queue(weight_slots=4, allowed=frozenset({here}))
+    gold = fleet.queue(weight_slots=4, objective="gold")
+    one, other, *_ = (lease for lease in leases if lease.address == here)
+    fleet.finish(one)
+    fleet.finish(next(lease for lease in leases if lease.address == there))
+    accounts = [fleet.dispatcher.ledger.account(address) for address in (here, there)]
+    assert [account.reserved_for for account in accounts] == [gold, None]
+    accounts[0].served_from_line = Aging().every - 1
+    fleet.now += 60.0
+    fleet.finish(other)
+    assert [account.reserved_for for account in accounts] == [older, gold]
+
+
+def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
+    """It has aged and needs the whole server, of which a stranger holds a slot: others pass."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    leases = [fleet.pick() for _ in range(4)]
+    heavy = fleet.queue(weight_slots=4)
+    fleet.now += 60.0
+    account = fleet.dispatcher.ledger.account(address)
+    account.served_from_line = Aging().every - 1
+    fleet.finish(leases.pop())
+    assert heavy.has_aged and account.reserved_for is heavy
+    gold = fleet.queue(objective="gold")
+    assert fleet.is_waiting(gold)
+    fleet.finish(leases.pop())
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=3)
+    assert not fleet.is_waiting(gold) and fleet.is_waiting(heavy)
+
+
+def test_a_heavy_ticket_has_slots_kept_and_blocks_nobody() -> None:
+    """One endpoint saves up for it; the light ones go to the other meanwhile."""
+    fleet = SteeredFleet()
+    one, two = fleet.add(4), fleet.add(4)
+    running = [fleet.pick() for _ in range(8)]
+    heavy = fleet.queue(weight_slots=4)
+    light = [fleet.queue() for _ in range(10)]
+    first = running.pop(0)
+    fleet.finish(first)
+    assert heavy.kept_at == first.address
+    other = two if first.address == one else one
+    for lease in [lease for lease in running if lease.address == other]:
+        fleet.finish(lease)
+    assert sum(not fleet.is_waiting(ticket) for ticket in light) == 4
+    for lease in [lease for lease in running if lease.address == first.address]:
+        fleet.finish(lease)
+    assert fleet.served(heavy).address == first.address
+
+
+def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
+    """It need not wait until something happens at the endpoint that keeps slots; a standard one
+    has to, and each that passes counts as served from the line."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    account = fleet.dispatcher.ledger.account(address)
+    fleet.pick()
+    heavy = fleet.queue(weight_slots=4)
+    fleet.queue()
+    for _ in range(3):
+        assert fleet.pick(objective="gold").address == address
+    assert account.served_from_line == 3
+    fleet.queue(objective="gold")
+    assert account.reserved_for is heavy
+
+
+def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
+    """One waits for two slots of three that are kept: the next, which needs one, comes after it."""
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(3)
+    fleet.pick(), fleet.pick()
+    fleet.queue(weight_slots=3)
+    first = fleet.queue(objective="gold", weight_slots=2)
+    second = fleet.queue(objective="gold")
+    fleet.look(address, slots=4, busy_slots=2)
+    assert not fleet.is_waiting(first) and fleet.is_waiting(second)
+
+
+@pytest.mark.parametrize(("waited_s", "passes"), [(4.9, True), (5.0, False)])
+def test_no_newcomer_passes_at_the_turn_of_age(waited_s: float, passes: bool) -> None:
+    """Or who is heavy would starve by critical requests that are never in line."""
+    fleet = SteeredFleet(GOLD)
+    account = fleet.dispatcher.ledger.account(fleet.add(4))
+    fleet.pick()
+    fleet.queue(weight_slots=4)
+    account.served_from_line = Aging().every - 1
+    fleet.now += waited_s
+    assert isinstance(fleet.submit(objective="gold"), Picked) is passes
+
+
+def test_what_is_kept_for_a_heavy_one_is_shown_as_free_for_a_critical_one() -> None:
+    fleet = SteeredFleet(GOLD)
+    address = fleet.add(4)
+    fleet.pick()
+    fleet.queue(weight_slots=4)
+    for objective, chosen in (("gold", address), (None, None)):
+        request = Request(id="r", timeout_s=60.0, objective=objective)
+        explanation = explain(fleet.dispatcher, request)
+        assert explanation.chosen == chosen
+        assert bool(explanation.candidates[0].filtered) is (chosen is None)
+
+
+def test_slots_kept_for_one_that_left_go_to_the_next() -> None:
+    fleet = SteeredFleet()
+    fleet.add(2)
+    leases = [fleet.pick() for _ in range(2)]
+    heavy = fleet.queue(weight_slots=2)
+    light = fleet.queue()
+    fleet.finish(leases[0])
+    assert fleet.is_waiting(light)
+    fleet.dispatcher.withdraw(heavy, fleet.now)
+    assert not fleet.is_waiting(light)

@@ -1,0 +1,161 @@
+"""Claims about extproc/core/queue/request_queue.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.constraints import Demand
+from extproc.core.queue.request_queue import Line, Ticket
+from extproc.core.queue.slo_attainment import Promises
+from extproc.core.request import Request
+from extproc.core.resolved_request import Order
+
+DEMANDS = (Demand(model="a"), Demand(model="b"))
+
+
+def enter(line: Line, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
+    return line.enter(Request(id="r", timeout_s=timeout_s), now)
+
+
+def test_first_come_first_served() -> None:
+    """The head is the oldest; who leaves is passed over; an empty line has no head."""
+    line = Line()
+    assert line.head() is None
+    first, second, third = (enter(line) for _ in range(3))
+    line.leave(second)
+    assert (line.head(), list(line), len(line)) == (first, [first, third], 2)
+    line.leave(first)
+    assert line.head() is third
+    line.leave(third)
+    assert line.head() is None and not line
+
+
+def test_a_ticket_leaves_once() -> None:
+    """Taking out a ticket that is not in line is a bug of the caller."""
+    line = Line()
+    ticket = enter(line)
+    line.leave(ticket)
+    assert not ticket.is_waiting
+    with pytest.raises(KeyError):
+        line.leave(ticket)
+
+
+def test_expired_in_order_of_deadline() -> None:
+    """Deadlines come in their own order, not in that of arrival; the last moment counts."""
+    line = Line()
+    late, early, never = enter(line, 5.0), enter(line, 3.0), enter(line, 99.0)
+    assert line.next_deadline() == 3.0
+    assert line.expired(2.999) == []
+    expired = line.expired(5.0)
+    assert expired == [early, late] and line.expired(5.0) == []
+    for ticket in expired:
+        line.leave(ticket)
+    assert list(line) == [never]
+    assert line.next_deadline() == 99.0
+
+
+def test_who_left_has_no_deadline() -> None:
+    """A ticket that was served does not wake anybody later."""
+    line = Line()
+    line.leave(enter(line, 3.0))
+    assert line.next_deadline() is None
+    assert line.expired(4.0) == []
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 3)), max_size=60), st.data())
+def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObject) -> None:
+    """Whatever comes, leaves and expires: the line is the list of those who wait, in order."""
+    line, plain, now = Line(), list[Ticket](), 0.0
+    for number, kind in events:
+        if kind < 2:
+            plain.append(enter(line, number, now))
+        elif kind == 2 and plain:
+            ticket = data.draw(st.sampled_from(plain))
+            line.leave(ticket)
+            plain.remove(ticket)
+        elif kind == 3:
+            now += number / 2
+            due = sorted((t for t in plain if t.deadline <= now), key=lambda t: (t.deadline, t.id))
+            late = line.expired(now)
+            assert late == due
+            for ticket in late:
+                line.leave(ticket)
+            plain = [t for t in plain if t.deadline > now]
+        assert list(line) == plain
+        assert line.next_deadline() == min((t.deadline for t in plain), default=None)
+
+
+def test_deadlines_of_the_served_do_not_pile_up() -> None:
+    """A hundred thousand served requests leave no heap of deadlines behind."""
+    line = Line()
+    enter(line, 1.0)
+    for _ in range(100_000):
+        line.leave(enter(line, 3600.0))
+    assert len(line._deadlines) < 200
+
+
+WHOSE = [("a", ""), ("a", "x"), ("a", "y"), ("", "z"), ("b", "z")]
+"""Tenants and their flows; without a tenant the flow is one."""
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(["enter", "move", "leave", "look"]), st.integers(0, 99))
+    ),
+    used_s=st.lists(st.integers(0, 2), min_size=5, max_size=5),
+)
+def test_who_comes_back_stands_where_it_would(
+    moves: list[tuple[str, int]], used_s: list[int]
+) -> None:
+    """Tickets of three tenants, some with flows, that go from lane to lane, and may come back to
+    each: first of a lane is the one that came first of the flow that used least of the tenant that
+    used least."""
+    line, tickets = Line(), list[Ticket]()
+    for what, number in moves:
+        ticket = tickets[number % len(tickets)] if tickets else None
+        if what == "enter":
+            order = Order(demand=DEMANDS[number % 2])
+            whose, fairness_id = WHOSE[number % 5]
+            request = Request(id="r", timeout_s=1.0, tenant=whose, fairness_id=fairness_id)
+            tickets.append(line.enter(request, 0.0, order))
+            flow = tickets[-1].flow
+            flow.virtual_s = max(flow.virtual_s, used_s[number % 3])
+            flow.tenant.virtual_s = max(flow.tenant.virtual_s, used_s[number % 5])
+        elif what == "move" and ticket is not None:
+            line.change_demand(ticket, DEMANDS[ticket.demand is DEMANDS[0]])
+        elif what == "leave" and ticket is not None:
+            line.leave(ticket)
+            tickets.remove(ticket)
+        elif what == "look":
+            for lane in line.lanes():
+                here = [one for one in tickets if one.lane is lane]
+                first = lane.head(Promises(), 0.0)[1]
+                tenant = first.flow.tenant
+                of_tenant = [one for one in here if one.flow.tenant is tenant]
+                assert first is min(of_tenant, key=lambda one: (one.flow.virtual_s, one.id))
+                assert tenant.virtual_s == min(one.flow.tenant.virtual_s for one in here)
+                if len({one.flow for one in here}) == len({one.flow.tenant for one in here}):
+                    assert first is min(here, key=lambda one: (one.flow.tenant.virtual_s, one.id))
+                assert lane.oldest() is min(here)
+
+
+def test_many_that_come_back_together_are_put_in_order_once() -> None:
+    """A model's last server goes, and thousands that wait for it may go anywhere, as thousands
+    did before: to sort them all for each held up the picker for seconds."""
+    line = Line()
+    tickets = [
+        line.enter(Request(id="r", timeout_s=1.0), 0.0, Order(demand=DEMANDS[number % 2]))
+        for number in range(20)
+    ]
+    queue = next(iter(next(line.lanes()).queues.values()))
+    for ticket in tickets[1::2]:
+        line.change_demand(ticket, DEMANDS[0])
+    ((_, flows),) = queue.tenants()
+    (waiting,) = flows
+    assert list(waiting) != sorted(waiting)
+    for ticket in tickets:
+        (lane,) = line.lanes()
+        assert lane.head(Promises(), 0.0)[1] is ticket
+        line.leave(ticket)

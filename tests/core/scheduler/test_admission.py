@@ -1,0 +1,79 @@
+"""Claims about extproc/core/scheduler/admission.py: who may wait."""
+
+from __future__ import annotations
+
+from random import Random
+
+from bench.listening import listen
+from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.request import Request
+from extproc.core.scheduler.admission import SHORT_BODY_BYTES
+from extproc.core.scheduler.decision import Outcome, Queued, Reason, Rejected
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from tests.fakes.small_fleet import RecordingListener
+
+MIB = 1024 * 1024
+CRITICAL = Objective(name="critical", criticality=Criticality.CRITICAL)
+
+
+class Hall:
+    """No server at all: everybody waits, as far as they may."""
+
+    def __init__(self, max_queued_bytes: int, *, max_queued: int = 100) -> None:
+        self.listener = RecordingListener()
+        options = DispatcherOptions(
+            max_queued=max_queued,
+            max_queued_bytes=max_queued_bytes,
+            intake=IntakeOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
+        )
+        self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
+
+    def submit(self, body_bytes: int, objective: str | None = None) -> Outcome:
+        request = Request(id="r", timeout_s=60, objective=objective, body_bytes=body_bytes)
+        return self.dispatcher.submit(request, 100.0)
+
+    def enter(self, body_bytes: int) -> Queued:
+        outcome = self.submit(body_bytes)
+        assert isinstance(outcome, Queued)
+        return outcome
+
+
+def test_long_bodies_wait_up_to_the_bytes_that_are_set() -> None:
+    """And again once others left; of bodies up to 64 KiB only the number counts."""
+    hall = Hall(8 * MIB)
+    first = hall.enter(4 * MIB)
+    hall.enter(4 * MIB - SHORT_BODY_BYTES)
+    hall.enter(SHORT_BODY_BYTES)
+    assert hall.dispatcher.line.body_bytes == 8 * MIB
+    assert isinstance(hall.submit(SHORT_BODY_BYTES + 1), Rejected)
+    hall.enter(SHORT_BODY_BYTES)
+    hall.dispatcher.withdraw(first.ticket, 100.0)
+    hall.enter(3 * MIB)
+    for ticket in list(hall.dispatcher.line):
+        hall.dispatcher.withdraw(ticket, 100.0)
+    assert hall.dispatcher.line.body_bytes == 0
+
+
+def test_a_critical_request_takes_the_bytes_of_one_that_has_enough() -> None:
+    """The newest of those; one whose bytes would not do stays, as do all where none has enough."""
+    hall = Hall(8 * MIB)
+    older, newer, small = hall.enter(4 * MIB), hall.enter(3 * MIB), hall.enter(MIB)
+    assert isinstance(hall.submit(3 * MIB, "critical"), Queued)
+    assert set(hall.listener.settlements) == {newer.ticket.id}
+    assert isinstance(hall.submit(8 * MIB, "critical"), Rejected)
+    assert older.ticket.is_waiting and small.ticket.is_waiting
+    assert hall.dispatcher.line.body_bytes == 8 * MIB
+
+
+def test_it_is_told_which_bound_was_met() -> None:
+    hall = Hall(MIB, max_queued=2)
+    long = Request(id="r", timeout_s=60, body_bytes=2 * MIB)
+    assert hall.dispatcher.lacks_bytes(long)
+    hall.enter(0)
+    hall.enter(0)
+    short = Request(id="r", timeout_s=60, body_bytes=100)
+    assert not hall.dispatcher.lacks_bytes(short)
+    refused = hall.dispatcher.submit(short, 100.0)
+    assert isinstance(refused, Rejected)
+    assert refused.reason in (Reason.QUEUE_FULL, Reason.NO_ENDPOINT)

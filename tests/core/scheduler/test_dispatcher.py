@@ -1,0 +1,756 @@
+"""Claims about extproc/core/scheduler/dispatcher.py: requests, the world's news, and time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import UNTOLD_SLOTS, EndpointSpec, Health, Intent
+from extproc.core.observation import Issue, Sight
+from extproc.core.scheduler.decision import Picked, Queued, Reason, Rejected
+from extproc.core.scheduler.dispatcher import CONNECT_FAILED, DispatcherOptions
+from extproc.core.slots.lease import LeaseError
+from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
+
+STRANGER = Address("10.9.9.9", 1)
+
+
+# Picking
+
+
+def test_the_largest_share_of_free_slots() -> None:
+    """2 of 2 before 3 of 4, then 3 of 4 before 1 of 2."""
+    fleet = SmallFleet(2, 4)
+    small, large = fleet.addresses
+    fleet.look(large, busy=1)
+    assert [fleet.pick().address for _ in range(2)] == [small, large]
+
+
+def test_every_slot_is_used_and_none_twice() -> None:
+    """Six requests fill two and four slots; the seventh waits."""
+    fleet = SmallFleet(2, 4)
+    picked = [fleet.pick().address for _ in range(6)]
+    assert sorted(map(picked.count, fleet.addresses)) == [2, 4]
+    assert isinstance(fleet.submit(), Queued)
+
+
+def test_fallbacks_are_the_next_in_order() -> None:
+    """Two others, best first, without leases; fewer where the fleet has no more."""
+    fleet = SmallFleet(8, 4, 2, 2)
+    for address, busy in zip(fleet.addresses, (0, 1, 1, 2), strict=True):
+        fleet.look(address, busy=busy)
+    outcome = fleet.submit()
+    assert isinstance(outcome, Picked)
+    a, b, c, _ = fleet.addresses
+    assert (outcome.lease.address, outcome.fallbacks) == (a, (b, c))
+    assert fleet.account(b).leased_slots == 0
+    lonely = SmallFleet(1).submit()
+    assert isinstance(lonely, Picked) and lonely.fallbacks == ()
+
+
+def test_no_fallbacks_where_none_are_wanted() -> None:
+    """The setting is honest at 0."""
+    outcome = SmallFleet(2, 2, fallbacks=0).submit()
+    assert isinstance(outcome, Picked) and outcome.fallbacks == ()
+
+
+def test_other_bounds_count_from_now_on() -> None:
+    """For picks, for what takes no slot, and for the line."""
+    fleet = SmallFleet(1, 1, 1)
+    fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, max_queued=0))
+    outcome = fleet.submit()
+    assert isinstance(outcome, Picked) and len(outcome.fallbacks) == 1
+    assert len(fleet.dispatcher.passing()) == 2
+    fleet.pick(), fleet.pick()
+    full = fleet.submit()
+    assert isinstance(full, Rejected) and full.reason is Reason.QUEUE_FULL
+
+
+def test_the_pick_is_not_its_own_fallback() -> None:
+    """Also when the lease made it the worst of all."""
+    fleet = SmallFleet(1, 4, 4, 4)
+    for address in fleet.addresses[1:]:
+        fleet.look(address, busy=1)
+    outcome = fleet.submit()
+    assert isinstance(outcome, Picked)
+    assert outcome.lease.address == fleet.addresses[0]
+    assert len(outcome.fallbacks) == 2 and outcome.lease.address not in outcome.fallbacks
+
+
+def test_strangers_are_not_pushed_aside() -> None:
+    """A slot that others use is no slot of ours."""
+    fleet = SmallFleet(2)
+    fleet.look(fleet.addresses[0], busy=1)
+    fleet.pick()
+    assert isinstance(fleet.submit(), Queued)
+
+
+def test_passing_requests_need_no_slot() -> None:
+    """They go to any endpoint that serves, best first, full ones too; to nobody if none does."""
+    fleet = SmallFleet(1, 1, 1, 1)
+    for _ in range(4):
+        fleet.pick()
+    fleet.look(fleet.addresses[0], sight=Sight.UNREACHABLE, busy=None)
+    assert len(fleet.dispatcher.passing()) == 3
+    assert fleet.addresses[0] not in fleet.dispatcher.passing()
+    assert SmallFleet().dispatcher.passing() == []
+
+
+def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
+    """By turns where they are alike; one that sleeps only when there is no other."""
+    fleet = SmallFleet(2, 2, 2, 2)
+    _, asleep, *awake = fleet.addresses
+    fleet.look(asleep, sight=Sight.ASLEEP)
+    allowed = frozenset((asleep, *awake))
+    first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
+    assert set(first) == set(awake) and min(first.values()) > 25
+    assert fleet.dispatcher.passing(frozenset({asleep})) == [asleep]
+    assert fleet.dispatcher.passing(frozenset()) == []
+
+
+# Waiting
+
+
+def test_the_line_is_served_in_order() -> None:
+    """Seven wait; each released slot goes to the first of them in the same call."""
+    fleet = SmallFleet(2, 4)
+    leases = [fleet.pick() for _ in range(6)]
+    tickets = [fleet.queue() for _ in range(7)]
+    for lease, ticket in zip(leases, tickets, strict=False):
+        fleet.now += 1.0
+        fleet.finish(lease)
+        handed = fleet.listener.settlements[ticket.id]
+        assert isinstance(handed, Picked)
+        assert (handed.lease.address, handed.waited_s) == (lease.address, fleet.now - 100.0)
+    assert list(fleet.dispatcher.line) == tickets[6:]
+
+
+def test_nobody_overtakes() -> None:
+    """A light newcomer waits behind a heavy head, though a slot is free for it."""
+    fleet = SmallFleet(2)
+    running = fleet.pick()
+    heavy = fleet.queue(weight_slots=2)
+    light = fleet.queue()
+    assert fleet.account(fleet.addresses[0]).free_slots == 1
+    fleet.finish(running)
+    assert fleet.handed(heavy).weight_slots == 2
+    fleet.finish(fleet.handed(heavy))
+    assert fleet.handed(light).weight_slots == 1
+
+
+def test_what_waits_behind_a_head_that_left_is_served() -> None:
+    """No wake-up is lost with a withdrawn or cancelled head."""
+    for ends in ("withdraw", "cancel"):
+        fleet = SmallFleet(2)
+        fleet.pick()
+        heavy, light = fleet.queue(weight_slots=2), fleet.queue()
+        getattr(fleet.dispatcher, ends)(heavy, fleet.now)
+        assert fleet.handed(light).weight_slots == 1
+
+
+def test_a_heavy_head_whose_deadline_comes_lets_the_next_through() -> None:
+    """The same for one that waited in vain."""
+    fleet = SmallFleet(2)
+    fleet.pick()
+    heavy, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
+    fleet.pass_time(1.0)
+    assert fleet.refused(heavy).reason is Reason.QUEUE_TIMEOUT
+    assert fleet.handed(light).weight_slots == 1
+
+
+def test_a_withdrawn_request_gets_nothing() -> None:
+    """It is gone from the line, is never settled, and may be withdrawn once more."""
+    fleet = SmallFleet(1)
+    running = fleet.pick()
+    ticket = fleet.queue()
+    fleet.dispatcher.withdraw(ticket, fleet.now)
+    fleet.dispatcher.withdraw(ticket, fleet.now)
+    fleet.finish(running)
+    assert fleet.listener.settlements == {}
+    assert fleet.account(fleet.addresses[0]).leases == {}
+
+
+def test_a_settled_request_is_not_cancelled() -> None:
+    """An operator who comes too late changes nothing."""
+    fleet = SmallFleet(1)
+    running = fleet.pick()
+    ticket = fleet.queue()
+    fleet.finish(running)
+    fleet.dispatcher.cancel(ticket, fleet.now)
+    fleet.dispatcher.withdraw(ticket, fleet.now)
+    assert fleet.account(fleet.addresses[0]).leases == {
+        fleet.handed(ticket).id: fleet.handed(ticket)
+    }
+
+
+def test_a_cancelled_request_is_told() -> None:
+    """Its client hears that an operator did it, and how long it had waited."""
+    fleet = SmallFleet(1)
+    fleet.pick()
+    ticket = fleet.queue()
+    fleet.now += 3.0
+    fleet.dispatcher.cancel(ticket, fleet.now)
+    assert (fleet.refused(ticket).reason, fleet.refused(ticket).waited_s) == (Reason.CANCELLED, 3.0)
+
+
+@pytest.mark.parametrize("max_queued", [0, 1, 3])
+def test_a_full_line(max_queued: int) -> None:
+    """The bound is exact from 0 up, and says so with 429's reason."""
+    fleet = SmallFleet(1, max_queued=max_queued)
+    fleet.pick()
+    for _ in range(max_queued):
+        fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected)
+    assert (outcome.reason, outcome.waited_s) == (Reason.QUEUE_FULL, 0.0)
+
+
+def test_a_free_slot_needs_no_line() -> None:
+    """Neither a line of 0 nor a patience of 0 refuses what can be served at once."""
+    fleet = SmallFleet(1, max_queued=0)
+    assert isinstance(fleet.submit(timeout_s=0.0), Picked)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0])
+def test_no_patience(timeout_s: float) -> None:
+    """Who will not wait is refused at once, and leaves no ticket."""
+    fleet = SmallFleet(1)
+    fleet.pick()
+    outcome = fleet.submit(timeout_s=timeout_s)
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.QUEUE_TIMEOUT
+    assert len(fleet.dispatcher.line) == 0
+
+
+def test_deadlines_in_their_own_order() -> None:
+    """The impatient is refused first, at its time; its slot goes to nobody."""
+    fleet = SmallFleet(1)
+    running = fleet.pick()
+    patient, impatient = fleet.queue(timeout_s=9.0), fleet.queue(timeout_s=3.0)
+    fleet.pass_time(2.999)
+    assert fleet.listener.settlements == {}
+    fleet.pass_time(0.001)
+    refused = fleet.refused(impatient)
+    assert (refused.reason, refused.waited_s) == (Reason.QUEUE_TIMEOUT, 3.0)
+    fleet.finish(running)
+    assert fleet.handed(patient).address == fleet.addresses[0]
+    assert len(fleet.account(fleet.addresses[0]).leases) == 1
+
+
+def test_without_any_endpoint_requests_wait() -> None:
+    """Scale from zero: the first endpoint that appears serves them, up to its slots."""
+    fleet = SmallFleet()
+    tickets = [fleet.queue() for _ in range(3)]
+    address = fleet.add(2)
+    assert [fleet.handed(ticket).address for ticket in tickets[:2]] == [address, address]
+    assert list(fleet.dispatcher.line) == tickets[2:]
+
+
+def test_without_any_endpoint_that_is_the_reason() -> None:
+    """No line, no patience, or a deadline: nobody serves, so the answer is `no-endpoint`."""
+    outcome = SmallFleet(max_queued=0).submit()
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.NO_ENDPOINT
+    fleet = SmallFleet()
+    outcome = fleet.submit(timeout_s=0.0)
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.NO_ENDPOINT
+    ticket = fleet.queue(timeout_s=1.0)
+    fleet.pass_time(1.0)
+    assert fleet.refused(ticket).reason is Reason.NO_ENDPOINT
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"), [((1,), Reason.NO_ENDPOINT), ((2,), Reason.QUEUE_TIMEOUT)]
+)
+def test_without_any_endpoint_that_suits_that_is_the_reason(
+    lost: tuple[int, ...], reason: Reason
+) -> None:
+    """A gateway allowed one of two, and while its request waits one goes down."""
+    fleet = SteeredFleet()
+    only, _ = fleet.add(1), fleet.add(1)
+    for _ in range(2):
+        fleet.pick()
+    ticket = fleet.queue(timeout_s=5.0, allowed=frozenset({only}))
+    for number in lost:
+        fleet.dispatcher.connect_failed(fleet.addresses[number - 1], fleet.now)
+    fleet.now += 5.0
+    fleet.dispatcher.advance(fleet.now)
+    settlement = fleet.listener.settlements[ticket.id]
+    assert isinstance(settlement, Rejected) and settlement.reason is reason
+
+
+def test_retry_after_follows_the_line() -> None:
+    """A hand-over every 5 s and two who wait: 15 s."""
+    fleet = SmallFleet(1, max_queued=4)
+    lease = fleet.pick()
+    tickets = [fleet.queue() for _ in range(4)]
+    for ticket in tickets[:2]:
+        fleet.now += 5.0
+        fleet.finish(lease)
+        lease = fleet.handed(ticket)
+    fleet.queue()
+    fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected)
+    assert outcome.retry_after_s == pytest.approx(25.0)
+
+
+def test_a_retry_is_worth_a_second_and_never_more_than_a_minute_away() -> None:
+    """Where nothing is known yet, and where each waits for an hour."""
+    fleet = SmallFleet(1, max_queued=1)
+    lease = fleet.pick()
+    ticket = fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.retry_after_s == 1.0
+    for _ in range(3):
+        fleet.now += 3600.0
+        fleet.finish(lease)
+        lease, ticket = fleet.handed(ticket), fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.retry_after_s == 60.0
+
+
+def test_an_empty_line_is_not_slow() -> None:
+    """Time in which nobody waited does not lengthen the advice."""
+    fleet = SmallFleet(1, max_queued=1)
+    lease = fleet.pick()
+    for gap in (5.0, 5.0, 3600.0, 5.0):
+        ticket = fleet.queue()
+        fleet.now += gap
+        fleet.finish(lease)
+        lease = fleet.handed(ticket)
+    fleet.queue()
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.retry_after_s < 30.0
+
+
+# Releasing
+
+
+def test_a_release_happens_once() -> None:
+    """The second is a bug of the caller; the next in line does not profit from it."""
+    fleet = SmallFleet(1)
+    lease = fleet.pick()
+    first, second = fleet.queue(), fleet.queue()
+    fleet.finish(lease)
+    with pytest.raises(LeaseError):
+        fleet.finish(lease)
+    assert set(fleet.listener.settlements) == {first.id}
+    assert list(fleet.dispatcher.line) == [second]
+
+
+def test_an_abandoned_slot_is_free_once_it_is_seen_free() -> None:
+    """Until then the next waits; a look is asked for at once."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    lease = fleet.pick()
+    ticket = fleet.queue()
+    fleet.abandon(lease)
+    assert fleet.listener.unsure == [address]
+    assert fleet.listener.settlements == {}
+    assert fleet.dispatcher.is_restless(address)
+    fleet.now += 1.0
+    fleet.look(address, busy=0)
+    assert fleet.handed(ticket).address == address
+
+
+def test_an_abandoned_slot_is_free_at_its_cap() -> None:
+    """The alarm rings for it without any other event."""
+    fleet = SmallFleet()
+    ticket = fleet.queue(timeout_s=100.0)
+    blind = fleet.add(1, busy=None)
+    fleet.abandon(fleet.handed(ticket))
+    waiting = fleet.queue(timeout_s=100.0)
+    fleet.pass_time(0.999)
+    assert waiting.is_waiting
+    fleet.pass_time(0.001)
+    assert fleet.handed(waiting).address == blind
+
+
+def test_the_lease_follows_who_served() -> None:
+    """The picked slot is free for the next at once, and the server's is taken."""
+    fleet = SmallFleet(1, 1)
+    lease = fleet.pick()
+    picked, other = lease.address, next(a for a in fleet.addresses if a != lease.address)
+    fleet.pick()
+    ticket = fleet.queue()
+    fleet.dispatcher.served_by(lease, other, fleet.now)
+    assert fleet.handed(ticket).address == picked
+    assert fleet.account(other).leased_slots == 2
+    fleet.dispatcher.served_by(lease, other, fleet.now)
+    assert fleet.account(other).leased_slots == 2
+    fleet.finish(lease)
+    assert fleet.account(other).leased_slots == 1
+
+
+def test_a_server_outside_the_fleet_has_no_books() -> None:
+    """The lease stays where it was picked, and ends there."""
+    fleet = SmallFleet(1)
+    lease = fleet.pick()
+    fleet.dispatcher.served_by(lease, STRANGER, fleet.now)
+    assert lease.address == fleet.addresses[0]
+    fleet.finish(lease)
+    assert fleet.account(fleet.addresses[0]).leases == {}
+
+
+def test_a_lease_that_moved_off_a_removed_endpoint_lets_it_go() -> None:
+    """Its last lease is gone, though none was released."""
+    fleet = SmallFleet(1, 1)
+    lease = fleet.pick()
+    picked, other = lease.address, next(a for a in fleet.addresses if a != lease.address)
+    fleet.name(other)
+    assert picked in fleet.dispatcher.fleet
+    fleet.dispatcher.served_by(lease, other, fleet.now)
+    assert picked not in fleet.dispatcher.fleet
+
+
+# Looks
+
+
+def test_more_slots_serve_the_line() -> None:
+    """A server that was restarted with more slots is filled in the call that tells it."""
+    fleet = SmallFleet(1)
+    fleet.pick()
+    tickets = [fleet.queue() for _ in range(4)]
+    fleet.look(fleet.addresses[0], busy=1, slots=4)
+    assert set(fleet.listener.settlements) == {ticket.id for ticket in tickets[:3]}
+
+
+def test_fewer_slots_hold_the_line() -> None:
+    """Running requests go on; nobody is picked until fewer run than there are slots."""
+    fleet = SmallFleet(4)
+    leases = [fleet.pick() for _ in range(4)]
+    fleet.look(fleet.addresses[0], busy=4, slots=2)
+    ticket = fleet.queue()
+    for lease in leases[:2]:
+        fleet.finish(lease)
+        assert ticket.is_waiting
+    fleet.finish(leases[2])
+    assert not ticket.is_waiting
+
+
+def test_a_replaced_server_frees_what_was_left_behind() -> None:
+    """Another process on the same address has no slot of those who left."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    fleet.look(address, instance="a")
+    fleet.abandon(fleet.pick())
+    ticket = fleet.queue()
+    fleet.now += 1.0
+    fleet.look(address, busy=0, instance="b")
+    assert fleet.handed(ticket).address == address
+
+
+def test_a_server_that_tells_no_slots_has_one() -> None:
+    """Until somebody tells more: a look, or the operator."""
+    fleet = SmallFleet()
+    address = fleet.add(None)
+    fleet.look(address, busy=None, slots=None)
+    assert fleet.account(address).slots == UNTOLD_SLOTS == 1
+    fleet.look(address, busy=None, slots=3)
+    assert fleet.account(address).slots == 3
+    fleet.look(address, busy=None, slots=None)
+    assert fleet.account(address).slots == 3
+
+
+def test_the_operators_slots_overrule_the_servers() -> None:
+    """Also when the server tells another number, and when it tells none."""
+    fleet = SmallFleet()
+    address = Address("10.0.0.1", 8080)
+    specs = [EndpointSpec(address=address, slots=3)]
+    fleet.dispatcher.set_members("test", specs, fleet.now)
+    for slots in (None, 8):
+        fleet.look(address, busy=None, slots=slots)
+        assert fleet.account(address).slots == 3
+
+
+def test_a_look_at_a_stranger_is_ignored() -> None:
+    """It may have left the fleet while it was looked at."""
+    fleet = SmallFleet(1)
+    fleet.look(STRANGER)
+    assert STRANGER not in fleet.dispatcher.fleet
+
+
+def test_an_overtaken_look_does_not_bring_a_dead_server_back() -> None:
+    """Nor does it make a living one seem dead."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    fleet.now = 110.0
+    fleet.look(address, sight=Sight.UNREACHABLE, busy=None)
+    fleet.look(address, began_at=109.0)
+    assert fleet.endpoint(address).health is Health.DOWN
+    fleet.now = 120.0
+    fleet.look(address)
+    fleet.look(address, sight=Sight.UNREACHABLE, busy=None, began_at=119.0)
+    assert fleet.endpoint(address).health is Health.READY
+
+
+@pytest.mark.parametrize("sight", [Sight.UNREACHABLE, Sight.LOADING])
+def test_a_server_that_cannot_serve_is_left_alone(sight: Sight) -> None:
+    """Its running requests keep their leases; who waits gets the next slot elsewhere."""
+    fleet = SmallFleet(2)
+    address = fleet.addresses[0]
+    lease = fleet.pick()
+    fleet.look(address, sight=sight, busy=None)
+    ticket = fleet.queue()
+    fleet.finish(lease)
+    assert ticket.is_waiting
+    fleet.look(address)
+    assert fleet.handed(ticket).address == address
+
+
+def test_a_connection_that_envoy_could_not_make() -> None:
+    """Down at once, and said why; only a look that begins later brings it back."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    fleet.now = 110.0
+    fleet.dispatcher.connect_failed(address, fleet.now)
+    fleet.dispatcher.connect_failed(STRANGER, fleet.now)
+    endpoint = fleet.endpoint(address)
+    assert (endpoint.health, endpoint.issues) == (Health.DOWN, (CONNECT_FAILED,))
+    assert fleet.listener.unsure == [address]
+    ticket = fleet.queue()
+    fleet.look(address, began_at=109.9)
+    assert ticket.is_waiting
+    fleet.look(address)
+    assert fleet.handed(ticket).address == address
+
+
+def test_an_old_observation_makes_a_backup() -> None:
+    """Six seconds without a look: others first, but it still serves when they are full."""
+    fleet = SmallFleet(4, 4, stale_after_s=6.0)
+    stale, fresh = fleet.addresses
+    fleet.pass_time(5.0)
+    fleet.look(fresh, busy=3)
+    fleet.pass_time(1.0)
+    assert not fleet.endpoint(stale).is_fresh
+    assert [fleet.pick().address for _ in range(2)] == [fresh, stale]
+    fleet.look(stale)
+    assert fleet.endpoint(stale).is_fresh
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_each_endpoint_ages_by_itself(again: int) -> None:
+    """The alarm rings for each at its time, in whatever order they were looked at."""
+    fleet = SmallFleet(1, 1, stale_after_s=6.0)
+    fleet.pass_time(3.0)
+    fleet.look(fleet.addresses[again])
+    fleet.pass_time(3.0)
+    fresh = [fleet.endpoint(address).is_fresh for address in fleet.addresses]
+    assert fresh == [again == 0, again == 1]
+    fleet.pass_time(3.0)
+    assert not any(fleet.endpoint(address).is_fresh for address in fleet.addresses)
+
+
+def test_slots_that_could_not_be_counted_grow_old() -> None:
+    """A server that showed its slots and stopped to is a backup; one that never did is not,
+    and one that was left in peace, so that it may fall asleep, is as it was last counted."""
+    fleet = SmallFleet(1, 1, stale_after_s=6.0)
+    stalled, quiet = fleet.addresses
+    blind = fleet.add(1, busy=None)
+    fleet.pass_time(4.0)
+    slow = Issue(code="slow-slots", message="it stalls", remedy="wait")
+    fleet.look(stalled, busy=None, issues=(slow,))
+    fleet.look(quiet, busy=None)
+    fleet.look(blind, busy=None)
+    fleet.pass_time(2.0)
+    fresh = [fleet.endpoint(address).is_fresh for address in (stalled, quiet, blind)]
+    assert fresh == [False, True, True]
+
+
+# Membership
+
+
+def test_a_removed_endpoint_ends_its_requests() -> None:
+    """No new ones, and it is forgotten with its last lease."""
+    fleet = SmallFleet(2)
+    address = fleet.addresses[0]
+    lease = fleet.pick()
+    fleet.name()
+    ticket = fleet.queue()
+    assert address in fleet.dispatcher.fleet and fleet.dispatcher.passing() == []
+    changes = fleet.listener.membership_changes
+    fleet.finish(lease)
+    assert address not in fleet.dispatcher.fleet and ticket.is_waiting
+    assert fleet.listener.membership_changes == changes + 1
+    with pytest.raises(KeyError):
+        fleet.account(address)
+
+
+def test_a_removed_endpoint_drains_to_its_end() -> None:
+    """A lease whose client left is its last one too: a look or the cap lets it go."""
+    for ending in ("look", "cap"):
+        fleet = SmallFleet(1)
+        address = fleet.addresses[0]
+        lease = fleet.pick()
+        fleet.name()
+        fleet.abandon(lease)
+        assert address in fleet.dispatcher.fleet
+        if ending == "look":
+            fleet.now += 1.0
+            fleet.look(address, busy=0)
+        else:
+            fleet.pass_time(10.0)
+        assert address not in fleet.dispatcher.fleet
+
+
+def test_an_endpoint_that_comes_back_has_its_books() -> None:
+    """Named again while a request still ran: the request is counted."""
+    fleet = SmallFleet(1)
+    lease = fleet.pick()
+    fleet.name()
+    fleet.name(*fleet.addresses)
+    ticket = fleet.queue()
+    fleet.finish(lease)
+    assert fleet.handed(ticket).address == fleet.addresses[0]
+
+
+def test_an_endpoint_that_was_forgotten_is_new() -> None:
+    """Nothing is known of it until it is looked at, and a look at its former life is none."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    fleet.now = 110.0
+    fleet.name()
+    fleet.name(address)
+    fleet.look(address, began_at=109.0)
+    assert fleet.endpoint(address).health is Health.LOADING
+    fleet.look(address, slots=1)
+    assert fleet.pick().address == address
+
+
+def test_nobody_is_handed_to_an_endpoint_that_is_being_removed() -> None:
+    """One call takes a half free endpoint away, adds another, and serves a mixed line."""
+    fleet = SmallFleet(2)
+    old = fleet.addresses[0]
+    fleet.pick()
+    heavy, light = fleet.queue(weight_slots=2), fleet.queue()
+    new = Address("10.0.0.1", 9000)
+    fleet.name(new)
+    assert heavy.is_waiting and light.is_waiting
+    fleet.look(new, slots=2)
+    assert fleet.handed(heavy).address == new
+    assert light.is_waiting and fleet.account(old).free_slots == 1
+
+
+def test_membership_changes_are_told_once() -> None:
+    """And not at all when a source repeats itself."""
+    fleet = SmallFleet(1, 1)
+    changes = fleet.listener.membership_changes
+    fleet.name(*fleet.addresses)
+    assert fleet.listener.membership_changes == changes
+    fleet.name(*fleet.addresses, STRANGER)
+    assert fleet.listener.membership_changes == changes + 1
+    fleet.name(fleet.addresses[0], STRANGER)
+    assert fleet.listener.membership_changes > changes + 1
+
+
+@pytest.mark.parametrize("intent", [Intent.DRAINING, Intent.DISABLED])
+def test_an_endpoint_that_the_operator_drains(intent: Intent) -> None:
+    """It ends what it has and takes nothing new, until it is active again."""
+    fleet = SmallFleet(2)
+    address = fleet.addresses[0]
+    lease = fleet.pick()
+    changes = fleet.listener.membership_changes
+    fleet.dispatcher.set_intent(address, intent, fleet.now)
+    assert fleet.listener.membership_changes == changes + 1
+    ticket = fleet.queue()
+    fleet.finish(lease)
+    assert ticket.is_waiting and address in fleet.dispatcher.fleet
+    fleet.dispatcher.set_intent(address, Intent.ACTIVE, fleet.now)
+    assert fleet.handed(ticket).address == address
+    with pytest.raises(KeyError):
+        fleet.dispatcher.set_intent(STRANGER, intent, fleet.now)
+
+
+def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
+    """It is picked from the acknowledgement on."""
+    fleet = SmallFleet()
+    address = fleet.add(None)
+    fleet.dispatcher.set_routable(address, False, fleet.now)
+    fleet.dispatcher.set_routable(STRANGER, True, fleet.now)
+    fleet.look(address, slots=1)
+    ticket = fleet.queue()
+    fleet.dispatcher.set_routable(address, True, fleet.now)
+    assert fleet.handed(ticket).address == address
+
+
+# Attention
+
+
+def test_where_to_look_often() -> None:
+    """Strangers, those who left, failures and servers that come up; not what leases explain."""
+    fleet = SmallFleet(2, 2)
+    calm, busy = fleet.addresses
+    fleet.look(busy, busy=1)
+    assert [fleet.dispatcher.is_restless(a) for a in (calm, busy, STRANGER)] == [False, True, False]
+    fleet.look(busy, busy=0)
+    lease = fleet.pick()
+    assert not fleet.dispatcher.is_restless(lease.address)
+    fleet.abandon(lease)
+    assert fleet.dispatcher.is_restless(lease.address)
+    fleet.look(calm, sight=Sight.FAILED, busy=None)
+    assert fleet.dispatcher.is_restless(calm)
+    assert fleet.dispatcher.is_restless(fleet.add(None))
+
+
+def test_who_has_leases() -> None:
+    """Of open and draining leases alike; a stranger has none."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    assert not fleet.dispatcher.has_leases(address)
+    lease = fleet.pick()
+    assert fleet.dispatcher.has_leases(address)
+    fleet.abandon(lease)
+    assert fleet.dispatcher.has_leases(address)
+    assert not fleet.dispatcher.has_leases(STRANGER)
+
+
+# Shutting down
+
+
+def test_closing_refuses_everybody() -> None:
+    """Who waits and who comes hears that we shut down; running requests end in peace."""
+    fleet = SmallFleet(1)
+    lease = fleet.pick()
+    tickets = [fleet.queue() for _ in range(2)]
+    fleet.now += 2.0
+    fleet.dispatcher.close(fleet.now)
+    for ticket in tickets:
+        assert fleet.refused(ticket).reason is Reason.SHUTTING_DOWN
+        assert fleet.refused(ticket).waited_s == 2.0
+    fleet.finish(lease)
+    outcome = fleet.submit()
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.SHUTTING_DOWN
+    fleet.dispatcher.close(fleet.now)
+    assert len(fleet.listener.settlements) == 2
+
+
+# Time
+
+
+def test_nothing_to_wait_for() -> None:
+    """An idle dispatcher asks for no alarm; one with tickets for the first deadline."""
+    fleet = SmallFleet()
+    assert (fleet.dispatcher.next_wakeup(), fleet.listener.alarm) == (None, None)
+    fleet.queue(timeout_s=5.0)
+    fleet.queue(timeout_s=3.0)
+    assert fleet.dispatcher.next_wakeup() == fleet.listener.alarm == 103.0
+
+
+def test_an_alarm_too_early_does_nothing() -> None:
+    """And asks again for the right time: an event loop may ring a moment before."""
+    fleet = SmallFleet(1, stale_after_s=6.0)
+    fleet.listener.alarm = None
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.listener.alarm == 106.0
+
+
+def test_the_loss_of_a_server_is_explained_until_it_is_back() -> None:
+    """Its issues are those of the last look."""
+    fleet = SmallFleet(1)
+    endpoint = fleet.endpoint(fleet.addresses[0])
+    fleet.dispatcher.connect_failed(endpoint.address, fleet.now)
+    fleet.look(endpoint.address)
+    assert (endpoint.health, endpoint.issues) == (Health.READY, ())
+    assert fleet.pick().address == endpoint.address

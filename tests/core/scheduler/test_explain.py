@@ -1,0 +1,167 @@
+"""Claims about extproc/core/scheduler/explain.py."""
+
+from __future__ import annotations
+
+from extproc.core.objective import Criticality, Objective
+from extproc.core.observation import ModelReading
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Reason
+from extproc.core.scheduler.explain import Candidate, Explanation, explain
+from tests.fakes.steered_fleet import SteeredFleet
+
+CHAIN = tuple(range(40))
+
+
+def ask(fleet: SteeredFleet, **asked: object) -> Explanation:
+    request = Request(**{"id": "r", "timeout_s": 60.0, **asked})  # type: ignore[arg-type]
+    return explain(fleet.dispatcher, request, fleet.now)
+
+
+def test_it_names_who_would_be_picked_and_what_all_would_cost() -> None:
+    fleet = SteeredFleet()
+    for _ in range(3):
+        fleet.add(4, models=["m"], context_tokens=8192)
+    lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600)
+    fleet.dispatcher.answered(lease, fleet.now + 1.5)
+    fleet.finish(lease)
+    explanation = ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600)
+    outcome = fleet.submit(prompt_blocks=CHAIN, prompt_tokens=2600)
+    assert isinstance(outcome, Picked)
+    assert explanation.chosen == outcome.lease.address == lease.address
+    scores = {score.name: score.value for score in explanation.candidates[0].scores}
+    assert scores["saved_s"] > 0.5
+    total_s = scores["first_token_s"] + scores["answer_s"] + scores["adapter_s"]
+    assert abs(scores["cost_s"] - total_s) < 1e-9
+    details = [[s.detail for s in c.scores if s.detail] for c in explanation.candidates]
+    (told,) = details[0]
+    assert told.startswith("about ") and told.endswith(" tokens in its cache")
+    assert not any(details[1:]), "an endpoint of which nothing special is known needs no note"
+
+
+def numbers(candidate: Candidate) -> dict[str, float]:
+    return {score.name: score.value for score in candidate.scores}
+
+
+def test_of_a_router_the_slots_of_the_model_count() -> None:
+    """One has a slot free of its four for it and is idle else; of the other all four are free,
+    and it is busy with another model."""
+    fleet = SteeredFleet()
+    crowded, free = fleet.add(8, models=two(0, 0)), fleet.add(8, models=two(0, 0))
+    for address, model, count in ((crowded, "b", 3), (free, "a", 4)):
+        for _ in range(count):
+            fleet.pick(model=model, allowed=frozenset({address}))
+    explanation = ask(fleet, model="b", prompt_tokens=100)
+    first, second = explanation.candidates
+    assert (first.address, second.address) == (explanation.chosen, crowded) == (free, crowded)
+    assert (numbers(first)["free_share"], numbers(second)["free_share"]) == (1.0, 0.25)
+    assert numbers(first)["cost_s"] < numbers(second)["cost_s"]
+
+
+def two(busy_a: int, busy_b: int) -> tuple[ModelReading, ...]:
+    """A router's models, both loaded, with four slots each."""
+    return (
+        ModelReading(name="a", slots=4, busy_slots=busy_a),
+        ModelReading(name="b", slots=4, busy_slots=busy_b),
+    )
+
+
+def test_a_cache_that_does_not_count_is_told() -> None:
+    """Its server is used beyond its share: what decides is its cost without the cache."""
+    fleet = SteeredFleet()
+    home, other = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    for _ in range(20):
+        lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600, allowed=frozenset({home}))
+        fleet.now += 1.0
+        fleet.dispatcher.answered(lease, fleet.now)
+        fleet.finish(lease)
+    told = {c.address: c for c in ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600).candidates}
+    assert numbers(told[home])["saved_s"] == 0.0
+    assert numbers(told[home])["first_token_s"] > 0.5
+    assert "used beyond its share" in told[home].scores[-1].detail
+    assert not told[other].scores[-1].detail
+
+
+def test_who_would_break_the_promise_comes_behind() -> None:
+    """Its answer would be over sooner, but its first token would come too late."""
+    fleet = SteeredFleet()
+    late, prompt = (fleet.add(2) for _ in range(2))
+    state = fleet.dispatcher.state
+    for _ in range(40):
+        state.timing.watch(late).answered(100, 2.0)
+        state.timing.watch(prompt).answered(100, 0.1)
+        for address in (late, prompt):
+            state.timing.watch(address).ended(1.0)
+    for _ in range(2):
+        fleet.pick(allowed=frozenset({prompt}))
+    explanation = ask(fleet, prompt_tokens=100, ttft_s=1.0)
+    details = {c.address: c.scores[3].detail for c in explanation.candidates}
+    assert details == {late: "later than the 1 s that were promised", prompt: ""}
+
+
+def test_it_says_why_one_is_left_out() -> None:
+    fleet = SteeredFleet()
+    first = fleet.add(1, models=["a"], adapters=["bard"])
+    second = fleet.add(1, models=["b"], adapters=["pirate"])
+    left_out = {c.address: c.filtered for c in ask(fleet, model="a", adapter="pirate").candidates}
+    assert left_out[first] == ("it has no adapter pirate",)
+    assert left_out[second] == ("it does not serve a",)
+
+
+def test_it_tells_debt_place_and_time() -> None:
+    """Of one who has the only slot: what it holds is its debt, and two go before it."""
+    fleet = SteeredFleet()
+    fleet.add(1)
+    for _ in range(30):
+        lease = fleet.pick()
+        fleet.now += 4.0
+        fleet.finish(lease)
+    fleet.pick(fairness_id="greedy")
+    for _ in range(2):
+        fleet.queue(fairness_id="greedy")
+    told = ask(fleet, fairness_id="greedy")
+    assert told.position == 3
+    assert told.expected_s is not None and 9.0 < told.expected_s < 15.0
+    assert 3.0 < float(told.understood["fairness_debt_s"]) < 5.0
+    assert float(ask(fleet, fairness_id="other").understood["fairness_debt_s"]) == 0.0
+
+
+def test_it_tells_class_place_and_refusal() -> None:
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
+    cheap = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
+    fleet = SteeredFleet(gold, cheap, max_queued=2)
+    fleet.add(1)
+    fleet.pick()
+    for _ in range(2):
+        fleet.queue(fairness_id="crowd")
+    waiting = ask(fleet, objective="gold")
+    assert (waiting.position, waiting.reason) == (1, None)
+    assert waiting.understood["class"] == "critical"
+    assert waiting.understood["promise_kept"] == "100.0%"
+    assert ask(fleet).reason is Reason.QUEUE_FULL
+    assert ask(fleet, objective="cheap").reason is Reason.SHED
+
+
+def test_asking_changes_nothing() -> None:
+    """The same decisions follow, with and without a thousand questions between."""
+    chosen = []
+    for questions in (0, 50):
+        fleet = SteeredFleet(splits={"chat": {"a": 1.0, "b": 1.0}})
+        for _ in range(4):
+            fleet.add(3, models=["a", "b"])
+        picked = []
+        for _ in range(12):
+            for _ in range(questions):
+                ask(fleet, model="chat", fairness_id="someone", prompt_tokens=100)
+            picked.append(fleet.pick(model="chat").address)
+        assert len(fleet.dispatcher.state.fairness) == 1
+        chosen.append(picked)
+    assert chosen[0] == chosen[1]
+
+
+def test_the_server_of_a_session_is_named() -> None:
+    fleet = SteeredFleet()
+    home, _ = fleet.add(2), fleet.add(2)
+    assert "session_served_by" not in ask(fleet, session_id="s").understood
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home})))
+    found = ask(fleet, session_id="s")
+    assert (found.understood["session_served_by"], found.chosen) == (str(home), home)

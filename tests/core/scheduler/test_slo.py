@@ -1,0 +1,239 @@
+"""Claims about when a promised first token came: extproc/core/scheduler/slo.py, ttft.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.objective import Objective
+from extproc.core.observation import SlotReading
+from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.steered_fleet import SteeredFleet
+
+TTFT_S = 1.0
+TOKEN_S = 0.05
+PROMISED = Objective(name="chat", ttft_s=TTFT_S)
+
+
+class Promised:
+    """One server with one slot, and one promised request at a time. All times count from its
+    beginning; the truth is that its first token comes after `reading_s`."""
+
+    def __init__(self, reading_s: float, *, is_stream: bool = True) -> None:
+        self.fleet = SteeredFleet(PROMISED)
+        self.address = self.fleet.add(1)
+        self.reading_s = reading_s
+        self.is_stream = is_stream
+        self.task = 0
+        self.lease = self.begin()
+
+    def begin(self) -> Lease:
+        self.task += 1
+        self.lease = self.fleet.pick(objective="chat", prompt_tokens=1000)
+        return self.lease
+
+    def at(self, after_s: float) -> float:
+        self.fleet.now = self.lease.opened_at + after_s
+        return self.fleet.now
+
+    def headers(self, after_s: float, *, is_error: bool = False) -> None:
+        now = self.at(after_s)
+        self.fleet.dispatcher.answered(self.lease, now, is_stream=self.is_stream, is_error=is_error)
+
+    def look(self, after_s: float) -> None:
+        self.at(after_s)
+        is_out = after_s >= self.reading_s
+        reading = SlotReading(
+            task_id=self.task,
+            cached_tokens=0,
+            processed_tokens=1000 if is_out else 0,
+            decoded_tokens=1 + int((after_s - self.reading_s) / TOKEN_S) if is_out else 0,
+        )
+        self.fleet.look(self.address, busy_slots=1, slot_readings=(reading,))
+
+    def end(self, after_s: float, end: LeaseEnd = LeaseEnd.SERVED) -> float | None:
+        """Returns after how many seconds its first token is believed to have come."""
+        now = self.at(after_s)
+        first_at = self.fleet.dispatcher.release(self.lease, end, now)
+        return None if first_at is None else first_at - self.lease.opened_at
+
+    @property
+    def judged(self) -> list[bool]:
+        """Whether promises were kept, of all that were judged."""
+        totals = self.fleet.dispatcher.state.promises.totals()
+        kept, broken = (int(totals.get(("chat", word), 0)) for word in ("kept", "broken"))
+        return [True] * kept + [False] * broken
+
+
+def test_early_headers_keep_no_promise() -> None:
+    """They came after 10 ms, the first token after 4 s: a look at 2 s that saw none proves it."""
+    server = Promised(reading_s=4.0)
+    server.headers(0.01)
+    server.look(0.5)
+    assert server.judged == []
+    server.look(2.0)
+    assert server.judged == [False]
+    server.look(5.0)
+    server.look(7.0)
+    assert server.end(9.0) == pytest.approx(4.0, abs=0.1)
+    assert server.judged == [False]
+
+
+def test_a_look_that_sees_tokens_in_time_is_proof_enough() -> None:
+    server = Promised(reading_s=0.3)
+    server.headers(0.01)
+    server.look(0.9)
+    assert server.judged == [True]
+    server.end(60.0)
+    assert server.judged == [True]
+
+
+@pytest.mark.parametrize(("reading_s", "is_kept"), [(0.6, True), (1.6, False)])
+def test_going_back_from_tokens_tells_what_bounds_do_not(reading_s: float, is_kept: bool) -> None:
+    """Nobody looked before 3 s: the tokens that were out by then tell when they began."""
+    server = Promised(reading_s)
+    server.headers(0.01)
+    server.look(3.0)
+    assert server.judged == []
+    server.look(4.0)
+    assert server.judged == [is_kept]
+    assert server.end(5.0) == pytest.approx(reading_s, abs=0.2)
+
+
+def test_an_end_in_time_needs_no_look() -> None:
+    server = Promised(reading_s=0.4)
+    server.headers(0.01)
+    server.end(0.9)
+    assert server.judged == [True]
+
+
+def test_late_headers_break_a_promise_whatever_they_mean() -> None:
+    server = Promised(reading_s=2.0)
+    server.headers(1.5)
+    assert server.judged == [False]
+
+
+def test_without_any_proof_the_expected_time_decides() -> None:
+    """Headers at once, no look, an end long after: expected were 0.1 s and 0.5 ms for a token."""
+    server = Promised(reading_s=0.6)
+    server.headers(0.01)
+    assert server.end(20.0) == pytest.approx(0.6)
+    assert server.judged == [True]
+
+
+def test_headers_decide_where_they_come_with_first_tokens() -> None:
+    """Looks proved it five times: the sixth is judged by its headers, before any look."""
+    server = Promised(reading_s=0.8)
+    for _ in range(5):
+        server.headers(0.8)
+        server.look(2.0)
+        server.look(3.0)
+        server.end(4.0)
+        server.fleet.look(server.address, busy_slots=0)
+        server.begin()
+    assert server.judged == [True] * 5
+    server.headers(0.8)
+    assert server.judged == [True] * 6
+    assert server.end(50.0) == pytest.approx(0.8)
+    assert server.judged == [True] * 6
+
+
+@pytest.mark.parametrize(("headers_s", "is_kept"), [(0.9, True), (1.1, False)])
+def test_an_answer_that_is_no_stream_is_judged_by_its_headers(
+    headers_s: float, is_kept: bool
+) -> None:
+    """Its first token reaches nobody before the whole of it."""
+    server = Promised(reading_s=0.2, is_stream=False)
+    server.look(0.3)
+    server.look(0.7)
+    assert server.judged == []
+    server.headers(headers_s)
+    assert server.judged == [is_kept]
+    assert server.end(headers_s) == pytest.approx(headers_s)
+
+
+def test_who_leaves_in_time_without_a_token_was_promised_nothing() -> None:
+    server = Promised(reading_s=4.0)
+    server.headers(0.01)
+    assert server.end(0.3, LeaseEnd.ABANDONED) is None
+    assert server.judged == []
+
+
+def test_who_leaves_late_without_a_token_was_let_down() -> None:
+    """Expected after 0.6 s, and the last look at 0.9 s still saw none: it left after 3."""
+    server = Promised(reading_s=4.0)
+    server.headers(0.01)
+    server.look(0.9)
+    server.look(1.2)
+    assert server.end(3.0, LeaseEnd.ABANDONED) is not None
+    assert server.judged == [False]
+
+
+def test_an_answer_that_never_began_is_judged_as_it_ended() -> None:
+    late = Promised(reading_s=9.0)
+    assert late.end(3.0, LeaseEnd.ABANDONED) is None
+    assert late.judged == [False]
+    left = Promised(reading_s=9.0)
+    assert left.end(0.5, LeaseEnd.ABANDONED) is None
+    assert left.judged == []
+
+
+def test_the_wait_in_line_counts() -> None:
+    server = Promised(reading_s=0.9)
+    ticket = server.fleet.queue(objective="chat", prompt_tokens=1000)
+    server.end(0.95)
+    assert server.judged == [True]
+    lease = server.fleet.served(ticket)
+    server.fleet.dispatcher.answered(lease, lease.opened_at + 0.1)
+    assert server.judged == [True, False]
+
+
+moments = st.floats(0.0, 6.0)
+
+
+@given(
+    reading_s=st.floats(0.05, 4.0),
+    answer_s=st.floats(0.0, 3.0),
+    has_early_headers=st.booleans(),
+    is_stream=st.booleans(),
+    has_left=st.booleans(),
+    looks_s=st.lists(moments, max_size=6),
+)
+def test_a_promise_is_judged_once_and_never_against_proof(
+    reading_s: float,
+    answer_s: float,
+    has_early_headers: bool,
+    is_stream: bool,
+    has_left: bool,
+    looks_s: list[float],
+) -> None:
+    """Whatever is seen of a request, in whatever manner its server answers: it counts once, or,
+    where it broke off in time, at most once; and what was certain by then is what counts."""
+    server = Promised(reading_s, is_stream=is_stream)
+    ends_s = reading_s + answer_s
+    if not is_stream:
+        headers_s = ends_s
+    else:
+        headers_s = min(0.01, reading_s) if has_early_headers else reading_s
+    looks_s = sorted(at for at in looks_s if at < ends_s)
+    events = sorted([(headers_s, 1), *((at, 0) for at in looks_s)])
+    for at, is_headers in events:
+        before = len(server.judged)
+        server.headers(at) if is_headers else server.look(at)
+        assert len(server.judged) - before <= 1
+    end = LeaseEnd.ABANDONED if has_left and is_stream else LeaseEnd.SERVED
+    first_s = server.end(ends_s, end)
+    assert first_s is None or headers_s - 1e-9 <= first_s <= ends_s + 1e-9
+    judged = server.judged
+    assert len(judged) == 1 or (not judged and end is LeaseEnd.ABANDONED and ends_s <= TTFT_S)
+    if not judged:
+        return
+    unseen_s = max([at for at in looks_s if at < reading_s], default=0.0)
+    seen_s = min([at for at in looks_s if at >= reading_s], default=ends_s)
+    if not is_stream:
+        assert judged == [ends_s <= TTFT_S]
+    elif max(headers_s, unseen_s) > TTFT_S + 1e-9:
+        assert judged == [False]
+    elif seen_s < TTFT_S - 1e-9 and (seen_s < ends_s or end is LeaseEnd.SERVED):
+        assert judged == [True]

@@ -1,0 +1,76 @@
+"""Claims about extproc/core/selection/cost.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.prediction.latency import COLD
+from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
+from tests.fakes.steered_fleet import SteeredFleet
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "counted"), [(0, 0), (40, 40), (None, UNKNOWN_PROMPT_TOKENS)]
+)
+@pytest.mark.parametrize("session", [None, "never seen"])
+def test_an_empty_prompt_is_not_an_unknown_one(
+    prompt_tokens: int | None, counted: int, session: str | None
+) -> None:
+    """Whatever else is known of the request; and the cost counts the same first token."""
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    scorer = fleet.dispatcher.state.scorer
+    request = Request(id="r", timeout_s=0.0, prompt_tokens=prompt_tokens, session_id=session)
+    first_token_s, cached_tokens = scorer.first_token(request, address, fleet.now)
+    assert (first_token_s, cached_tokens) == (COLD.first_token_s(counted), 0.0)
+    assert scorer.cost(request, address, 0, fleet.now).first_token_s == first_token_s
+
+
+CHAIN = tuple(range(40))
+
+
+def remembering(capacity_blocks: float) -> tuple[SteeredFleet, Address]:
+    """A fleet whose only endpoint has read the chain, then as much again."""
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    prefixes = fleet.dispatcher.state.prefixes
+    prefixes.learn(address, CHAIN, capacity_blocks)
+    prefixes.learn(address, tuple(range(1000, 1040)), capacity_blocks)
+    return fleet, address
+
+
+def cached(fleet: SteeredFleet, address: Address, *, is_hopeful: bool, **asked: object) -> float:
+    request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN, **asked)  # type: ignore[arg-type]
+    return fleet.dispatcher.state.scorer.cached_tokens(request, address, is_hopeful=is_hopeful)
+
+
+def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
+    """And half of what lies a little beyond, where it is hoped for: or it would never be tried."""
+    for capacity_blocks, expected, hoped in ((100, 40, 40), (30, 0, 20), (10, 0, 0)):
+        fleet, address = remembering(capacity_blocks)
+        for is_hopeful, blocks in ((False, expected), (True, hoped)):
+            found = cached(fleet, address, is_hopeful=is_hopeful, prompt_tokens=26_000)
+            assert found == blocks * BLOCK_TOKENS
+
+
+def test_the_last_token_is_always_read() -> None:
+    fleet, address = remembering(100)
+    assert cached(fleet, address, is_hopeful=False, prompt_tokens=1000) == 999
+
+
+def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
+    """All of the cost is of one length: what a cache spares is in it, and no more."""
+    fleet, address = remembering(100)
+    stranger = fleet.add(1)
+    request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN)
+    scorer = fleet.dispatcher.state.scorer
+    here, there = (scorer.cost(request, at, 0, fleet.now) for at in (address, stranger))
+    assert there.first_token_s == COLD.first_token_s(len(CHAIN) * BLOCK_TOKENS)
+    assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)
+
+
+def test_an_embedding_finds_nothing() -> None:
+    fleet, address = remembering(100)
+    assert cached(fleet, address, is_hopeful=True, kind=Kind.EMBEDDING) == 0

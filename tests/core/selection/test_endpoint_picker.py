@@ -1,0 +1,193 @@
+"""Claims about extproc/core/selection/endpoint_picker.py: affinity against load, in seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.constraints import Demand
+from extproc.core.observation import Sight
+from extproc.core.request import Request
+from extproc.core.resolved_request import Order
+from extproc.core.selection.endpoint_picker import READING_WEIGHT, Chooser, Home
+from tests.fakes.steered_fleet import SteeredFleet
+
+CHAIN = tuple(range(1000, 1400))
+LONG = {"prompt_blocks": CHAIN, "prompt_tokens": 26_000}
+
+
+def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
+    """Its slots are held for so long, as far as anybody knows."""
+    for _ in range(10):
+        lease = fleet.pick(allowed=frozenset({address}))
+        fleet.now += seconds
+        fleet.finish(lease)
+
+
+def home_of(fleet: SteeredFleet, offered: Address) -> Home | None:
+    request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
+    return Chooser(fleet.dispatcher.state).home_of(Order(Demand()), request, offered, fleet.now)
+
+
+def read_at(fleet: SteeredFleet, home: Address) -> None:
+    """A request with the beginning is being answered there, and takes its only slot."""
+    lease = fleet.pick(**LONG, allowed=frozenset({home}))
+    fleet.dispatcher.answered(lease, fleet.now)
+
+
+def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
+    """A second of reading counts three, for others wait for it, too; little else differs."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (home, other):
+        busy_for(fleet, address, 0.5)
+    read_at(fleet, home)
+    found = home_of(fleet, other)
+    assert found is not None and found.address == home
+    scorer = fleet.dispatcher.state.scorer
+    request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
+    here = scorer.cost(request, other, 0, fleet.now)
+    there = scorer.cost(request, home, 0, fleet.now)
+    spared_s = here.first_token_s - there.first_token_s
+    assert found.patience_s == pytest.approx(READING_WEIGHT * spared_s, rel=0.05)
+
+
+def test_affinity_yields_to_load() -> None:
+    """The home's slot will be held for longer than the cache would save."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    busy_for(fleet, home, 500.0)
+    read_at(fleet, home)
+    assert home_of(fleet, other) is None
+    assert fleet.pick(**LONG).address == other
+
+
+def test_who_waits_there_already_counts() -> None:
+    """Each one behind waits longer; at some point another endpoint is sooner."""
+    fleet = SteeredFleet()
+    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (home, other):
+        busy_for(fleet, address, 5.0)
+    read_at(fleet, home)
+    found = home_of(fleet, other)
+    assert found is not None
+    pinned = 0
+    while home_of(fleet, other) is not None:
+        assert fleet.queue(**LONG).home == home
+        pinned += 1
+    assert pinned == int(found.patience_s / 5.0)
+    assert fleet.pick(**LONG).address == other
+
+
+def test_a_hot_beginning_spreads() -> None:
+    """All share it, one after another, so that load alone never sends anybody away: none gets
+    more than half as much again as its fair share."""
+    fleet = SteeredFleet()
+    addresses = [fleet.add(4, context_tokens=65_536) for _ in range(4)]
+    served: Counter[Address] = Counter()
+    for _ in range(400):
+        lease = fleet.pick(**LONG)
+        served[lease.address] += 1
+        fleet.dispatcher.answered(lease, fleet.now + 0.05)
+        fleet.now += 0.1
+        fleet.finish(lease)
+    assert max(served.values()) <= 1.5 * 400 / len(addresses), served
+
+
+def test_requests_join_those_with_their_adapter() -> None:
+    """Of two endpoints that are loaded alike; chance would send one of eight astray at least,
+    but four times in a thousand."""
+    fleet = SteeredFleet()
+    homes = {}
+    for adapter in ("bard", "pirate"):
+        address = fleet.add(20, models=["m"], adapters=["bard", "pirate"])
+        fleet.pick(adapter=adapter, allowed=frozenset({address}))
+        homes[adapter] = address
+    for _ in range(4):
+        for adapter, home in homes.items():
+            assert fleet.pick(adapter=adapter).address == home
+
+
+PROMPTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "short": lambda number: {"prompt_tokens": 10 + number},
+    "long": lambda number: {
+        "prompt_blocks": tuple(range(10_000 * number, 10_000 * number + 100)),
+        "prompt_tokens": 6400,
+    },
+    "not read": lambda _: {},
+}
+"""What is known of a session's prompts: no two of them begin alike."""
+
+
+def session_at(fleet: SteeredFleet, home: Address, **asked: Any) -> None:
+    """The session's last prompt was answered there."""
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home}), **asked))
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_a_session_stays_where_it_was(kind: str) -> None:
+    """Whatever its prompts have in common, and however often it comes: of 20 prompts in a row
+    chance would send all to one of three endpoints once in a billion times."""
+    fleet = SteeredFleet()
+    for _ in range(3):
+        fleet.add(2)
+    served = set()
+    for number in range(20):
+        lease = fleet.pick(session_id="s", **PROMPTS[kind](number))
+        served.add(lease.address)
+        fleet.now += 0.5
+        fleet.finish(lease)
+    assert len(served) == 1
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_a_session_stays_beside_a_little_load(kind: str) -> None:
+    """Its endpoint answers somebody else, others are idle: that costs less than a quarter."""
+    fleet = SteeredFleet()
+    home, *_ = [fleet.add(4) for _ in range(3)]
+    session_at(fleet, home, **PROMPTS[kind](0))
+    fleet.pick(allowed=frozenset({home}))
+    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == home
+
+
+@pytest.mark.parametrize("kind", ["short", "long"])
+def test_a_session_yields_to_load(kind: str) -> None:
+    """It does not wait for a slot, nor for an endpoint that is clearly slower by now; then it
+    stays where it went."""
+    fleet = SteeredFleet()
+    full, other = fleet.add(1), fleet.add(1)
+    session_at(fleet, full, **PROMPTS[kind](0))
+    taken = fleet.pick(allowed=frozenset({full}))
+    session_at(fleet, other, **PROMPTS[kind](1))
+    fleet.finish(taken)
+    assert fleet.pick(session_id="s", **PROMPTS[kind](2)).address == other
+
+    fleet = SteeredFleet()
+    busy, idle = fleet.add(20), fleet.add(20)
+    session_at(fleet, busy, **PROMPTS[kind](0))
+    for _ in range(19):
+        fleet.pick(allowed=frozenset({busy}))
+    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == idle
+
+
+def test_a_session_yields_to_a_cache_that_is_known() -> None:
+    """A conversation that went on elsewhere is read there."""
+    fleet = SteeredFleet()
+    home, reader = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    fleet.finish(fleet.pick(**LONG, allowed=frozenset({reader})))
+    session_at(fleet, home)
+    assert fleet.pick(session_id="s", **LONG).address == reader
+
+
+def test_a_session_wakes_no_server() -> None:
+    """One that fell asleep has forgotten what it read."""
+    fleet = SteeredFleet()
+    home, awake = fleet.add(4), fleet.add(4)
+    session_at(fleet, home, prompt_tokens=100)
+    fleet.now += 1.0
+    fleet.look(home, slots=4, sight=Sight.ASLEEP)
+    assert fleet.pick(session_id="s", prompt_tokens=100).address == awake

@@ -1,0 +1,289 @@
+"""Claims about extproc/core/slots/draining_evidence.py: the draining leases that a scrape ends."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.observation import MAX_ENTRIES, Observation, Sight, SlotReading
+from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S, Evidence
+from extproc.core.slots.lease import Lease
+
+ADDRESS = Address("10.0.0.1", 8080)
+ids = count(1)
+Task = int | None
+
+
+class Books:
+    """The evidence about one endpoint, with the leases that an account would have."""
+
+    def __init__(self, *, is_quiet: bool = True) -> None:
+        self.evidence = Evidence()
+        self.leases: list[Lease] = []
+        self.is_quiet = is_quiet
+
+    def open(self, at: float, *, answered: bool = False, is_uploading: bool = False) -> Lease:
+        lease = Lease(next(ids), ADDRESS, 1, at)
+        lease.is_uploading = is_uploading
+        if answered:
+            lease.answered_at = at + 0.01
+        self.leases.append(lease)
+        self.evidence.opened(lease)
+        return lease
+
+    def close(self, lease: Lease) -> None:
+        self.leases.remove(lease)
+        self.evidence.closed(lease)
+
+    def scrape(self, at: float, *tasks: Task, took_s: float = 0.0) -> list[Lease]:
+        """Which leases are over, by a scrape that shows these tasks; None has no number."""
+        numbered = tuple(SlotReading(task_id=task) for task in tasks if task is not None)
+        observation = Observation(
+            address=ADDRESS,
+            began_at=at,
+            answered_at=at + took_s,
+            sight=Sight.READY,
+            slot_readings=numbered,
+        )
+        return self.evidence.judge(observation, len(tasks), self.leases, is_quiet=self.is_quiet)
+
+    def later(self, now: float) -> list[Lease]:
+        return self.evidence.judge_again(self.leases, now)
+
+
+# The two races
+
+
+@pytest.mark.parametrize("late_s", [0.005, 0.025, 0.1, ARRIVAL_S])
+def test_a_request_on_its_way_explains_no_task_of_an_earlier_scrape(late_s: float) -> None:
+    """A drains and runs, B was granted and is not there: the one busy slot is A's, however long
+    B takes."""
+    books = Books()
+    a = books.open(1.0)
+    books.scrape(2.0, 10)
+    a.leave(3.0)
+    books.open(4.0)
+    for step in range(5):
+        at = 4.0 + late_s + step
+        assert books.scrape(at, 10) == []
+        assert books.later(at + RELEASE_S) == []
+
+
+@pytest.mark.parametrize("late_s", [0.001, 0.05, RELEASE_S * 0.99])
+def test_a_release_on_its_way_frees_nothing(late_s: float) -> None:
+    """A drains and runs, B has ended: its release comes before its slot is taken for B's."""
+    books = Books()
+    a, b = books.open(1.0), books.open(1.5)
+    books.scrape(2.0, 10, 11)
+    a.leave(3.0)
+    assert books.scrape(4.0, 10) == []
+    assert books.later(4.0 + late_s) == []
+    books.close(b)
+    assert books.later(4.0 + RELEASE_S) == []
+    assert books.scrape(5.0) == [a]
+
+
+@pytest.mark.parametrize("late_s", [0.05, RELEASE_S * 0.99])
+def test_both_races_without_task_numbers(late_s: float) -> None:
+    """Older builds: then only time and counts tell."""
+    books = Books()
+    a = books.open(1.0)
+    books.scrape(2.0, None)
+    a.leave(3.0)
+    b = books.open(4.0)
+    assert books.scrape(4.0 + late_s, None) == []
+    assert books.later(4.0 + late_s + RELEASE_S) == [], "B may be on its way"
+    books.scrape(4.5, None, None)
+    assert books.scrape(5.0, None) == []
+    books.close(b)
+    assert books.later(5.0 + RELEASE_S) == [], "B has ended, A may run"
+
+
+# What ends a draining lease
+
+
+def test_a_task_that_began_later_is_not_its() -> None:
+    """At once, without waiting for any release."""
+    books = Books()
+    a = books.open(1.0)
+    books.scrape(2.0, 10)
+    books.open(2.5)
+    a.leave(3.0)
+    assert books.scrape(4.0, 11) == [a]
+
+
+def test_a_lease_that_is_still_open_later_ran_then() -> None:
+    """Both tasks are of the same age: who is not released `RELEASE_S` later held the one left."""
+    books = Books()
+    a, _ = books.open(1.0), books.open(1.0)
+    books.scrape(2.0, 10, 11)
+    a.leave(3.0)
+    assert books.scrape(4.0, 11) == []
+    assert books.evidence.due_at == 4.0 + RELEASE_S
+    assert books.later(4.0 + RELEASE_S - 0.01) == []
+    assert books.later(4.0 + RELEASE_S) == [a]
+    assert books.evidence.due_at is None
+
+
+def test_a_release_that_is_very_late_is_known_by_its_task() -> None:
+    """B's task is known and gone, so B explains nothing, however long its client takes to read."""
+    books = Books()
+    b = books.open(0.5)
+    books.scrape(1.0, 9)
+    a = books.open(1.5)
+    books.scrape(2.0, 9, 10)
+    a.leave(3.0)
+    assert books.scrape(4.0, 10) == []
+    assert books.later(6.0) == []
+    assert b in books.leases
+
+
+def test_of_several_only_as_many_are_kept_as_tasks_are_left() -> None:
+    """Those that left last, as any of them may be meant."""
+    books = Books()
+    first, second, third = (books.open(1.0) for _ in range(3))
+    books.scrape(2.0, 10, 11, 12)
+    for lease, at in ((second, 3.0), (first, 3.1), (third, 3.2)):
+        lease.leave(at)
+    assert books.scrape(4.0, 11) == [second, first]
+
+
+def test_a_scrape_that_began_before_the_leaving_tells_nothing() -> None:
+    """Its server had no reason to end it."""
+    books = Books()
+    a = books.open(1.0, answered=True)
+    a.leave(3.0)
+    assert books.scrape(3.0) == []
+    assert books.scrape(3.1) == [a]
+
+
+# Arrivals
+
+
+def test_who_left_on_the_way_may_still_arrive() -> None:
+    """Until the time for that has passed, and a scrape after it has shown all."""
+    books = Books()
+    books.open(0.0, answered=True)
+    books.scrape(0.5, 5)
+    a = books.open(1.0)
+    a.leave(1.01)
+    for at in (1.05, 1.0 + ARRIVAL_S, 1.1 + ARRIVAL_S):
+        assert books.scrape(at, 5) == []
+    assert books.scrape(1.2 + ARRIVAL_S, 5) == [a]
+
+
+def test_an_idle_server_has_started_all_that_came() -> None:
+    """There is no batch that tasks could wait for."""
+    books = Books()
+    a = books.open(1.0)
+    a.leave(1.01)
+    assert books.scrape(1.0 + ARRIVAL_S) == []
+    assert books.scrape(1.01 + ARRIVAL_S) == [a]
+
+
+def test_an_upload_may_take_its_time() -> None:
+    """Without an answer nobody knows that it came, until its client left."""
+    books = Books(is_quiet=False)
+    a, b = books.open(1.0, answered=True), books.open(1.0, is_uploading=True)
+    books.scrape(2.0, 10)
+    a.leave(3.0)
+    for at in (4.0, 5.0, 60.0):
+        assert books.scrape(at, 10) == []
+        assert books.later(at + RELEASE_S) == [], "B may not be there at all"
+    b.answered_at = 61.0
+    for at in (62.0, 63.0):
+        assert books.scrape(at, 10) == []
+    assert books.later(62.0 + RELEASE_S) == [], "headers may come before the task is started"
+    assert books.scrape(64.0, 10) == []
+    assert books.later(64.0 + RELEASE_S) == [a], "the task is B's"
+
+
+def test_as_many_tasks_as_requests_show_that_all_came() -> None:
+    """Unless some may be foreign."""
+    for is_quiet in (True, False):
+        books = Books(is_quiet=is_quiet)
+        a, _ = books.open(1.0), books.open(1.0)
+        books.scrape(1.01, 10, 11)
+        a.leave(1.02)
+        books.scrape(1.03, 11)
+        assert books.later(1.03 + RELEASE_S) == ([a] if is_quiet else [])
+
+
+def test_new_tasks_show_who_is_new() -> None:
+    """Also beside a draining lease that has ended."""
+    books = Books()
+    a = books.open(1.0)
+    books.scrape(1.01, 10)
+    b, c = books.open(1.02), books.open(1.02)
+    a.leave(1.03)
+    assert books.scrape(1.04, 11, 12) == [a]
+    books.close(a)
+    b.leave(1.05)
+    assert books.scrape(1.06, 12) == []
+    assert books.later(1.06 + RELEASE_S) == [b]
+    assert c in books.leases
+
+
+def test_a_request_that_moved_here_may_have_come_before_it_was_known() -> None:
+    """Envoy tried another server first: any task may be its."""
+    books = Books()
+    books.scrape(2.0, 10)
+    lease = Lease(next(ids), ADDRESS, 1, 1.0)
+    lease.answered_at = 2.5
+    books.leases.append(lease)
+    books.evidence.opened(lease, is_here=True)
+    lease.leave(3.0)
+    assert books.scrape(4.0, 10) == []
+    assert books.scrape(5.0) == [lease]
+
+
+# Odd scrapes
+
+
+def test_a_scrape_that_overlaps_the_last_one_proves_nothing() -> None:
+    """It may have seen the server earlier than the other."""
+    books = Books()
+    books.open(0.0, answered=True)
+    a = books.open(1.0, answered=True)
+    a.leave(1.5)
+    assert books.scrape(2.0, 4, 5, took_s=1.0) == []
+    assert books.scrape(2.5, 4) == []
+    assert books.later(3.0 + RELEASE_S) == []
+    assert books.scrape(3.5, 4) == []
+    assert books.later(3.5 + RELEASE_S) == [a]
+
+
+def test_another_process_has_other_tasks() -> None:
+    """What was left behind died with the old one, whatever the new one's numbers are."""
+    books = Books()
+    a = books.open(1.0, answered=True)
+    books.scrape(2.0, 10)
+    a.leave(3.0)
+    books.evidence.restarted()
+    assert books.scrape(4.0, 10) == [a]
+
+
+def test_two_slots_may_tell_one_number() -> None:
+    """Nonsense from a server is counted as something that nobody can name."""
+    books = Books()
+    a = books.open(1.0, answered=True)
+    a.leave(2.0)
+    assert books.scrape(3.0, 10, 10) == []
+    assert books.scrape(4.0, 11) == [a]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8))
+def test_nothing_piles_up(scrapes: list[list[int]]) -> None:
+    """It remembers the tasks of one scrape, and no lease that ended."""
+    books = Books()
+    for at, tasks in enumerate(scrapes):
+        lease = books.open(at + 0.1)
+        lease.leave(at + 0.2)
+        books.scrape(at + 0.5, *tasks)
+        books.close(lease)
+    assert len(books.evidence._tasks) <= MAX_ENTRIES
+    assert not books.evidence._earliest and not books.evidence._latest

@@ -1,0 +1,398 @@
+"""Claims about extproc/core/slots/endpoint_slots.py: the three formulas, each term by itself."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation, Sight, SlotReading
+from extproc.core.slots.draining_evidence import RELEASE_S
+from extproc.core.slots.endpoint_slots import CLOSED_MEMORY_S, Account, fits
+from extproc.core.slots.lease import Lease
+
+ADDRESS = Address("10.0.0.1", 8080)
+ids = count(1)
+
+
+def account(slots: int = 4) -> Account:
+    books = Account(0.0)
+    look(books, 0.0, 0.0, slots=slots, busy=0)
+    return books
+
+
+def opened(books: Account, at: float, weight: int = 1) -> Lease:
+    lease = Lease(next(ids), ADDRESS, weight, at)
+    books.add(lease)
+    return lease
+
+
+def closed(books: Account, lease: Lease, at: float) -> None:
+    lease.close()
+    books.remove(lease, at)
+
+
+def look(
+    books: Account,
+    began_at: float,
+    answered_at: float,
+    *,
+    busy: int | None,
+    slots: int | None = None,
+    instance: str | None = None,
+    tasks: tuple[int, ...] = (),
+) -> list[Lease]:
+    return books.observe(
+        Observation(
+            address=ADDRESS,
+            began_at=began_at,
+            answered_at=answered_at,
+            sight=Sight.READY,
+            slots=slots,
+            busy_slots=busy,
+            instance=instance,
+            slot_readings=tuple(SlotReading(task_id=task) for task in tasks),
+        )
+    )
+
+
+# fits
+
+
+@pytest.mark.parametrize(
+    ("weight", "free", "slots", "expected"),
+    [
+        (1, 1, 4, True),
+        (1, 0, 4, False),
+        (3, 2, 4, False),
+        (3, 3, 4, True),
+        (9, 3, 4, False),
+        (9, 4, 4, True),
+        (1, 0, 0, False),
+    ],
+)
+def test_fits(weight: int, free: int, slots: int, expected: bool) -> None:
+    """A request needs its weight free, or all that a smaller server has; no slots, no room."""
+    assert fits(weight, free, slots) is expected
+
+
+# leased
+
+
+def test_leases_take_their_weight() -> None:
+    """`leased` is the sum of the weights, and `free` what they leave."""
+    books = account(4)
+    heavy, light = opened(books, 1.0, 2), opened(books, 1.0)
+    assert (books.leased_slots, books.free_slots) == (3, 1)
+    closed(books, heavy, 2.0)
+    assert (books.leased_slots, books.free_slots) == (1, 3)
+    closed(books, light, 2.0)
+    assert (books.leased_slots, books.free_slots, books.leases) == (0, 4, {})
+
+
+def test_a_stranger_cannot_be_taken_off() -> None:
+    """A lease that is not here is a bug of the caller."""
+    books = account()
+    lease = opened(books, 1.0)
+    closed(books, lease, 2.0)
+    with pytest.raises(KeyError):
+        books.remove(lease, 3.0)
+    assert books.leased_slots == 0
+
+
+# foreign
+
+
+def test_a_fresh_lease_is_not_counted_twice() -> None:
+    """Paddler's #56: a lease younger than the look explains its own busy slot."""
+    books = account(4)
+    opened(books, 1.0)
+    look(books, 0.5, 1.5, busy=1)
+    assert (books.foreign_slots, books.free_slots) == (0, 3)
+    look(books, 2.0, 2.1, busy=1)
+    assert (books.foreign_slots, books.free_slots) == (0, 3)
+
+
+def test_a_freed_slot_does_not_look_busy() -> None:
+    """A lease that closed while the server was answering explains a busy slot too."""
+    books = account(4)
+    lease = opened(books, 1.0)
+    closed(books, lease, 5.0)
+    look(books, 4.9, 5.1, busy=1)
+    assert (books.foreign_slots, books.free_slots) == (0, 4)
+    look(books, 5.2, 5.3, busy=1)
+    assert books.foreign_slots == 1, "by now it is somebody else's"
+
+
+def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
+    """The interval is closed at both ends."""
+    books = account(4)
+    closed(books, opened(books, 1.0), 5.0)
+    opened(books, 6.0)
+    closed(books, opened(books, 6.0), 6.0)
+    look(books, 5.0, 6.0, busy=3)
+    assert books.foreign_slots == 0
+
+
+def test_a_lease_opened_after_the_answer_explains_nothing() -> None:
+    """What was busy before our request came is not ours."""
+    books = account(4)
+    opened(books, 2.0)
+    look(books, 1.0, 1.5, busy=1)
+    assert (books.foreign_slots, books.free_slots) == (1, 2)
+
+
+def test_a_lease_that_came_and_went_after_the_answer_explains_nothing() -> None:
+    """The same for one that is closed already when the answer is read."""
+    books = account(4)
+    closed(books, opened(books, 2.0), 2.1)
+    look(books, 1.0, 1.5, busy=1)
+    assert books.foreign_slots == 1
+
+
+def test_strangers_are_what_is_left() -> None:
+    """busy - ours, never below 0."""
+    books = account(4)
+    opened(books, 1.0)
+    look(books, 2.0, 2.0, busy=3)
+    assert (books.foreign_slots, books.free_slots) == (2, 1)
+    look(books, 3.0, 3.0, busy=0)
+    assert (books.foreign_slots, books.free_slots) == (0, 3)
+
+
+def test_known_busy_stays_busy() -> None:
+    """A look that could not count changes nothing of what was counted."""
+    books = account(4)
+    look(books, 1.0, 1.0, busy=3)
+    look(books, 2.0, 2.0, busy=None)
+    assert (books.foreign_slots, books.is_sighted) == (3, True)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10), st.integers(1, 3)), max_size=12),
+    st.floats(0, 10),
+    st.floats(0, 3),
+    st.integers(0, 40),
+)
+def test_the_formula(
+    leases: list[tuple[float, float, int]], began_at: float, took_s: float, busy: int
+) -> None:
+    """foreign = max(0, busy - weights of all leases open at any moment of the look)."""
+    books = account(64)
+    answered_at = began_at + took_s
+    explained = 0
+    for opened_at, closed_at, weight in sorted(leases, key=lambda entry: entry[1]):
+        lease = opened(books, opened_at, weight)
+        if opened_at <= closed_at <= answered_at:
+            closed(books, lease, closed_at)
+            is_seen = closed_at >= began_at and opened_at <= answered_at
+        else:
+            is_seen = opened_at <= answered_at
+        explained += weight * is_seen
+    look(books, began_at, answered_at, busy=busy)
+    assert books.foreign_slots == max(0, busy - explained)
+    assert books.free_slots == max(0, 64 - books.leased_slots - books.foreign_slots)
+
+
+# slots
+
+
+def test_slots_shrink_and_grow() -> None:
+    """Running leases outlive a smaller server; `free` waits until it is positive again."""
+    books = account(4)
+    leases = [opened(books, 1.0) for _ in range(4)]
+    look(books, 2.0, 2.0, busy=4, slots=2)
+    assert (books.slots, books.leased_slots, books.free_slots) == (2, 4, 0)
+    for lease in leases[:3]:
+        closed(books, lease, 3.0)
+    assert books.free_slots == 1
+    look(books, 4.0, 4.0, busy=1, slots=8)
+    assert books.free_slots == 7
+
+
+def test_untold_slots_stay() -> None:
+    """A look that does not tell the slot count leaves the last one."""
+    books = account(4)
+    look(books, 1.0, 1.0, busy=0)
+    assert books.slots == 4
+
+
+# order of looks
+
+
+def test_an_overtaken_look_changes_nothing() -> None:
+    """Only a look that began last counts, however long the others took."""
+    books = account(4)
+    look(books, 2.0, 2.1, busy=3, slots=6)
+    assert look(books, 1.0, 9.0, busy=0, slots=1) == []
+    assert (books.slots, books.foreign_slots) == (6, 3)
+
+
+def test_books_are_younger_than_looks_of_older_books() -> None:
+    """An endpoint that came back is not judged by a look at its former life."""
+    books = Account(5.0)
+    look(books, 4.0, 6.0, busy=3, slots=4)
+    assert (books.slots, books.is_sighted) == (0, False)
+
+
+def test_a_look_that_has_begun_can_be_distrusted() -> None:
+    """After an event, only looks that begin later are news; distrust never moves back."""
+    books = account(4)
+    books.distrust_looks_before(3.0)
+    books.distrust_looks_before(2.0)
+    look(books, 2.5, 4.0, busy=2)
+    assert books.foreign_slots == 0
+    look(books, 3.0, 4.0, busy=2)
+    assert books.foreign_slots == 2
+
+
+# draining
+
+
+def test_a_draining_lease_is_freed_by_a_later_look() -> None:
+    """Only a look that began after the leaving may show its slot free."""
+    books = account(4)
+    lease = opened(books, 1.0)
+    lease.leave(3.0)
+    assert books.has_draining
+    assert look(books, 2.0, 4.0, busy=0) == [], "it may have been asked before"
+    assert look(books, 3.0, 4.0, busy=0) == [], "the same moment is not after"
+    assert look(books, 3.1, 4.0, busy=1) == [], "its server is still at it"
+    assert (books.foreign_slots, books.free_slots) == (0, 3)
+    assert look(books, 4.2, 4.3, busy=0) == [lease]
+
+
+def test_strangers_do_not_hold_a_draining_lease() -> None:
+    """What was foreign before the lease began cannot be its."""
+    books = account(4)
+    look(books, 0.5, 0.5, busy=1, tasks=(7,))
+    lease = opened(books, 1.0)
+    lease.leave(2.0)
+    look(books, 2.5, 2.5, busy=1, tasks=(7,))
+    assert look(books, 3.0, 3.0, busy=1, tasks=(7,)) == [lease]
+    assert books.foreign_slots == 1
+
+
+def test_the_longest_gone_is_freed_first() -> None:
+    """One busy slot holds one draining lease: that whose client left last."""
+    books = account(4)
+    first, second, third = (opened(books, 1.0) for _ in range(3))
+    for lease, left_at in ((second, 2.0), (first, 2.1), (third, 2.2)):
+        lease.leave(left_at)
+    look(books, 2.9, 2.9, busy=3)
+    assert look(books, 3.0, 3.0, busy=1) == [second, first]
+
+
+def test_a_heavy_draining_lease_is_freed_whole() -> None:
+    """It keeps all its slots while any of them may be busy."""
+    books = account(4)
+    lease = opened(books, 1.0, 3)
+    lease.leave(2.0)
+    assert look(books, 3.0, 3.0, busy=1) == []
+    assert books.free_slots == 1
+    assert look(books, 4.0, 4.0, busy=0) == [lease]
+
+
+def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
+    """A stranger's task that the draining lease stood for is foreign once that is known over."""
+    books = account(4)
+    look(books, 0.5, 0.5, busy=1, tasks=(7,))
+    running, lease = opened(books, 1.0), opened(books, 1.0)
+    look(books, 2.0, 2.0, busy=3, tasks=(7, 8, 9))
+    lease.leave(2.5)
+    for began_at in (3.0, 3.5):
+        assert look(books, began_at, began_at, busy=2, tasks=(7, 8)) == []
+    assert (books.foreign_slots, books.free_slots) == (0, 2)
+    assert books.next_judgement == 3.0 + RELEASE_S
+    assert books.judge_again(3.5) == [lease]
+    assert running in books.leases.values()
+    assert books.foreign_slots == 1
+
+
+# caps
+
+
+def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
+    """Who had it has it, until the next look: nobody is sent onto a slot known to be busy."""
+    books = account(2)
+    lease = opened(books, 1.0)
+    lease.leave(2.0)
+    look(books, 3.0, 3.0, busy=1)
+    books.give_up_on(lease)
+    closed(books, lease, 12.0)
+    assert (books.leased_slots, books.foreign_slots, books.free_slots) == (0, 1, 1)
+    look(books, 13.0, 13.0, busy=0)
+    assert books.free_slots == 2
+
+
+def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
+    """Nothing speaks for its being busy but its age."""
+    books = account(2)
+    lease = opened(books, 1.0)
+    look(books, 2.0, 2.0, busy=1)
+    lease.leave(2.0)
+    books.give_up_on(lease)
+    assert books.foreign_slots == 0
+
+
+def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
+    """A server that shows nothing has no busy slot to stay busy."""
+    books = Account(0.0)
+    look(books, 0.0, 0.0, busy=None, slots=2)
+    lease = opened(books, 1.0)
+    lease.leave(2.0)
+    look(books, 3.0, 3.0, busy=None, slots=2)
+    books.give_up_on(lease)
+    assert (books.is_sighted, books.foreign_slots) == (False, 0)
+
+
+# another process
+
+
+def test_a_replaced_server_starts_anew() -> None:
+    """Strangers and left requests died with the old process; ours end by themselves."""
+    books = account(4)
+    running, left = opened(books, 1.0), opened(books, 1.0)
+    left.leave(1.5)
+    look(books, 2.0, 2.0, busy=4, instance="a")
+    assert books.foreign_slots == 2
+    assert look(books, 3.0, 3.0, busy=None, slots=4, instance="b") == [left]
+    assert (books.foreign_slots, books.is_sighted) == (0, False)
+    assert list(books.leases.values()) == [running, left], "the ledger closes them"
+
+
+def test_a_replaced_server_is_counted_as_any_other() -> None:
+    """What the new process shows busy is explained by the same leases, or holds who left it."""
+    books = account(4)
+    look(books, 0.5, 0.5, busy=2, instance="a")
+    closed(books, opened(books, 1.0), 2.5)
+    lease = opened(books, 1.0)
+    lease.leave(1.5)
+    assert look(books, 2.0, 3.0, busy=1, instance="b") == []
+    assert (books.foreign_slots, books.is_sighted) == (0, True)
+    assert look(books, 4.0, 4.0, busy=0, instance="c") == [lease]
+
+
+def test_without_a_name_nobody_was_replaced() -> None:
+    """The first name, no name, and the same name again are no other process."""
+    books = account(4)
+    look(books, 1.0, 1.0, busy=2)
+    for moment, instance in ((2.0, "a"), (3.0, None), (4.0, "a")):
+        look(books, moment, moment, busy=None, instance=instance)
+        assert books.foreign_slots == 2
+
+
+# memory
+
+
+def test_closings_are_forgotten() -> None:
+    """Neither a server that is looked at nor one that is not piles up what ended."""
+    books = account(4)
+    for step in range(10_000):
+        closed(books, opened(books, step), float(step))
+    assert len(books._closed) <= CLOSED_MEMORY_S + 1
+    look(books, 10_000.0, 10_000.0, busy=None)
+    assert len(books._closed) == 0

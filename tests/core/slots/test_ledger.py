@@ -1,0 +1,219 @@
+"""Claims about extproc/core/slots/ledger.py: its three rules, and that nothing piles up."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation, Sight
+from extproc.core.slots.draining_evidence import RELEASE_S
+from extproc.core.slots.lease import Lease, LeaseEnd, LeaseError, LeaseState
+from extproc.core.slots.ledger import DrainingCaps, Ledger
+
+HERE = Address("10.0.0.1", 8080)
+THERE = Address("10.0.0.2", 8080)
+
+
+def look(
+    ledger: Ledger, at: float, *, busy: int | None, slots: int = 2, address: Address = HERE
+) -> None:
+    ledger.observe(
+        Observation(
+            address=address,
+            began_at=at,
+            answered_at=at,
+            sight=Sight.READY,
+            slots=slots,
+            busy_slots=busy,
+        ),
+        at,
+    )
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
+    for address in (HERE, THERE):
+        ledger.open_account(address, 0.0)
+        look(ledger, 0.0, busy=0, address=address)
+    return ledger
+
+
+def left(ledger: Ledger, at: float, address: Address = HERE) -> Lease:
+    lease = ledger.open(address, 1, at)
+    ledger.release(lease, LeaseEnd.ABANDONED, at)
+    return lease
+
+
+# 1. never more than is free
+
+
+def test_no_lease_without_room(ledger: Ledger) -> None:
+    """The ledger itself refuses what the dispatcher must not ask for."""
+    ledger.open(HERE, 1, 1.0)
+    with pytest.raises(ValueError, match="has no 2 free slots"):
+        ledger.open(HERE, 2, 1.0)
+    ledger.open(HERE, 1, 1.0)
+    with pytest.raises(ValueError, match="has no 1 free slots"):
+        ledger.open(HERE, 1, 1.0)
+    assert ledger.account(HERE).leased_slots == 2
+
+
+def test_a_lease_weighs_at_most_what_the_endpoint_has(ledger: Ledger) -> None:
+    """A request for nine slots takes both, and gives both back."""
+    lease = ledger.open(HERE, 9, 1.0)
+    assert lease.weight_slots == 2
+    ledger.release(lease, LeaseEnd.SERVED, 2.0)
+    assert ledger.account(HERE).free_slots == 2
+
+
+def test_a_move_records_what_envoy_did(ledger: Ledger) -> None:
+    """The one call that may overfill: the request runs there already."""
+    for _ in range(2):
+        ledger.open(THERE, 1, 1.0)
+    lease = ledger.open(HERE, 1, 1.0)
+    ledger.move(lease, THERE, 2.0)
+    assert lease.address == THERE
+    assert (ledger.account(HERE).leased_slots, ledger.account(THERE).leased_slots) == (0, 3)
+    assert ledger.account(THERE).free_slots == 0
+    ledger.release(lease, LeaseEnd.SERVED, 3.0)
+    assert ledger.account(THERE).leased_slots == 2
+
+
+# 2. released exactly once
+
+
+def test_a_second_release_raises(ledger: Ledger) -> None:
+    """And changes nothing."""
+    lease = ledger.open(HERE, 1, 1.0)
+    ledger.release(lease, LeaseEnd.SERVED, 2.0)
+    for end in LeaseEnd:
+        with pytest.raises(LeaseError):
+            ledger.release(lease, end, 3.0)
+    assert ledger.account(HERE).leased_slots == 0
+    assert ledger.next_expiry() is None
+
+
+def test_ids_are_not_used_twice(ledger: Ledger) -> None:
+    """A lease's number names it for good."""
+    first = ledger.open(HERE, 1, 1.0)
+    ledger.release(first, LeaseEnd.SERVED, 1.0)
+    assert ledger.open(HERE, 1, 1.0).id != first.id
+
+
+# 3. draining
+
+
+def test_an_abandoned_lease_drains_until_seen_free(ledger: Ledger) -> None:
+    """The slot stays taken until a look that began later shows it free."""
+    lease = left(ledger, 1.0)
+    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.DRAINING, 1)
+    look(ledger, 2.0, busy=1)
+    assert lease.state is LeaseState.DRAINING
+    look(ledger, 3.0, busy=0)
+    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 2)
+
+
+def test_a_cap_frees_it_at_last(ledger: Ledger) -> None:
+    """Ten seconds without any look, and not a moment earlier."""
+    lease = left(ledger, 1.0)
+    assert ledger.next_expiry() == 11.0
+    assert ledger.expire(10.999) == []
+    assert ledger.expire(11.0) == [HERE]
+    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 2)
+    assert ledger.next_expiry() is None
+
+
+def test_a_blind_server_has_a_short_cap() -> None:
+    """Nothing but time can free its slots."""
+    ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
+    ledger.open_account(HERE, 0.0)
+    look(ledger, 0.0, busy=None)
+    left(ledger, 1.0)
+    assert ledger.next_expiry() == 2.0
+    assert ledger.expire(2.0) == [HERE]
+
+
+def test_a_cap_on_a_busy_slot_leaves_it_to_strangers(ledger: Ledger) -> None:
+    """Rule 1 outlives rule 3: a slot last seen busy is not free because we lost patience."""
+    left(ledger, 1.0)
+    look(ledger, 2.0, busy=1)
+    ledger.expire(11.0)
+    account = ledger.account(HERE)
+    assert (account.leased_slots, account.foreign_slots, account.free_slots) == (0, 1, 1)
+
+
+def test_a_cap_passes_over_what_is_free_already(ledger: Ledger) -> None:
+    """A lease that a look freed is no news when its cap comes."""
+    left(ledger, 1.0)
+    later = left(ledger, 1.5, THERE)
+    look(ledger, 2.0, busy=0)
+    assert ledger.next_expiry() == 11.5
+    assert ledger.expire(11.0) == []
+    assert ledger.expire(12.0) == [THERE]
+    assert later.state is LeaseState.CLOSED
+
+
+def test_caps_come_in_order(ledger: Ledger) -> None:
+    """Whoever left first is given up on first."""
+    left(ledger, 1.0)
+    left(ledger, 1.5, THERE)
+    assert ledger.expire(20.0) == [HERE, THERE]
+
+
+def test_a_thousand_that_left_leave_nothing(ledger: Ledger) -> None:
+    """What a look has freed does not wait in the heap for its cap."""
+    for step in range(1000):
+        left(ledger, float(step))
+        look(ledger, step + 0.5, busy=0)
+        assert ledger.next_expiry() is None
+    assert ledger._caps_due == []
+
+
+def test_a_look_is_judged_again_when_releases_have_had_their_time(ledger: Ledger) -> None:
+    """Who is still open then ran at that look: the other one's slot is free."""
+    ledger.open(HERE, 1, 1.0)
+    lease = left(ledger, 1.0)
+    look(ledger, 2.0, busy=2)
+    look(ledger, 3.0, busy=1)
+    assert ledger.next_expiry() == 2.0 + RELEASE_S
+    assert ledger.expire(2.0 + RELEASE_S) == []
+    look(ledger, 4.0, busy=1)
+    assert ledger.next_expiry() == 4.0 + RELEASE_S
+    assert ledger.expire(4.0 + RELEASE_S) == [HERE]
+    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 1)
+
+
+def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> None:
+    """Its books were closed meanwhile."""
+    left(ledger, 1.0)
+    look(ledger, 2.0, busy=1)
+    ledger.expire(11.0)
+    left(ledger, 12.0)
+    look(ledger, 13.0, busy=1)
+    ledger.expire(22.0)
+    ledger.close_account(HERE)
+    assert ledger.expire(99.0) == []
+    assert ledger.next_expiry() is None
+
+
+# accounts
+
+
+def test_books_are_kept(ledger: Ledger) -> None:
+    """Opening the books of a known endpoint changes nothing."""
+    ledger.open(HERE, 1, 1.0)
+    ledger.open_account(HERE, 2.0)
+    assert ledger.account(HERE).leased_slots == 1
+
+
+def test_books_with_leases_cannot_be_closed(ledger: Ledger) -> None:
+    """Not even with a draining one: it would never be released."""
+    lease = left(ledger, 1.0)
+    with pytest.raises(ValueError, match="still has leases"):
+        ledger.close_account(HERE)
+    ledger.expire(99.0)
+    assert lease.state is LeaseState.CLOSED
+    ledger.close_account(HERE)
+    with pytest.raises(KeyError):
+        ledger.account(HERE)

@@ -1,0 +1,92 @@
+"""Claims about extproc/core/slots/model_loading.py: one load of a model at a time."""
+
+from __future__ import annotations
+
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading
+from extproc.core.slots.lease import Lease
+from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, Loads
+from tests.fakes.steered_fleet import SteeredFleet
+
+A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
+LOADED = ModelReading(name="m")
+LOADING = ModelReading(name="m", is_loaded=False, is_loading=True)
+UNLOADED = ModelReading(name="m", is_loaded=False)
+
+
+def lease_of(fleet: SteeredFleet) -> Lease:
+    fleet.add(1)
+    return fleet.pick()
+
+
+def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> None:
+    for readings in ({"m": LOADED}, {}):
+        loads = Loads()
+        loads.start("m", A, 100.0, lease_of(SteeredFleet()))
+        assert not loads.may_start("m") and loads.may_start("other")
+        assert loads.over(B, readings, 101.0) == []
+        assert loads.over(A, readings, 101.0) == ["m"]
+
+
+def test_a_look_that_began_before_a_load_does_not_end_it() -> None:
+    """It may have seen the model before it was thrown out, and have been overtaken."""
+    for readings in ({"m": LOADED}, {}):
+        loads = Loads()
+        loads.start("m", A, 100.0, lease_of(SteeredFleet()))
+        assert loads.over(A, readings, 99.0) == []
+
+
+def test_a_load_that_a_look_shows_goes_on() -> None:
+    """Also when the request that began it left, or a stranger did."""
+    loads = Loads()
+    lease = lease_of(SteeredFleet())
+    loads.start("m", A, 100.0, lease)
+    loads.released(lease, 101.0)
+    loads.start("n", A, 100.0)
+    assert loads.over(A, {"m": LOADING, "n": LOADING}, 102.0) == []
+    assert loads.over(A, {"m": UNLOADED, "n": UNLOADED}, 102.0) == ["m", "n"]
+
+
+def test_a_load_that_no_look_shows_yet_may_be_about_to_begin() -> None:
+    """While its request runs, and for looks that began before that ended."""
+    loads = Loads()
+    lease = lease_of(SteeredFleet())
+    loads.start("m", A, 100.0, lease)
+    assert loads.over(A, {"m": UNLOADED}, 200.0) == []
+    loads.released(lease, 201.0)
+    assert loads.over(A, {"m": UNLOADED}, 200.5) == []
+    assert loads.over(A, {"m": UNLOADED}, 201.5) == ["m"]
+
+
+def test_no_load_lasts_for_ever() -> None:
+    loads = Loads()
+    assert loads.next_expiry() is None
+    loads.start("m", A, 100.0)
+    loads.start("n", B, 150.0)
+    assert loads.next_expiry() == 100.0 + LOAD_TIMEOUT_S
+    assert loads.expired(99.0 + LOAD_TIMEOUT_S) == []
+    assert loads.expired(100.0 + LOAD_TIMEOUT_S) == ["m"]
+    assert loads.may_start("m") and not loads.may_start("n")
+
+
+def test_after_a_load_that_takes_too_long_another_server_is_asked() -> None:
+    fleet = SteeredFleet()
+    for _ in range(2):
+        fleet.add(2, models=[ModelReading(name="b", slots=2), UNLOADED])
+    first = fleet.pick(model="m").address
+    waiting = fleet.queue(model="m")
+    fleet.now += LOAD_TIMEOUT_S
+    alarm = fleet.dispatcher.next_wakeup()
+    assert alarm is not None and alarm <= fleet.now
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(waiting).address != first
+
+
+def test_a_load_ends_only_where_it_is() -> None:
+    loads = Loads()
+    loads.start("m", A, 100.0)
+    loads.end("m", B)
+    loads.end("n", A)
+    assert loads.pending_at(A) == ["m"] and loads.pending_at(B) == []
+    loads.end("m", A)
+    assert len(loads) == 0

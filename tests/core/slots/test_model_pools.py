@@ -1,0 +1,117 @@
+"""Claims about extproc/core/slots/model_pools.py: each model of a router has slots of its own."""
+
+from __future__ import annotations
+
+from extproc.core.observation import ModelReading
+from extproc.core.slots.lease import LeaseEnd
+from extproc.core.slots.model_pools import UNLOADED_SLOTS, has_rooms
+from tests.fakes.steered_fleet import SteeredFleet
+
+
+def loaded(name: str, slots: int, busy_slots: int = 0) -> ModelReading:
+    return ModelReading(name=name, slots=slots, busy_slots=busy_slots)
+
+
+def unloaded(name: str) -> ModelReading:
+    return ModelReading(name=name, is_loaded=False)
+
+
+def test_only_routers_have_rooms() -> None:
+    """They tell slots by model, or models that are not loaded."""
+    assert not has_rooms(()) and not has_rooms((ModelReading(name="a"),))
+    assert has_rooms((loaded("a", 2),)) and has_rooms((unloaded("a"),))
+
+
+def test_a_model_that_is_not_loaded_has_one_slot() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
+    rooms = fleet.dispatcher.ledger.account(address).rooms
+    assert (rooms["a"].slots, rooms["b"].slots) == (2, UNLOADED_SLOTS)
+    fleet.pick(model="b")
+    fleet.queue(model="b")
+
+
+def test_strangers_are_counted_by_model() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=2, models=[loaded("a", 2, 2), loaded("b", 2)])
+    fleet.queue(model="a")
+    for _ in range(2):
+        fleet.pick(model="b")
+
+
+def test_whose_client_left_while_a_model_is_loading_is_no_stranger_when_it_is_loaded() -> None:
+    """No look shows that it is gone before one sees the model's slots."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
+    account = fleet.dispatcher.ledger.account(address)
+    fleet.dispatcher.release(fleet.pick(model="b"), LeaseEnd.ABANDONED, fleet.now)
+    fleet.now += 0.5
+    loading = ModelReading(name="b", is_loaded=False, is_loading=True)
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("a", 2), loading])
+    assert account.leased_slots == 1
+    fleet.now += 0.5
+    fleet.look(address, slots=4, busy_slots=1, models=[loaded("a", 2), loaded("b", 2, 1)])
+    assert account.foreign_slots == account.rooms["b"].foreign_slots == 0
+    fleet.now += 0.5
+    fleet.look(address, slots=4, busy_slots=0, models=[loaded("a", 2), loaded("b", 2)])
+    assert account.leased_slots == account.rooms["b"].leased_slots == 0
+
+
+def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
+    """Its room stays while a request runs in it, then it is gone."""
+    fleet = SteeredFleet()
+    address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
+    rooms = fleet.dispatcher.ledger.account(address).rooms
+    lease = fleet.pick(model="a")
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    assert rooms["a"].slots == rooms["a"].free_slots == 0 and rooms["a"].leases
+    fleet.finish(lease)
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    assert set(rooms) == {"b"}
+
+
+def test_a_plain_server_in_a_routers_place_has_no_rooms() -> None:
+    """Neither the router's slots by model nor the strangers there say anything about it."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2, 2)], instance="router")
+    fleet.now += 1.0
+    fleet.look(address, slots=4, busy_slots=0, models=["a"], instance="plain")
+    leases = [fleet.pick(model="a") for _ in range(4)]
+    waiting = fleet.queue()
+    fleet.finish(leases[0])
+    assert fleet.served(waiting).address == address
+
+
+def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
+    """It counts there until then, also where that is a router again in the end."""
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2)], instance="router")
+    account = fleet.dispatcher.ledger.account(address)
+    lease = fleet.pick(model="a")
+    for told in (
+        {"instance": "plain", "models": ["a"]},
+        {"instance": "x", "models": [loaded("a", 2)]},
+    ):
+        fleet.now += 1.0
+        fleet.look(address, slots=2, busy_slots=0, **told)
+        assert account.leased_slots == 1
+    fleet.finish(lease)
+    assert account.leased_slots == account.rooms["a"].leased_slots == 0
+
+
+def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(2, models=[loaded("a", 2)], instance="router")
+    lease = fleet.pick(model="a")
+    heavy = fleet.queue(model="a", weight_slots=2)
+    account = fleet.dispatcher.ledger.account(address)
+    assert account.rooms["a"].reserved_for is heavy
+    fleet.now += 1.0
+    fleet.look(address, slots=2, busy_slots=1, models=["a"], instance="plain")
+    assert account.reserved_for is heavy
+    fleet.finish(lease)
+    assert fleet.served(heavy).address == address

@@ -1,0 +1,144 @@
+"""Claims about extproc/core/slots/uploads.py, alone and within the dispatcher."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extproc.core.address import Address
+from extproc.core.request import Request
+from extproc.core.scheduler.audit import faults, rebuild
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Reason, Rejected
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.uploads import MAX_TENANTS, MEMORY_S, MIN_WASTE_S, SUSPICION_S, Uploads
+from tests.fakes.small_fleet import SmallFleet
+
+UPLOAD = Request(id="u", timeout_s=60, is_partial=True)
+WHOLE = Request(id="w", timeout_s=60)
+
+
+def test_whoever_wastes_too_much_is_a_suspect_for_a_while() -> None:
+    """One bad line is no reason; what was long ago is forgotten; nor are whole requests meant."""
+    uploads = Uploads()
+    uploads.failed(UPLOAD, MIN_WASTE_S, 1, 100.0)
+    assert not uploads.is_suspect(UPLOAD, 100.0)
+    uploads.failed(UPLOAD, MIN_WASTE_S / 2, 1, 100.0 + 2 * MEMORY_S)
+    assert not uploads.is_suspect(UPLOAD, 100.0 + 2 * MEMORY_S)
+    uploads.failed(UPLOAD, MIN_WASTE_S, 1, 110.0 + 2 * MEMORY_S)
+    end = 110.0 + 2 * MEMORY_S + SUSPICION_S
+    assert uploads.is_suspect(UPLOAD, end - 0.001)
+    assert not uploads.is_suspect(WHOLE, end - 0.001)
+    assert not uploads.is_suspect(UPLOAD, end)
+
+
+def test_a_large_fleet_bears_more() -> None:
+    uploads = Uploads()
+    for _ in range(100):
+        uploads.failed(UPLOAD, 1.25, 200, 100.0)
+    assert not uploads.is_suspect(UPLOAD, 100.0)
+    for _ in range(100):
+        uploads.failed(UPLOAD, 1.25, 200, 100.0)
+    assert uploads.is_suspect(UPLOAD, 100.0)
+
+
+def test_one_tenant_does_not_make_suspects_of_others() -> None:
+    """As many tenants are known as have to be, the last to fail."""
+    uploads = Uploads()
+    uploads.failed(replace(UPLOAD, tenant="bad"), 10.0, 4, 100.0)
+    assert uploads.is_suspect(replace(UPLOAD, tenant="bad"), 100.0)
+    assert not uploads.is_suspect(replace(UPLOAD, tenant="good"), 100.0)
+    for number in range(MAX_TENANTS):
+        uploads.failed(replace(UPLOAD, tenant=f"bad-{number}"), 10.0, 4, 100.0)
+    assert not uploads.is_suspect(replace(UPLOAD, tenant="bad"), 100.0)
+    assert uploads.is_suspect(replace(UPLOAD, tenant="bad-0"), 100.0)
+
+
+def test_suspects_get_one_slot_in_eight_and_at_least_one() -> None:
+    for slots, most in ((1, 1), (15, 1), (16, 2), (80, 10)):
+        uploads = Uploads()
+        uploads.failed(UPLOAD, 1000.0, slots, 100.0)
+        for number in range(most):
+            assert uploads.may_begin(UPLOAD, 100.0)
+            uploads.began(Lease(number, Address("10.0.0.1", 8080), 1, 100.0))
+        assert not uploads.may_begin(UPLOAD, 100.0)
+        assert uploads.may_begin(WHOLE, 100.0)
+
+
+class Attacked:
+    """A fleet whose uploads are suspects, once `suspect` was called."""
+
+    def __init__(self, slots: int) -> None:
+        self.fleet = SmallFleet(slots)
+        self.dispatcher = self.fleet.dispatcher
+
+    def submit(self, request: Request) -> Outcome:
+        return self.dispatcher.submit(request, self.fleet.now)
+
+    def lease(self, request: Request) -> Lease:
+        outcome = self.submit(request)
+        assert isinstance(outcome, Picked)
+        return outcome.lease
+
+    def reason(self, request: Request) -> Reason:
+        outcome = self.submit(request)
+        assert isinstance(outcome, Rejected)
+        return outcome.reason
+
+    def suspect(self) -> None:
+        self.dispatcher.upload_failed(UPLOAD, 100.0, self.fleet.now)
+
+
+def test_a_suspects_uploads_take_one_slot_and_wait_for_none() -> None:
+    """Whole requests find the others, and wait as ever; the slot is free for the next once the
+    rest has come, the answer has begun, or the exchange is over."""
+    desk = Attacked(4)
+    desk.suspect()
+    for is_over in (
+        desk.dispatcher.upload_ended,
+        lambda lease: desk.dispatcher.answered(lease, desk.fleet.now),
+        lambda lease: desk.dispatcher.release(lease, LeaseEnd.SERVED, desk.fleet.now),
+    ):
+        first = desk.lease(UPLOAD)
+        assert desk.reason(UPLOAD) is Reason.SHED
+        is_over(first)
+    held = [desk.lease(UPLOAD), desk.lease(WHOLE)]
+    assert len(held) == 2 and desk.reason(UPLOAD) is Reason.SHED
+    assert isinstance(desk.submit(WHOLE), Queued)
+
+
+def test_those_who_waited_already_leave_when_it_is_their_turn() -> None:
+    """So a queue full of slow uploads costs whoever waits behind them nothing."""
+    desk = Attacked(2)
+    first, second = desk.lease(UPLOAD), desk.lease(WHOLE)
+    tickets = []
+    for request in (UPLOAD, UPLOAD, UPLOAD, WHOLE):
+        outcome = desk.submit(request)
+        assert isinstance(outcome, Queued)
+        tickets.append(outcome.ticket)
+    desk.suspect()
+    desk.fleet.finish(second)
+    assert [desk.fleet.refused(ticket).reason for ticket in tickets[:3]] == [Reason.SHED] * 3
+    desk.fleet.finish(desk.fleet.handed(tickets[3]))
+    desk.fleet.finish(first)
+    assert len(desk.dispatcher.state.uploads) == 0
+
+
+def test_without_suspicion_uploads_are_like_all_others() -> None:
+    desk = Attacked(2)
+    leases = [desk.lease(UPLOAD), desk.lease(UPLOAD)]
+    waiting = desk.submit(UPLOAD)
+    assert isinstance(waiting, Queued)
+    desk.fleet.finish(leases[0])
+    assert desk.fleet.handed(waiting.ticket)
+
+
+def test_an_upload_without_a_lease_is_found_and_forgotten() -> None:
+    """Or a suspect would never get a slot again."""
+    desk = Attacked(2)
+    state = desk.dispatcher.state
+    desk.lease(UPLOAD)
+    assert faults(state, desk.fleet.now) == []
+    state.uploads.began(Lease(99, desk.fleet.addresses[0], 1, 100.0))
+    assert faults(state, desk.fleet.now) == ["an upload of lease 99, which is not open"]
+    rebuild(state)
+    assert faults(state, desk.fleet.now) == []
+    assert len(state.uploads) == 1

@@ -1,0 +1,27 @@
+"""Claims about extproc/security/trust.py."""
+
+from __future__ import annotations
+
+from extproc.security.trust import certificates_in, profile_name, told_trust
+
+PEM = "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"
+KEY = "-----BEGIN PRIVATE KEY-----\nYg==\n-----END PRIVATE KEY-----"
+
+
+def test_only_what_is_public_is_taken() -> None:
+    assert (
+        certificates_in(f"# caf\N{LATIN SMALL LETTER E WITH ACUTE}\n{KEY}\n{PEM}\n".encode()) == PEM
+    )
+
+
+def test_a_profile_goes_by_authorities_and_ip() -> None:
+    names = {profile_name(file, ip) for file in ("", "/ca.pem") for ip in (None, "10.0.0.5")}
+    assert len(names) == 4
+
+
+def test_told_authorities_are_known_by_their_content() -> None:
+    """Whatever lies around them; and those of the system by their usual name."""
+    assert told_trust(PEM, None) == told_trust(f"{KEY}\n{PEM}\n", None)
+    assert told_trust(PEM, None).profile != told_trust(PEM, "10.0.0.5").profile
+    system = told_trust("", None)
+    assert (system.profile, system.authorities) == (profile_name("", None), None)

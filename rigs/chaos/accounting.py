@@ -113,9 +113,9 @@ def describe(call: Call) -> str:
     if call.has_left:
         return "left"
     if call.is_refused:
-        return f"refused: {call.reason}"
+        return f"rejected: {call.reason}"
     if call.error == NO_ANSWER:
-        return "without an answer"
+        return "without a response"
     return "broken"
 
 
@@ -152,7 +152,7 @@ def _unexplained(index: _Index) -> Iterator[Suspect]:
         if call.reason == "upload-stalled" and call.kind.endswith("upload"):
             continue
         if call.is_refused and call.reason in STATES:
-            yield _suspect(call.reason, call, "refused", index.servers_of(call))
+            yield _suspect(call.reason, call, "rejected", index.servers_of(call))
         elif not any(arrival.fault for arrival in index.arrivals[call.id]):
             details = [f"{line.status} {line.details}" for line in index.lines[call.id]]
             text = (
@@ -171,14 +171,14 @@ def _twice(index: _Index) -> Iterator[Suspect]:
             where = [arrival.server for arrival in begun]
             yield _suspect("twice", call, f"began to be answered at {where}", servers)
         elif call.is_refused and call.reason in CHOICES and index.arrivals[call.id]:
-            yield _suspect("twice", call, f"refused ({call.reason}) and sent to a server", servers)
+            yield _suspect("twice", call, f"rejected ({call.reason}) and sent to a server", servers)
 
 
 def _early(index: _Index) -> Iterator[Suspect]:
     for call in index.books.calls:
         waited_s = call.ended_at - call.sent_at
         if call.reason == WAITED_TOO_LONG and waited_s < call.patience_s - EARLY_S:
-            text = f"refused after {waited_s:.3f} of {call.patience_s:.3f} s"
+            text = f"rejected after {waited_s:.3f} of {call.patience_s:.3f} s"
             yield _suspect("early", call, text, set())
 
 

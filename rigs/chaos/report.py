@@ -45,23 +45,27 @@ class Total:
     def lines(self) -> list[str]:
         """As tables in Markdown, for docs/reliability.md."""
         told = [f"{self.runs} runs, {self.seconds / 60:.0f} minutes.", ""]
-        told += _table("what was done", self.done)
-        told += _table("what became of requests", self.counts)
-        told += _table("in a window in which nobody could know", self.excused)
-        told += _table("what must not be", self.broken)
+        told += _table("fault", self.done)
+        told += _table("request outcome", self.counts)
+        told += _table("excused by a window", self.excused)
+        told += _table("violation", self.broken)
         return told
 
 
 def windows() -> list[str]:
-    """The times in which nobody could know, as a table in Markdown."""
+    """The windows with their excuses, as a table in Markdown."""
     rows = [
         f"| {kind.value} | {allowed.before_s:g} | {allowed.after_s:g} | "
         f"{', '.join(sorted(allowed.excuses))} | {allowed.why} |"
         for kind, allowed in ALLOWANCES.items()
     ]
-    return ["| window | s before | s after | excuses | why |", "|---|---:|---:|---|---|", *rows]
+    return [
+        "| fault | seconds before | seconds after | excuses | reason |",
+        "|---|---:|---:|---|---|",
+        *rows,
+    ]
 
 
 def _table(title: str, counts: Counter[str]) -> list[str]:
     rows = [f"| {what} | {count:,} |" for what, count in sorted(counts.items())]
-    return [f"| {title} | times |", "|---|---:|", *(rows or ["| nothing | 0 |"]), ""]
+    return [f"| {title} | count |", "|---|---:|", *(rows or ["| none | 0 |"]), ""]

@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
     add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
     add("--short", action="store_true", help=f"one run, {SHORT_S:g} s of load, smaller storms")
-    add("--windows", action="store_true", help="print the times in which nobody could know")
+    add("--windows", action="store_true", help="print the windows and what they excuse")
     add("--simulators", action="store_true", help="no real llama-servers")
     add("--keep", type=Path, metavar="FOLDER", help="keep configurations, logs and records there")
     return parser

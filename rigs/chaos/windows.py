@@ -26,16 +26,16 @@ class Allowance:
 
 
 _SERVER = Allowance(
-    excuses=CUT, why="its requests are cut, and it is sent some until its end is known"
+    excuses=CUT, why="its requests break, and it still gets some until Envoy and the picker notice"
 )
 _PICKER = Allowance(
     excuses=CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"},
-    why="Envoy goes on without a picker where it can; then the new one has to see what runs",
+    why="Envoy fails open where it can; then the new picker must learn what is running",
     after_s=4.0,
 )
 _ENVOY = Allowance(
     excuses=CUT | {"log", "picker"},
-    why="every request is cut, new ones find nobody, and the end of its log may be unwritten",
+    why="all requests break, new ones cannot connect, and the end of its log may be lost",
     before_s=1.0,
 )
 

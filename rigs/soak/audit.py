@@ -44,16 +44,16 @@ async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Pic
     corrections = [n for name, n in metrics.items() if name.startswith(CORRECTIONS)]
     return [
         *outcome_rows(outcomes, sent),
-        _none("requests that the picker counted otherwise", disagreements(outcomes, counted)),
-        _none("left in the picker's books", left_over),
+        _none("requests that the picker counted differently", disagreements(outcomes, counted)),
+        _none("leases, tickets and streams left over", left_over),
         Row(
-            what="corrections of the auditor",
+            what="auditor corrections",
             value=f"{sum(corrections):g}" if corrections else "not counted",
             target="0",
             is_met=not any(corrections) if corrections else None,
         ),
         Row(
-            what="files and sockets of the picker, before and after",
+            what="open files and sockets of the picker, before and after",
             value=f"{before.descriptors}, {after.descriptors}",
         ),
     ]
@@ -71,7 +71,7 @@ def outcome_rows(outcomes: Mapping[str, int], sent: int) -> list[Row]:
             for name, count in told.most_common()
         ),
         _none("failed without a reason", [f"{count} {name}" for name, count in broken.items()]),
-        Row(what="of which nothing is known", value=str(lost), target="0", is_met=not lost),
+        Row(what="without a known outcome", value=str(lost), target="0", is_met=not lost),
     ]
 
 

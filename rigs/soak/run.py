@@ -27,13 +27,14 @@ PAGE = Path("docs/reliability.md")
 PICTURE = "soak.svg"
 TITLE = "## Soak"
 SETUP = (
-    "Real Envoy and the picker stand before three stand-in servers (four slots of 20 ms) and a "
-    "simulated llama-server (two slots), all of them on this machine, and so are the clients. "
-    f"{CONNECTIONS} connections send one request after the other, half of them to be streamed, "
-    "each with another prompt, a third with a session that is new, of 50 tenants. Six of eight may "
-    "wait in the queue for 1 to 250 ms, which is too short for many, and 3 % of the clients leave "
-    "before the answer. What the picker remembers of prompts, sessions and tenants is bounded: its "
-    "memory grows until these bounds are reached, after about 150,000 requests."
+    "A real Envoy and the picker run in front of three stub servers (four slots of 20 ms) and a "
+    "simulated llama-server (two slots), with the clients on the same machine. "
+    f"{CONNECTIONS} connections send one request after the other. Half of the requests ask for a "
+    "stream, each has a different prompt, a third have a new session, and they belong to 50 "
+    "tenants. Six of eight limit their queue time to 1 to 250 ms, which is too short for many, and "
+    "3 % of the clients leave before the response. The picker's records of prompts, sessions and "
+    "tenants are bounded: its memory grows until it reaches these bounds, after about 150,000 "
+    "requests."
 )
 POLL_S = 0.1
 TOLD_EVERY_S = 10.0
@@ -115,8 +116,8 @@ async def soak(
         rows = await audit.rows(running, last["outcomes"], last["sent"], before)
         sent = last["sent"]
     took = (
-        Row(what="took", value=f"{elapsed_s:.0f} s, {sent / elapsed_s:.0f} requests/s"),
-        Row(what="processor time of the picker", value=f"{1e6 * cpu_s / sent:.0f} us/request"),
+        Row(what="duration", value=f"{elapsed_s:.0f} s, {sent / elapsed_s:.0f} requests/s"),
+        Row(what="CPU time of the picker", value=f"{1e6 * cpu_s / sent:.0f} us/request"),
     )
     return Outcome(rows=[*rows, *took, *flatness(samples)], samples=samples)
 
@@ -166,16 +167,16 @@ def flatness(samples: Sequence[Sample]) -> list[Row]:
     """Memory and latency at the ends of the last third, and whether they rise within it."""
     tail = last_third(samples) if samples else ()
     if len(tail) < SMALLEST_SERIES:
-        return [Row(what="memory and latency", value="too short a run to tell", target="flat")]
+        return [Row(what="memory and latency", value="the run was too short", target="flat")]
     x = [float(sample.requests) for sample in tail]
     memory = trend(x, [float(sample.picker_bytes) for sample in tail])
     rows = [
         Row(
-            what="memory of the picker, at two thirds and at the end",
+            what="memory of the picker, after two thirds and at the end",
             value=f"{tail[0].picker_bytes / MIB:.1f} MiB, {tail[-1].picker_bytes / MIB:.1f} MiB",
         ),
         Row(
-            what="its slope over the last third, bytes/request",
+            what="memory growth over the last third, bytes/request",
             value=f"{memory.slope:.1f} ± {memory.error:.1f}",
             target=f"<= {MEMORY_TARGET_BYTES:g} within noise",
             is_met=memory.least <= MEMORY_TARGET_BYTES,
@@ -190,7 +191,7 @@ def flatness(samples: Sequence[Sample]) -> list[Row]:
         share = (x[-1] - x[0]) / usual
         rows += [
             Row(
-                what=f"median latency of {what}, its change over the last third",
+                what=f"median latency of {what}, and its change over the last third",
                 value=f"{usual:.1f} ms, {100 * line.slope * share:+.1f} % "
                 f"± {100 * line.error * share:.1f} %",
                 target=f"<= {100 * LATENCY_TARGET:g} % within noise",
@@ -231,7 +232,10 @@ def replaced(text: str, section: str) -> str:
     title = section.partition("\n")[0]
     parts = text.split("\n## ")
     kept = [part for part in parts if f"## {part}".partition("\n")[0].rstrip() != title]
-    body = "\n## ".join(kept).rstrip("\n") or "# Reliability\nWhat was tried, and what held."
+    body = (
+        "\n## ".join(kept).rstrip("\n")
+        or "# Reliability\nThis page shows which failures were tested, and the results."
+    )
     return f"{body}\n\n{section}\n"
 
 
@@ -242,9 +246,9 @@ def _say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rigs.soak", description=__doc__)
     add = parser.add_argument
-    add("--requests", type=int, help=f"how many (default {REQUESTS:,})")
-    add("--short", action="store_true", help=f"{SHORT_REQUESTS:,}: about half a minute")
-    add("--connections", type=int, default=CONNECTIONS, help="of clients")
-    add("--seed", type=int, default=1, help="of what clients ask for")
-    add("--write", action="store_true", help=f"keep the table and a picture in {PAGE}")
+    add("--requests", type=int, help=f"number of requests (default {REQUESTS:,})")
+    add("--short", action="store_true", help=f"send {SHORT_REQUESTS:,}, in about half a minute")
+    add("--connections", type=int, default=CONNECTIONS, help="number of client connections")
+    add("--seed", type=int, default=1, help="seed of the requests")
+    add("--write", action="store_true", help=f"write the table and a graph to {PAGE}")
     return parser

@@ -14,4 +14,4 @@ from rigs.chaos import overload, report
 async def test_overload_costs_no_slot_and_forgets_no_client(tmp_path: Path) -> None:
     verdict = await overload.attack(tmp_path, overload.SHORT, 1, print)
     assert not verdict.findings, "\n".join(report.lines(verdict))
-    assert verdict.counts["served"] and verdict.counts["refused: queue-timeout"]
+    assert verdict.counts["served"] and verdict.counts["rejected: queue-timeout"]

@@ -43,13 +43,13 @@ def test_noise_is_flat() -> None:
 def test_what_grpc_lost_is_found() -> None:
     """96 bytes with each request, as before it was fixed."""
     assert missed(run.flatness(made_up(leak_bytes=96))) == [
-        "its slope over the last third, bytes/request"
+        "memory growth over the last third, bytes/request"
     ]
 
 
 def test_a_latency_that_creeps_up_is_found() -> None:
     found = missed(run.flatness(made_up(slower_ms=60)))
-    assert found == ["median latency of served requests, its change over the last third"]
+    assert found == ["median latency of served requests, and its change over the last third"]
 
 
 def test_a_run_too_short_is_not_judged() -> None:
@@ -70,7 +70,7 @@ def test_requests_that_nobody_accounts_for() -> None:
     outcomes = Counter({"served": 90, "queue-timeout": 5, "left": 2, "broken: status 500": 1})
     assert missed(audit.outcome_rows(outcomes, 100)) == [
         "failed without a reason",
-        "of which nothing is known",
+        "without a known outcome",
     ]
     assert missed(audit.outcome_rows(Counter({"served": 98, "left": 2}), 100)) == []
 

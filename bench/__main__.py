@@ -107,7 +107,7 @@ def markdown(sections: list[Section]) -> str:
     lines = [
         "# Performance",
         "",
-        "The last run of `make bench`. The ratios count; times belong to the machine:",
+        "Results of the last run of `make bench`. Compare the ratios; times depend on the machine:",
         f"{machine()}, on {time.strftime('%Y-%m-%d', time.gmtime())}.",
     ]
     for section in sections:

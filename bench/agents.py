@@ -55,11 +55,11 @@ async def measure(say: Callable[[str], None]) -> Section:
                 await asyncio.gather(*tasks, return_exceptions=True)
     return Section(
         title="Agents",
-        method=f"{AGENTS} connections, each with one look a second (4 slots, 2 of them busy and "
-        f"shown), {SECONDS:g} s",
+        method=f"{AGENTS} connections, each with one observation a second (4 slots, 2 of "
+        f"them busy), {SECONDS:g} s",
         rows=(
             at_most("share of one core", 100 * share, 30, " %"),
-            Row(what="all ready after all came at once", value=f"{ready_s:.1f} s"),
+            Row(what="all ready after connecting at once", value=f"{ready_s:.1f} s"),
             Row(
                 what="endpoints ready at the end",
                 value=str(down),

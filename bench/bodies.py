@@ -48,7 +48,7 @@ async def measure(say: Callable[[str], None]) -> Section:
         title="Bodies",
         method=f"Chat requests over {CONNECTIONS} connections through Envoy with one worker, two "
         f"endpoints; medians of {ROUNDS} alternating rounds of {ROUND_S:g} s; Coxswain reads the "
-        "model and hashes the prompt of each, the no-op picker is never sent one",
+        "model and hashes the prompt of each, the no-op picker gets no bodies",
         rows=(
             Row(what="1 KB, exchanges/s, no-op picker", value=f"{rate['no-op', SHORT_BYTES]:.0f}"),
             Row(what="1 KB, exchanges/s, Coxswain", value=f"{rate['coxswain', SHORT_BYTES]:.0f}"),

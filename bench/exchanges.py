@@ -62,15 +62,14 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Exchanges",
         method=f"{CONNECTIONS} connections for the rate, one for the latency; medians of {ROUNDS} "
-        f"rounds, in each of which all take turns of {ROUND_S:g} s through Envoy with one worker, "
-        "and are compared; added latency is over the same Envoy without a picker; no bodies are "
-        "read",
+        f"rounds of {ROUND_S:g} s for each picker in turn, through Envoy with one worker; added "
+        "latency is relative to the same Envoy without a picker; no bodies are read",
         rows=(
             Row(what="exchanges/s, no-op picker", value=f"{rate['no-op']:.0f}"),
             Row(what="exchanges/s, Coxswain", value=f"{rate['coxswain']:.0f}"),
             at_least("rate, Coxswain to no-op", share, 0.85),
             *(
-                Row(what=f"processor time an exchange, {name}", value=f"{median(of):.0f} us")
+                Row(what=f"CPU time per exchange, {name}", value=f"{median(of):.0f} us")
                 for name, of in used_us.items()
             ),
             Row(what="added median, no-op picker", value=f"{added['no-op']:.2f} ms"),

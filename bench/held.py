@@ -52,26 +52,29 @@ async def measure(say: Callable[[str], None]) -> Section:
             answers = await asyncio.gather(*tasks)
     served = sum(answer.startswith(b"HTTP/1.1 200") for answer in answers)
     return Section(
-        title="Held requests",
+        title="Queued requests",
         method=f"{REQUESTS} connections through Envoy, {ARRIVALS_PER_S} a second, while the only "
         f"endpoint is down, after {EARLIER} others were answered; memory is "
-        "the picker's resident size, before and with all of them in line; beside it what a "
-        f"picker takes that holds them and knows nothing; {LEAVERS} clients leave one by one, and "
-        "its status is asked until it shows that",
+        "the picker's resident size, before and with all of them queued, compared with a picker "
+        f"that only holds the requests; {LEAVERS} clients leave one by one, and the status page "
+        "is polled until it shows that",
         rows=(
-            at_most("memory of a held request", held_bytes / 1024, 20, " KB"),
+            at_most("memory per queued request", held_bytes / 1024, 20, " KB"),
             Row(
-                what="the same, nothing was answered before",
+                what="the same, with no earlier requests",
                 value=f"{fresh_bytes / 1024:.2f} KB",
             ),
             Row(
-                what="of a picker that only holds, and reads on",
+                what="of a picker that only holds requests",
                 value=f"{floor_bytes / 1024:.2f} KB",
             ),
-            Row(what="a client that left is out of the line", value=_ms(median(delays_s))),
+            Row(
+                what="time until a client that left is out of the queue",
+                value=_ms(median(delays_s)),
+            ),
             at_most("the same, the slowest", 1000 * max(delays_s), 100, " ms"),
             Row(
-                what="others answered once a server came",
+                what="others served when a server came up",
                 value=f"{served} of {len(tasks)}",
                 target="all",
                 is_met=served == len(tasks),

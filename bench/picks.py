@@ -1,4 +1,4 @@
-"""One pick, and one release that hands over, as the fleet grows: the core alone."""
+"""One pick, and one release that assigns, as the fleet grows: the core alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def measure(say: Callable[[str], None]) -> Section:
         say(f"picks: {size} endpoints")
         picks[size], hand_overs[size] = measure_fleet(size)
     rows = []
-    for what, costs in (("pick", picks), ("release that hands over", hand_overs)):
+    for what, costs in (("pick", picks), ("release that assigns", hand_overs)):
         for size in FLEETS:
             row = Row(what=f"{what}, {size} endpoints", value=f"{costs[size]:.1f} us")
             if size == 1_000:
@@ -42,7 +42,7 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Picks",
         method=f"the core alone, median of {SAMPLES} calls; endpoints of 1, 2, 4 and 8 slots, "
-        f"{WAITING:,} requests in line for the hand-overs",
+        f"{WAITING:,} queued requests for the assignments",
         rows=tuple(rows),
     )
 

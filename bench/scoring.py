@@ -39,8 +39,8 @@ async def measure(say: Callable[[str], None]) -> Section:
     rows.append(at_most("cache index of 100 endpoints, full", measure_index_mb(), 100, " MB"))
     return Section(
         title="Scoring",
-        method=f"the core alone, median of {PICKS - WARM} calls, processor time; prompts of "
-        f"{PROMPT_BLOCKS} blocks in {PROMPTS} sessions of 50 tenants, a model and a promise",
+        method=f"the core alone, median of {PICKS - WARM} calls, CPU time; prompts of "
+        f"{PROMPT_BLOCKS} blocks in {PROMPTS} sessions of 50 tenants, a model and an SLO",
         rows=tuple(rows),
     )
 

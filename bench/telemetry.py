@@ -102,16 +102,16 @@ async def measure(say: Callable[[str], None]) -> Section:
     failures = sum(one.failures for of in runs.values() for one in of)
     return Section(
         title="Telemetry",
-        method=f"{CONNECTIONS} connections, medians of {ROUNDS} rounds, in each of "
-        f"which all take turns of {ROUND_S:g} s through Envoy with one worker, and are compared; "
+        method=f"{CONNECTIONS} connections, medians of {ROUNDS} rounds of "
+        f"{ROUND_S:g} s for each picker in turn, through Envoy with one worker; "
         "traces and metrics go to an OTLP receiver over gRPC; metrics for Prometheus and a log "
-        "line a request are always on",
+        "line for each request are always on",
         rows=(
             *(Row(what=f"exchanges/s, tracing {kind}", value=f"{rate[kind]:.0f}") for kind in rate),
             at_least("rate, tracing 1 % to off", shares["1 %"], 0.95),
             at_least("rate, tracing 100 % to off", shares["100 %"], 0.8),
             *(
-                Row(what=f"picker's CPU an exchange, tracing {kind}", value=f"{cost[kind]:.0f} us")
+                Row(what=f"CPU time per exchange, tracing {kind}", value=f"{cost[kind]:.0f} us")
                 for kind in cost
             ),
             *(Row(what=f"p99, tracing {kind}", value=f"{p99[kind]:.2f} ms") for kind in p99),

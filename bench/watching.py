@@ -42,10 +42,10 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Watching the fleet",
         method=f"{WATCHERS} watchers of {ENDPOINTS} endpoints, {CHANGES_PER_S} changes a second, "
-        "all in one process",
+        "in one process",
         rows=(
-            Row(what="median until seen", value=f"{1000 * delays[len(delays) // 2]:.0f} ms"),
-            at_most("slowest until seen", 1000 * delays[-1], 100, " ms"),
+            Row(what="median delay", value=f"{1000 * delays[len(delays) // 2]:.0f} ms"),
+            at_most("longest delay", 1000 * delays[-1], 100, " ms"),
             Row(what="share of one core, watchers included", value=f"{100 * share:.0f} %"),
         ),
     )

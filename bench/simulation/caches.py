@@ -45,8 +45,8 @@ def chats(scale: float = 1.0, seed: int = 1) -> Section:
     return Section(
         title="Chats",
         method=f"8 servers of 4 slots, {count:,} turns of conversations over 4 shared system "
-        "prompts of 600 tokens; loads are those of the affinity-blind line; the oracle finds "
-        "whatever any server has read before",
+        "prompts of 600 tokens; loads are relative to the affinity-blind queue; the oracle "
+        "knows what any server has read",
         rows=tuple(rows),
     )
 
@@ -111,9 +111,9 @@ def cache_sizes(scale: float = 1.0, seed: int = 1) -> Section:
             at_least(f"cache of {tokens:,} tokens: expected / found", expected / found, 0.75)
         )
     return Section(
-        title="Believed cache",
-        method=f"second half of {count:,} turns; every server is believed to hold 32,768 tokens "
-        "at first",
+        title="Cache estimate",
+        method=f"second half of {count:,} turns; the initial estimate is 32,768 tokens for each "
+        "server",
         rows=tuple(rows),
     )
 

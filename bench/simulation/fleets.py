@@ -48,7 +48,7 @@ BALANCERS: dict[str, MakeBalancer] = {
     "weighted least connections": lambda servers, random, _: WeightedLeastConnections(
         servers, random
     ),
-    "a proxy's line, one limit for all": lambda servers, random, _: one_limit(servers, random),
-    "a proxy's line, limits by hand": lambda servers, random, _: ProxyLine(servers, random),
+    "a proxy's queue, one limit for all": lambda servers, random, _: one_limit(servers, random),
+    "a proxy's queue, manual limits": lambda servers, random, _: ProxyLine(servers, random),
     "oracle": lambda servers, random, _: CentralLine(servers, random),
 }

@@ -16,11 +16,11 @@ from bench.simulation.server import Hardware
 def foresight(scale: float = 1.0, seed: int = 1) -> Section:
     """What is told about the future, against what came."""
     rows = []
-    for headers, is_early in (("headers with it", False), ("headers before reading", True)):
+    for headers, is_early in (("headers with it", False), ("headers before prefill", True)):
         errors, told = _first_token_errors(int(4_000 * scale), seed, has_early_headers=is_early)
         what = f"predicted time to first token, {headers}: median error"
         rows.append(at_most(what, quantile(errors, 0.5), 0.25))
-        what = f"time to first token as it is counted, {headers}: median and 90 % error"
+        what = f"measured time to first token, {headers}: median and 90 % error"
         value = f"{quantile(told, 0.5):.2f}, {quantile(told, 0.9):.2f}"
         rows.append(Row(what=what, value=value))
     bursts = _bursts(Random(seed), int(8_000 * scale))
@@ -31,12 +31,12 @@ def foresight(scale: float = 1.0, seed: int = 1) -> Section:
         if "wait_s" in job.notes
     ]
     return Section(
-        title="Foresight",
+        title="Predictions",
         method="relative errors, medians, after 200 requests; chats on servers of three speeds; "
         "bursts of twice the fleet's capacity on the uneven fleet",
         rows=(
             *rows,
-            at_most("countdown when the wait begins, median error", quantile(waits, 0.5), 0.3),
+            at_most("countdown at the start of the wait, median error", quantile(waits, 0.5), 0.3),
         ),
     )
 

@@ -53,7 +53,7 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
         waits[name] = [job.waited_s for job in served]
         p99 = quantile(waits[name], 0.99)
         lost = sum(job.lost_tries for job in jobs)
-        value = f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s; asked again {lost}"
+        value = f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s; retries {lost}"
         rows.append(Row(what=f"{name}: waiting", value=value))
     rows.append(at_least("coxswain: requests served", len(waits["coxswain"]) / count, 1.0))
     late_s = quantile(waits["coxswain"], 0.99) - quantile(waits["oracle"], 0.99)
@@ -61,9 +61,9 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
     return Section(
         title="Failures",
         method=f"8 servers of 4 slots, {count:,} requests at 0.75 load; four times a server dies "
-        "for a tenth of the time, twice two at once; clients that were cut off ask again at once, "
-        "and their waiting counts from their first question; only coxswain has to find out "
-        "which servers are down",
+        "for a tenth of the time, twice two at once; clients whose requests broke retry at once, "
+        "and their wait counts from the first attempt; only coxswain has to detect which servers "
+        "are down",
         rows=tuple(rows),
     )
 
@@ -94,10 +94,10 @@ def overload(scale: float = 1.0, seed: int = 1) -> Section:
     served = sum(job.refusal is None for job in plain) / len(plain)
     return Section(
         title="Overload",
-        method=f"{count:,} requests at twice the capacity, a line of 200; critical ones are "
-        f"promised a slot within {PROMISE_S:g} s",
+        method=f"{count:,} requests at twice the capacity, a queue of 200; the SLO of critical "
+        f"ones is a slot within {PROMISE_S:g} s",
         rows=(
-            at_least("critical requests whose promise was kept", kept, 0.99),
+            at_least("critical requests that met their SLO", kept, 0.99),
             Row(what="standard requests served", value=f"{served:.0%}"),
         ),
     )

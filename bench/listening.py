@@ -16,7 +16,7 @@ from extproc.core.scheduler.events import (
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.decision import Settlement
     from extproc.core.scheduler.dispatcher import Dispatcher
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import ModelReading, Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 

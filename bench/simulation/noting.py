@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.simulation.job import Job
 from bench.simulation.pilot import Pilot
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 
 

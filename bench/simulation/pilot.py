@@ -12,7 +12,7 @@ from bench.simulation.server import Server
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight, SlotReading
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Rejected, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions

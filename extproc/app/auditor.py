@@ -18,7 +18,7 @@ from extproc.core.slots.lease import LeaseEnd, LeaseState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import KnownExchange, Registry
     from extproc.core.slots.lease import Lease

@@ -130,3 +130,8 @@ class Observation:
             raise ObservationError(f"{self.address}: {self.slots} slots; 0 to {MAX_SLOTS} can be")
         if self.busy_slots is not None and not 0 <= self.busy_slots <= MAX_SLOTS:
             raise ObservationError(f"{self.address}: {self.busy_slots} busy slots cannot be")
+
+
+def is_router(models: tuple[ModelReading, ...]) -> bool:
+    """Whether a router reported these models: plain servers report no slots by model."""
+    return any(model.slots is not None or not model.is_loaded for model in models)

@@ -38,7 +38,7 @@ from extproc.stream.upload import Upload
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.objective import Objective
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.pb import external_processor_pb2 as pb
 

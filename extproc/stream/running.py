@@ -12,7 +12,7 @@ from extproc.core.scheduler.decision import Picked, Reason
 from extproc.stream.completion import Completion
 
 if TYPE_CHECKING:
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.decision import Settlement
     from extproc.core.scheduler.exchange_registry import ExchangeSight
     from extproc.core.slots.lease import Lease

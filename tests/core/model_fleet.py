@@ -21,16 +21,16 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.explain import explain
-from extproc.core.selection.ranking_cache import seat
 from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
 from extproc.core.slots.endpoint_slots import Account, fits
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
+from extproc.core.slots.model_pools import seat
 from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
@@ -393,15 +393,16 @@ class ModelFleet:
             may_load = model is None or self.dispatcher.state.loads.may_start(model)
             if not room.free_slots or not (is_loaded or may_load):
                 continue
-            is_kept = room.reserved_for not in (None, ticket)
+            is_kept = room.reservation not in (None, ticket.reservation)
             is_fitting = fits(ticket.request.weight_slots, room.free_slots, room.slots)
             assert is_kept or not is_fitting, "idle while somebody waits who could use it"
             if not is_kept:
-                assert ticket.reserves is not None, "nobody keeps slots for a heavy request"
+                assert ticket.reservation is not None, "nobody keeps slots for a heavy request"
         for room in (account, *account.rooms.values()):
-            if room.reserved_for is not None:
-                assert room.reserved_for.is_waiting, "slots are kept for nobody"
-                assert room.reserved_for.request.weight_slots > 1
+            if room.reservation is not None:
+                holder = self.dispatcher.line.holder(room.reservation)
+                assert holder.is_waiting, "slots are reserved for nobody"
+                assert holder.request.weight_slots > 1
 
     def finish_all(self) -> None:
         """Let everything end: no lease may be left, and nothing may be remembered of any."""

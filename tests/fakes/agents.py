@@ -18,7 +18,7 @@ from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import Observation
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb.coxswain.v1 import agent_pb2 as pb

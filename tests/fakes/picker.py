@@ -23,7 +23,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import Issue, ModelReading, Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.exchange_registry import Registry

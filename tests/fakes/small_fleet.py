@@ -11,7 +11,7 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import Issue, Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions

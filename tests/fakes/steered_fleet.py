@@ -12,7 +12,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions

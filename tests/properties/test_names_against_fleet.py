@@ -17,7 +17,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.model_names import Untold
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -122,7 +122,7 @@ class NamingFleet:
             for endpoint in self.dispatcher.fleet:
                 account = self.dispatcher.ledger.account(endpoint.address)
                 is_fitting = account.free_slots >= min(request.weight_slots, account.slots or 1)
-                is_free = endpoint.is_pickable and account.reserved_for is None and is_fitting
+                is_free = endpoint.is_pickable and account.reservation is None and is_fitting
                 assert not is_free, "held up by those who wait for an adapter"
 
     def take(self, request: Request, settlement: Settlement) -> None:

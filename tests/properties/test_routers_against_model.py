@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Health
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.slots.lease import Lease

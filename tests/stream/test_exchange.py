@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extproc.core.exchange_record import ExchangeRecord, Verdict
 from extproc.core.fleet.endpoint import Health
 from extproc.core.prediction.latency import COLD
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS
 from extproc.core.scheduler.decision import Reason
 from extproc.core.scheduler.exchange_registry import ExchangeState

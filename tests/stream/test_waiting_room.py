@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.running import RunningStream

@@ -12,8 +12,7 @@ from enum import Enum
 from typing import assert_never
 
 from extproc.core.address import Address
-from extproc.core.observation import Issue, ModelReading, Observation, Sight
-from extproc.core.slots.model_pools import has_rooms
+from extproc.core.observation import Issue, ModelReading, Observation, Sight, is_router
 
 
 class Health(Enum):
@@ -200,7 +199,7 @@ class Endpoint:
         if observation.models and observation.models != self.models:
             self.models = observation.models
             self.readings = _by_name(observation.models)
-            self.is_router = has_rooms(observation.models)
+            self.is_router = is_router(observation.models)
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
         if health is not Health.LOADING and not observation.awaits_adapters:

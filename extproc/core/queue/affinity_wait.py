@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.queue.request_queue import Line, Ticket
+    from extproc.core.queue.request_queue import Line
+    from extproc.core.queue.ticket import Ticket
 
 
 class Homing:

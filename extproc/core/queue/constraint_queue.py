@@ -17,8 +17,8 @@ from extproc.core.queue.flow_queue import SLACK, TenantQueue
 if TYPE_CHECKING:
     from extproc.core.constraints import Demand
     from extproc.core.objective import Criticality
-    from extproc.core.queue.request_queue import Ticket
     from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.queue.ticket import Ticket
 
 Turn = tuple[int, float, float, float, int]
 """Class, share of promises met, virtual times of the tenant and of its flow, number of arrival;

@@ -6,12 +6,13 @@ two rules beside:
     those it can serve, if that one has waited `after_s`. So a ticket that has waited so long
     goes at the latest when an endpoint that it may use has served `every` times as many
     tickets as came before it, and its own.
-  Reservation: a heavy ticket whose turn has come, but not enough slots, is set apart, and
-    the endpoint keeps its free slots for it. It blocks nobody elsewhere, each endpoint keeps
-    slots for at most one, and only a higher class may pass.
-  Both: a heavy ticket whose turn by age has come is set apart for good, in place of a younger
-    one. Not even a higher class passes it, for then it would never go, nor would another age
-    where slots are kept for it. Where strangers hold what it needs it holds up nobody.
+  Reservation: a multi-slot ticket whose turn has come, but not enough slots, gets a reservation:
+    the endpoint keeps its free slots for it. It blocks nothing elsewhere, each pool has at most
+    one reservation, and only a request of higher criticality may use reserved slots.
+  Both: a multi-slot ticket whose turn by age has come gets an exclusive reservation, in place of
+    a younger ticket's. Not even a request of higher criticality may use its slots, or it would
+    never be served, and no other turn by age comes there. Where foreign requests hold the slots
+    that it needs, its reservation is not exclusive.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.queue.request_queue import Ticket
-from extproc.core.queue.reservation import can_ever_fit, is_kept_for_good, may_pass
-from extproc.core.selection.ranking_cache import open_room
+from extproc.core.objective import Criticality
+from extproc.core.queue.ticket import Ticket
 from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.slots.model_pools import open_room
 
 if TYPE_CHECKING:
+    from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.fleet.membership import Fleet
     from extproc.core.queue.constraint_queue import Lane, Turn
     from extproc.core.queue.request_queue import Line
     from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.request import Request
+    from extproc.core.resolved_request import Order
+    from extproc.core.slots.ledger import Ledger
     from extproc.core.slots.model_loading import Loads
 
 
@@ -54,8 +60,18 @@ class Turns:
     `displaced` are those that gave way to an older one: somebody has to find them a new place.
     """
 
-    def __init__(self, line: Line, promises: Promises, loads: Loads, aging: Aging) -> None:
+    def __init__(
+        self,
+        line: Line,
+        fleet: Fleet,
+        ledger: Ledger,
+        promises: Promises,
+        loads: Loads,
+        aging: Aging,
+    ) -> None:
         self._line = line
+        self._fleet = fleet
+        self._ledger = ledger
         self._promises = promises
         self._loads = loads
         self._aging = aging
@@ -72,13 +88,15 @@ class Turns:
             ticket, room, has_aged = found
             if fits(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
-            kept_for = room.reserved_for
-            if kept_for is not None and kept_for is not ticket:
-                self._line.put_back(kept_for)
-                self.displaced.append(kept_for)
-            if kept_for is not ticket:
-                self._line.set_apart(ticket, room, endpoint.address)
-            ticket.has_aged = has_aged
+            reservation = room.reservation
+            if reservation is not None and reservation is not ticket.reservation:
+                displaced = self._line.holder(reservation)
+                self._line.put_back(displaced)
+                self.displaced.append(displaced)
+                reservation = None
+            if reservation is None:
+                reservation = self._line.set_apart(ticket, room, endpoint.address)
+            reservation.is_exclusive = has_aged
 
     def _best(self, endpoint: Endpoint, account: Account, now: float) -> Found | None:
         open_lanes: list[tuple[Lane, Account]] = []
@@ -96,8 +114,10 @@ class Turns:
             turn, ticket = lane.head(self._promises, now)
             if best is not None and best[0] < turn:
                 continue
-            kept_for, weight_slots = room.reserved_for, ticket.request.weight_slots
-            if kept_for is None or may_pass(ticket.criticality, weight_slots, kept_for, room):
+            reservation = room.reservation
+            if reservation is None or reservation.may_be_bypassed(
+                ticket.criticality, ticket.request.weight_slots
+            ):
                 best = (turn, ticket, room)
         return None if best is None else Found(best[1], best[2], has_aged=False)
 
@@ -108,12 +128,14 @@ class Turns:
             return None
         oldest: Found | None = None
         for lane, room in open_lanes:
-            ticket, kept_for = lane.oldest(), room.reserved_for
-            if kept_for is not None:
-                if is_kept_for_good(kept_for, room):
+            ticket, reservation = lane.oldest(), room.reservation
+            if reservation is not None:
+                if reservation.is_exclusive and reservation.can_be_met():
                     continue
-                ticket = min(ticket, kept_for)
-            if can_ever_fit(ticket, room) and (oldest is None or ticket < oldest.ticket):
+                ticket = min(ticket, self._line.holder(reservation))
+            usable_slots = room.slots - room.foreign_slots
+            is_fitting = fits(ticket.request.weight_slots, usable_slots, room.slots)
+            if is_fitting and (oldest is None or ticket < oldest.ticket):
                 oldest = Found(ticket, room, has_aged=True)
         if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
             return None
@@ -122,9 +144,9 @@ class Turns:
     def _from_apart(self, endpoint: Endpoint, account: Account) -> Ticket | None:
         """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
         if not account.rooms:  # the usual case must not ask all of them
-            kept_for = account.reserved_for
+            reservation = account.reservation
             lightest_slots = (
-                self._line.lightest_apart() if kept_for is None else kept_for.request.weight_slots
+                self._line.lightest_apart() if reservation is None else reservation.weight_slots
             )
             if not fits(lightest_slots, account.free_slots, account.slots):
                 return None
@@ -132,8 +154,36 @@ class Turns:
             if not ticket.demand.suits(endpoint):
                 continue
             room = open_room(endpoint, account, ticket.demand.model, self._loads)
-            if room is None or room.reserved_for not in (None, ticket):
+            if room is None or room.reservation not in (None, ticket.reservation):
                 continue
             if fits(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
+        return None
+
+    def find_bypass(self, order: Order, request: Request, now: float) -> Address | None:
+        """Where an arrival may use slots that are reserved for a request of lower criticality.
+
+        An arrival that does counts as served from the queue, and queues itself when age decides:
+        otherwise critical requests that never queue would starve a multi-slot request. It queues
+        as well while others of its criticality do: some may wait for these very slots.
+        O(reservations), and only for critical requests: sheddable requests have no reservations.
+        """
+        criticality = order.objective.criticality
+        if criticality is not Criticality.CRITICAL or self._line.waiting_in(criticality):
+            return None
+        oldest = self._line.head()
+        is_any_of_age = oldest is not None and now - oldest.entered_at >= self._aging.after_s
+        for ticket in self._line.apart():
+            reservation, address = ticket.reservation, ticket.kept_at
+            endpoint = None if address is None else self._fleet.get(address)
+            if endpoint is None or not endpoint.is_pickable or not order.demand.suits(endpoint):
+                continue
+            account = self._ledger.account(endpoint.address)
+            if is_any_of_age and (account.served_from_line + 1) % self._aging.every == 0:
+                continue
+            room = open_room(endpoint, account, order.demand.model, self._loads)
+            if room is None or reservation is None or room.reservation is not reservation:
+                continue
+            if reservation.may_be_bypassed(criticality, request.weight_slots):
+                return endpoint.address
         return None

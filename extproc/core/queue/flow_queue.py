@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from extproc.core.queue.fair_queueing import Flow, Share, Tenant
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
 
 SLACK = 64
 """Entries of those who left that a heap may hold before it is tidied."""

@@ -14,77 +14,21 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from extproc.core.constraints import Anchor, Demand
-from extproc.core.objective import Criticality, Objective
+from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import Lane
 from extproc.core.queue.fair_queueing import Fairness
+from extproc.core.queue.ticket import Ticket
 from extproc.core.resolved_request import PLAIN, Order
+from extproc.core.slots.endpoint_slots import Reservation
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.queue.fair_queueing import Flow
     from extproc.core.request import Request
     from extproc.core.slots.endpoint_slots import Account
 
 FEW_LANES = 8
 """Up to so many lanes, asking each is faster than looking for the right ones."""
-
-
-class Ticket:
-    """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
-
-    __slots__ = (
-        "body_bytes",
-        "deadline",
-        "demand",
-        "entered_at",
-        "flow",
-        "has_aged",
-        "home",
-        "id",
-        "is_waiting",
-        "kept_at",
-        "lane",
-        "order",
-        "request",
-        "reserves",
-        "standing",
-    )
-
-    def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
-        self.id = id_
-        self.request = request
-        self.body_bytes = request.body_bytes
-        self.entered_at = now
-        self.deadline = now + request.timeout_s
-        self.is_waiting = True
-        self.order = order
-        self.demand = order.demand
-        """What it may use now."""
-        self.flow = flow
-        objective = order.objective
-        promise = objective.name if objective.has_promise else None
-        self.standing = (objective.criticality, promise)
-        self.lane: Lane | None = None
-        self.home: Address | None = None
-        """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
-        self.reserves: Account | None = None
-        """The slots that are kept for it until enough of them are free."""
-        self.has_aged = False
-        """Whether they are kept because it came first of all."""
-        self.kept_at: Address | None = None
-        """Where slots were kept for it last, also after it has left the line."""
-
-    @property
-    def objective(self) -> Objective:
-        return self.order.objective
-
-    @property
-    def criticality(self) -> Criticality:
-        return self.standing[0]
-
-    def __lt__(self, other: Ticket) -> bool:
-        return self.id < other.id
 
 
 class Line:
@@ -196,6 +140,11 @@ class Line:
         ):
             if number != count:
                 found.append(f"{count} tickets wait, and {number} {what}")
+        found += [
+            f"ticket {ticket.id} has no reservation, and waits as if it had one"
+            for ticket in self._apart.values()
+            if ticket.reservation is None or ticket.reservation.pool.reservation is None
+        ]
         body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
         if body_bytes != self.body_bytes:
             found.append(f"{body_bytes} bytes of bodies wait, and {self.body_bytes} are counted")
@@ -218,7 +167,7 @@ class Line:
         for ticket in waiting:
             if ticket.home is not None:
                 ticket.demand = ticket.order.demand  # it waits for its home no longer
-            ticket.reserves, ticket.has_aged = None, False
+            ticket.reservation = None
             self._tickets[ticket.id] = ticket
             self._by_class[ticket.criticality][ticket.id] = ticket
             self._lane(ticket.demand).enter(ticket)
@@ -264,14 +213,21 @@ class Line:
         """The least weight among them; at least 1."""
         return min(self._apart_weights, default=1)
 
-    def set_apart(self, ticket: Ticket, account: Account, address: Address) -> None:
-        """Keep the free slots of `account` for a ticket, outside of its lane."""
+    def set_apart(self, ticket: Ticket, account: Account, address: Address) -> Reservation:
+        """Reserve the free slots of `account` for a ticket, outside of its lane."""
         self._take_from_lane(ticket)
         self._apart[ticket.id] = ticket
         self._apart_weights[ticket.request.weight_slots] += 1
-        ticket.reserves = account
         ticket.kept_at = address
-        account.reserved_for = ticket
+        reservation = Reservation(
+            account, ticket.id, ticket.criticality, ticket.request.weight_slots
+        )
+        ticket.reservation = account.reservation = reservation
+        return reservation
+
+    def holder(self, reservation: Reservation) -> Ticket:
+        """The ticket that a reservation is for."""
+        return self._apart[reservation.ticket_id]
 
     def put_back(self, ticket: Ticket) -> None:
         """Nothing is kept for it any more: it stands in its lane again, where it would be."""
@@ -292,15 +248,14 @@ class Line:
             lane.leave(ticket)
             if not lane:
                 self._drop(lane.demand)
-        elif ticket.reserves is not None:
+        elif ticket.reservation is not None:
             del self._apart[ticket.id]
             weight_slots = ticket.request.weight_slots
             self._apart_weights[weight_slots] -= 1
             if not self._apart_weights[weight_slots]:
                 del self._apart_weights[weight_slots]
-            ticket.reserves.reserved_for = None
-            ticket.reserves = None
-            ticket.has_aged = False
+            ticket.reservation.pool.reservation = None
+            ticket.reservation = None
 
     def _drop(self, demand: Demand) -> None:
         del self._lanes[demand]

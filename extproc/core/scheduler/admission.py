@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from extproc.core.address import Address
     from extproc.core.objective import Objective
-    from extproc.core.queue.request_queue import Line, Ticket
+    from extproc.core.queue.request_queue import Line
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.request import Request
     from extproc.core.resolved_request import Order
     from extproc.core.scheduler.slot_allocator import Desk

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from extproc.core.address import Address
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.slots.lease import Lease
 
 

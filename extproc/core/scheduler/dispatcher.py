@@ -27,10 +27,10 @@ from extproc.core.constraints import ANY, Demand
 from extproc.core.fleet.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Objective
-from extproc.core.observation import Issue, Sight
+from extproc.core.observation import Issue, Sight, is_router
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.discipline import Aging
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import blame, credit, seen
@@ -40,10 +40,9 @@ from extproc.core.scheduler.feedback import expect, learn_answer, learn_end, lea
 from extproc.core.scheduler.slo import judge_end, judge_headers
 from extproc.core.scheduler.slot_allocator import Desk
 from extproc.core.scheduler.state import State
-from extproc.core.selection.ranking_cache import seat
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
-from extproc.core.slots.model_pools import has_rooms
+from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -341,7 +340,7 @@ class Dispatcher:
                 learn_look(self.state, endpoint, observation)
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
-        if is_replaced and not has_rooms(observation.models):
+        if is_replaced and not is_router(observation.models):
             self._desk.close_rooms(account, now)
         self._desk.change_models(self.state.intake.report(endpoint), now)
         self._desk.drop_reservations(endpoint, account, now)

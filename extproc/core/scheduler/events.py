@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.observation import Issue
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 
 

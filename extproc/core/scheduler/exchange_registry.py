@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from extproc.core.address import Address
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.slots.lease import Lease
 
 

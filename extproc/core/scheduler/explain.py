@@ -12,7 +12,7 @@ from extproc.core.fleet.endpoint import SERVING, Intent
 from extproc.core.resolved_request import PLAIN
 from extproc.core.scheduler.decision import Reason
 from extproc.core.selection.endpoint_picker import is_choosy, promised_s
-from extproc.core.selection.ranking_cache import seat
+from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,5 +256,5 @@ def _objections(
     elif room.free_slots < min(weight_slots, room.slots):
         taken = f"{room.leased_slots} leased, {room.foreign_slots} foreign"
         yield f"{room.free_slots} of its {room.slots} slots are free ({taken})"
-    elif weight_slots and room.reserved_for is not None:
+    elif weight_slots and room.reservation is not None:
         yield "its free slots are kept for a request that needs several"

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.constraints import ANY
 from extproc.core.prediction.latency import refresh_s
 from extproc.core.queue.drain_rate import Pace
-from extproc.core.queue.request_queue import Ticket
-from extproc.core.selection.ranking_cache import MAX_VIEWS, seat
+from extproc.core.queue.ticket import Ticket
+from extproc.core.selection.ranking_cache import MAX_VIEWS
+from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
     from extproc.core.constraints import Demand

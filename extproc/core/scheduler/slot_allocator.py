@@ -8,13 +8,11 @@ from extproc.core.constraints import ANY, UNDECIDED
 from extproc.core.fleet.endpoint import Health
 from extproc.core.queue.discipline import Aging, Turns
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
-from extproc.core.queue.reservation import place_to_pass
 from extproc.core.scheduler.decision import Picked, Reason, Rejected
 from extproc.core.scheduler.feedback import expect
 from extproc.core.scheduler.forecast import Forecast
 from extproc.core.selection.endpoint_picker import Chooser
-from extproc.core.selection.ranking_cache import seat
-from extproc.core.slots.model_pools import close_rooms
+from extproc.core.slots.model_pools import close_rooms, seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from extproc.core.constraints import Demand
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.resolver import Change
-    from extproc.core.queue.request_queue import Ticket
+    from extproc.core.queue.ticket import Ticket
     from extproc.core.request import Request
     from extproc.core.resolved_request import Order
     from extproc.core.scheduler.events import Outbox
@@ -41,8 +39,9 @@ class Desk:
         self._state = state
         self._outbox = outbox
         self.fallbacks = fallbacks
-        self._aging = aging
-        self._turns = Turns(state.line, state.promises, state.loads, aging)
+        self._turns = Turns(
+            state.line, state.fleet, state.ledger, state.promises, state.loads, aging
+        )
         self._chooser = Chooser(state)
         self.forecast = Forecast(state)
         self.last_event_at = 0.0
@@ -56,7 +55,7 @@ class Desk:
         choice = self._chooser.choose(order, request, now)
         if choice is not None:
             return choice.address
-        return place_to_pass(self._state, self._aging, order, request, now)
+        return self._turns.find_bypass(order, request, now)
 
     def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
         """What a choice counts for an endpoint."""
@@ -98,7 +97,7 @@ class Desk:
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = order.demand.model
         slots, room, is_loaded = seat(endpoint, account, model)
-        if is_from_line or slots.reserved_for is not None:
+        if is_from_line or slots.reservation is not None:
             account.served_from_line += 1  # who passes one in line is counted as if it came there
         adapter = request.adapter
         fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
@@ -192,7 +191,7 @@ class Desk:
                 if ticket.kept_at not in (None, endpoint.address):
                     self.offer_soon(ticket.kept_at, now)
                 continue
-            if ticket.home is None and ticket.reserves is None:
+            if ticket.home is None and ticket.reservation is None:
                 home = self.home_of(ticket.order, ticket.request, endpoint.address, now)
                 if home is not None:
                     self._pin(ticket, home, now)
@@ -224,7 +223,7 @@ class Desk:
             return
         ranking = self._state.views.at(ticket.demand)
         address = ranking.best_for(ticket.request.weight_slots)
-        if address is None and ticket.reserves is None:
+        if address is None and ticket.reservation is None:
             address = ranking.best_for(1)
         if address is not None:
             self.offer(address, now)
@@ -357,8 +356,8 @@ class Desk:
             for address in state.outliers.readmit_the_last(now):
                 self.offer(address, now)
         for room in (account, *account.rooms.values()):
-            ticket = room.reserved_for
-            if ticket is not None:
+            if room.reservation is not None:
+                ticket = state.line.holder(room.reservation)
                 state.line.put_back(ticket)
                 self.keep_slots_for(ticket, now)
         while pinned := state.homing.first_pinned_to(endpoint.address):  # serving one ends others
@@ -383,8 +382,8 @@ class Desk:
 
     def close_rooms(self, account: Account, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
-        kept_for = [room.reserved_for for room in account.rooms.values()]
-        tickets = [ticket for ticket in kept_for if ticket is not None]
+        reservations = [room.reservation for room in account.rooms.values()]
+        tickets = [self._state.line.holder(one) for one in reservations if one is not None]
         for ticket in tickets:
             self._state.line.put_back(ticket)
         close_rooms(account)
@@ -394,8 +393,10 @@ class Desk:
     def drop_reservations(self, endpoint: Endpoint, account: Account, now: float) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""
         for room in (account, *account.rooms.values()):
-            ticket = room.reserved_for
-            if ticket is None or (
+            if room.reservation is None:
+                continue
+            ticket = self._state.line.holder(room.reservation)
+            if (
                 ticket.demand.suits(endpoint)
                 and seat(endpoint, account, ticket.demand.model).room is room
             ):

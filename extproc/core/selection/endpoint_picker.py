@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.prediction.latency import refresh_s
-from extproc.core.selection.ranking_cache import MAX_VIEWS, seat
+from extproc.core.selection.ranking_cache import MAX_VIEWS
 from extproc.core.slots.endpoint_slots import fits
+from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from extproc.core.scheduler.state import State
     from extproc.core.selection.cost import Cost
     from extproc.core.selection.ranking import Picker
-    from extproc.core.selection.ranking_cache import Seat
     from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.model_pools import Seat
 
 LEAST_LOADED = 4
 HOLDERS = 4

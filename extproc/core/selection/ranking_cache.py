@@ -7,10 +7,11 @@ demand costs what changed since it was asked last, and one that nobody asks for 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from extproc.core.constraints import ANY, Demand
 from extproc.core.selection.ranking import Picker
+from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
     from random import Random
@@ -18,43 +19,11 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import Fleet
-    from extproc.core.slots.endpoint_slots import Account
     from extproc.core.slots.ledger import Ledger
     from extproc.core.slots.model_loading import Loads
 
 MAX_VIEWS = 64
 """Rankings beside the one of all; the one that was not asked for longest is dropped."""
-
-
-class Seat(NamedTuple):
-    """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
-    that is not loaded comes after all that are."""
-
-    room: Account
-    model: str | None = None
-    is_loaded: bool = True
-
-
-def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
-    """The slots for that model at an endpoint that suits."""
-    if not account.rooms:
-        return Seat(account)
-    if model is None:
-        return Seat(account, is_loaded=False)  # which of its models it means nobody knows
-    reading = endpoint.readings.get(model)
-    if reading is None:
-        return Seat(account)
-    return Seat(account.room(reading.name), reading.name, reading.is_loaded)
-
-
-def open_room(
-    endpoint: Endpoint, account: Account, model: str | None, loads: Loads
-) -> Account | None:
-    """Where a request for that model finds its slots there; None while it is to be loaded
-    and somebody else loads it already."""
-    room, name, is_loaded = seat(endpoint, account, model)
-    is_open = is_loaded or name is None or loads.may_start(name)
-    return room if is_open else None
 
 
 class _View:

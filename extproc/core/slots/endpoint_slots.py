@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.slots.draining_evidence import Evidence
 
 if TYPE_CHECKING:
+    from extproc.core.objective import Criticality
     from extproc.core.observation import Observation
-    from extproc.core.queue.request_queue import Ticket
     from extproc.core.slots.lease import Lease
 
 CLOSED_MEMORY_S = 60.0
@@ -29,6 +29,33 @@ CLOSED_MEMORY_S = 60.0
 def fits(weight_slots: int, free_slots: int, slots: int) -> bool:
     """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
     return 0 < slots and free_slots >= min(weight_slots, slots)
+
+
+class Reservation:
+    """The free slots of `pool` are reserved for a queued request until they suffice."""
+
+    __slots__ = ("criticality", "is_exclusive", "pool", "ticket_id", "weight_slots")
+
+    def __init__(
+        self, pool: Account, ticket_id: int, criticality: Criticality, weight_slots: int
+    ) -> None:
+        self.pool = pool
+        self.ticket_id = ticket_id
+        self.criticality = criticality
+        self.weight_slots = weight_slots
+        self.is_exclusive = False
+        """Whether not even a request of higher criticality may use the slots."""
+
+    def can_be_met(self) -> bool:
+        """Whether there will be enough slots once our own leases have ended."""
+        pool = self.pool
+        return fits(self.weight_slots, pool.slots - pool.foreign_slots, pool.slots)
+
+    def may_be_bypassed(self, criticality: Criticality, weight_slots: int) -> bool:
+        """Whether a request of that criticality and weight may use the slots."""
+        if criticality >= self.criticality or (self.is_exclusive and self.can_be_met()):
+            return False
+        return fits(weight_slots, self.pool.free_slots, self.pool.slots)
 
 
 class Account:
@@ -44,7 +71,7 @@ class Account:
         "is_sighted",
         "leased_slots",
         "leases",
-        "reserved_for",
+        "reservation",
         "rooms",
         "served_from_line",
         "slots",
@@ -59,8 +86,8 @@ class Account:
         self.leases: dict[int, Lease] = {}
         self.rooms: dict[str, Account] = {}
         """By model, where each has its own slots: see `extproc.core.slots.model_pools`."""
-        self.reserved_for: Ticket | None = None
-        """A heavy request for which the free slots are kept until they suffice."""
+        self.reservation: Reservation | None = None
+        """For a request that needs more slots than are free."""
         self.served_from_line = 0
         self._closed: deque[_Closed] = deque()
         self._known_at = opened_at  # an older look may have seen leases of older books
@@ -80,8 +107,8 @@ class Account:
 
     @property
     def open_slots(self) -> int:
-        """Slots that a newcomer may take: none while they are kept for somebody."""
-        return 0 if self.reserved_for is not None else self.free_slots
+        """Slots that an arrival may take: none while they are reserved."""
+        return 0 if self.reservation is not None else self.free_slots
 
     def room(self, model: str | None) -> Account:
         """Where a request for that model finds its slots: the whole endpoint unless a router."""
@@ -119,9 +146,11 @@ class Account:
             leased_slots = sum(lease.weight_slots for lease in room.leases.values())
             if leased_slots != room.leased_slots:
                 found.append(f"{name or 'all'}: {leased_slots} leased, {room.leased_slots} counted")
-            kept_for = room.reserved_for
-            if kept_for is not None and not (kept_for.is_waiting and kept_for.reserves is room):
-                found.append(f"{name or 'all'}: reserved for ticket {kept_for.id}, which has gone")
+            reservation = room.reservation
+            if reservation is not None and reservation.pool is not room:
+                found.append(
+                    f"{name or 'all'}: reserved for ticket {reservation.ticket_id} somewhere else"
+                )
         in_rooms = sum(len(room.leases) for _, room in rooms[1:])
         named = sum(lease.room in self.rooms for lease in self.leases.values())
         if in_rooms != named:
@@ -133,7 +162,7 @@ class Account:
         for room in (self, *self.rooms.values()):
             room.leases = {}
             room.leased_slots = 0
-            room.reserved_for = None
+            room.reservation = None
             room._evidence = Evidence()  # noqa: SLF001 - a model's slots are an account, too
 
     def is_news(self, observation: Observation) -> bool:

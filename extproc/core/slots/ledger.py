@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import count
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation
+from extproc.core.observation import Observation, is_router
 from extproc.core.slots.draining_evidence import RELEASE_S
 from extproc.core.slots.endpoint_slots import Account, fits
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
-from extproc.core.slots.model_pools import has_rooms, observe_rooms
+from extproc.core.slots.model_pools import observe_rooms
 
 HANDOVER_S = 0.25
 """How long a gateway takes at most from our answer to its request's arrival at the server. Looks
@@ -129,7 +129,7 @@ class Ledger:
     def observe(self, observation: Observation, now: float) -> None:
         """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
         account = self._accounts[observation.address]
-        is_by_room = account.is_news(observation) and has_rooms(observation.models)
+        is_by_room = account.is_news(observation) and is_router(observation.models)
         freed = account.observe(observation)
         if is_by_room:
             freed = observe_rooms(account, observation, freed)

@@ -9,20 +9,17 @@ A lease whose model nobody could read is in no room, but counts for the endpoint
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.slots.endpoint_slots import Account
 
 if TYPE_CHECKING:
-    from extproc.core.observation import ModelReading, Observation
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.observation import Observation
     from extproc.core.slots.lease import Lease
+    from extproc.core.slots.model_loading import Loads
 
 UNLOADED_SLOTS = 1
-
-
-def has_rooms(models: tuple[ModelReading, ...]) -> bool:
-    """Whether these are the models of a router: plain servers tell no slots by model."""
-    return any(model.slots is not None or not model.is_loaded for model in models)
 
 
 def observe_rooms(
@@ -54,7 +51,7 @@ def observe_rooms(
         freed += room.observe(part)
     names = {model.name for model in observation.models}
     for name in [name for name in account.rooms if name not in names]:
-        if account.rooms[name].leases or account.rooms[name].reserved_for is not None:
+        if account.rooms[name].leases or account.rooms[name].reservation is not None:
             account.rooms[name].slots = 0
         else:
             del account.rooms[name]
@@ -79,3 +76,34 @@ def _fill(account: Account, room: Account, room_slots: int) -> None:
             lease.weight_slots += more
             room.leased_slots += more
             account.leased_slots += more
+
+
+class Seat(NamedTuple):
+    """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
+    that is not loaded comes after all that are."""
+
+    room: Account
+    model: str | None = None
+    is_loaded: bool = True
+
+
+def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
+    """The slots for that model at an endpoint that suits."""
+    if not account.rooms:
+        return Seat(account)
+    if model is None:
+        return Seat(account, is_loaded=False)  # which of its models it means nobody knows
+    reading = endpoint.readings.get(model)
+    if reading is None:
+        return Seat(account)
+    return Seat(account.room(reading.name), reading.name, reading.is_loaded)
+
+
+def open_room(
+    endpoint: Endpoint, account: Account, model: str | None, loads: Loads
+) -> Account | None:
+    """Where a request for that model finds its slots there; None while it is to be loaded
+    and somebody else loads it already."""
+    room, name, is_loaded = seat(endpoint, account, model)
+    is_open = is_loaded or name is None or loads.may_start(name)
+    return room if is_open else None

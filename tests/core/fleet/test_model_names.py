@@ -12,7 +12,7 @@ from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import Sight
 from extproc.core.prompt_blocks import chain
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Rejected
 from extproc.core.scheduler.explain import explain

@@ -228,7 +228,7 @@ def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
     heavy = fleet.queue(**asked, weight_slots=2)
     assert heavy.home == home
     fleet.finish(lease)
-    assert heavy.reserves is not None and heavy.kept_at == home
+    assert heavy.reservation is not None and heavy.kept_at == home
     alarm = fleet.dispatcher.next_wakeup()
     assert alarm is not None
     fleet.now = alarm

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
 from extproc.core.queue.discipline import Aging
 from extproc.core.queue.fair_queueing import Fairness
-from extproc.core.queue.request_queue import Ticket
 from extproc.core.queue.slo_attainment import Attainment
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Rejected
 from extproc.core.scheduler.explain import explain
@@ -294,11 +294,11 @@ def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
     fleet.finish(one)
     fleet.finish(next(lease for lease in leases if lease.address == there))
     accounts = [fleet.dispatcher.ledger.account(address) for address in (here, there)]
-    assert [account.reserved_for for account in accounts] == [gold, None]
+    assert [account.reservation for account in accounts] == [gold.reservation, None]
     accounts[0].served_from_line = Aging().every - 1
     fleet.now += 60.0
     fleet.finish(other)
-    assert [account.reserved_for for account in accounts] == [older, gold]
+    assert [account.reservation for account in accounts] == [older.reservation, gold.reservation]
 
 
 def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
@@ -311,7 +311,8 @@ def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
     account = fleet.dispatcher.ledger.account(address)
     account.served_from_line = Aging().every - 1
     fleet.finish(leases.pop())
-    assert heavy.has_aged and account.reserved_for is heavy
+    assert heavy.reservation is not None and heavy.reservation.is_exclusive
+    assert account.reservation is heavy.reservation
     gold = fleet.queue(objective="gold")
     assert fleet.is_waiting(gold)
     fleet.finish(leases.pop())
@@ -352,7 +353,7 @@ def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
         assert fleet.pick(objective="gold").address == address
     assert account.served_from_line == 3
     fleet.queue(objective="gold")
-    assert account.reserved_for is heavy
+    assert account.reservation is heavy.reservation is not None
 
 
 def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from extproc.core.objective import NO_OBJECTIVE, Objective
 from extproc.core.queue.fair_queueing import MAX_FLOWS, MAX_TENANTS, Fairness, Flow
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease
 from tests.fakes.steered_fleet import SteeredFleet

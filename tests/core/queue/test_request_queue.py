@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.constraints import Demand
-from extproc.core.queue.request_queue import Line, Ticket
+from extproc.core.queue.request_queue import Line
 from extproc.core.queue.slo_attainment import Promises
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import Order
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.exchange_registry import ExchangeSight, ExchangeState, Registry
 from extproc.core.slots.lease import Lease
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.queue.request_queue import Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import PLAIN
 from extproc.core.scheduler.decision import Picked, Queued

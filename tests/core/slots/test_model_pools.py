@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extproc.core.observation import ModelReading
+from extproc.core.observation import ModelReading, is_router
 from extproc.core.slots.lease import LeaseEnd
-from extproc.core.slots.model_pools import UNLOADED_SLOTS, has_rooms
+from extproc.core.slots.model_pools import UNLOADED_SLOTS
 from tests.fakes.steered_fleet import SteeredFleet
 
 
@@ -18,8 +18,8 @@ def unloaded(name: str) -> ModelReading:
 
 def test_only_routers_have_rooms() -> None:
     """They tell slots by model, or models that are not loaded."""
-    assert not has_rooms(()) and not has_rooms((ModelReading(name="a"),))
-    assert has_rooms((loaded("a", 2),)) and has_rooms((unloaded("a"),))
+    assert not is_router(()) and not is_router((ModelReading(name="a"),))
+    assert is_router((loaded("a", 2),)) and is_router((unloaded("a"),))
 
 
 def test_a_model_that_is_not_loaded_has_one_slot() -> None:
@@ -109,9 +109,9 @@ def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> No
     lease = fleet.pick(model="a")
     heavy = fleet.queue(model="a", weight_slots=2)
     account = fleet.dispatcher.ledger.account(address)
-    assert account.rooms["a"].reserved_for is heavy
+    assert account.rooms["a"].reservation is heavy.reservation is not None
     fleet.now += 1.0
     fleet.look(address, slots=2, busy_slots=1, models=["a"], instance="plain")
-    assert account.reserved_for is heavy
+    assert account.reservation is heavy.reservation is not None
     fleet.finish(lease)
     assert fleet.served(heavy).address == address

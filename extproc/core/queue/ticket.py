@@ -1,0 +1,68 @@
+"""A request that waits for a slot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.objective import Criticality, Objective
+    from extproc.core.queue.constraint_queue import Lane
+    from extproc.core.queue.fair_queueing import Flow
+    from extproc.core.request import Request
+    from extproc.core.resolved_request import Order
+    from extproc.core.slots.endpoint_slots import Reservation
+
+
+class Ticket:
+    """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
+
+    __slots__ = (
+        "body_bytes",
+        "deadline",
+        "demand",
+        "entered_at",
+        "flow",
+        "home",
+        "id",
+        "is_waiting",
+        "kept_at",
+        "lane",
+        "order",
+        "request",
+        "reservation",
+        "standing",
+    )
+
+    def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
+        self.id = id_
+        self.request = request
+        self.body_bytes = request.body_bytes
+        self.entered_at = now
+        self.deadline = now + request.timeout_s
+        self.is_waiting = True
+        self.order = order
+        self.demand = order.demand
+        """What it may use now."""
+        self.flow = flow
+        objective = order.objective
+        promise = objective.name if objective.has_promise else None
+        self.standing = (objective.criticality, promise)
+        self.lane: Lane | None = None
+        self.home: Address | None = None
+        """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
+        self.reservation: Reservation | None = None
+        """The slots that are reserved for it, until enough of them are free."""
+        self.kept_at: Address | None = None
+        """Where slots were reserved for it last, also after it has left the queue."""
+
+    @property
+    def objective(self) -> Objective:
+        return self.order.objective
+
+    @property
+    def criticality(self) -> Criticality:
+        return self.standing[0]
+
+    def __lt__(self, other: Ticket) -> bool:
+        return self.id < other.id

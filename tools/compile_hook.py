@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PACKAGES = ("extproc/core", "extproc/stream")
+PACKAGES = ("extproc/core", "extproc/security", "extproc/stream")
 OPTIONS = (
     "--config-file=",  # `make check` is where types are held to all rules
     "--ignore-missing-imports",

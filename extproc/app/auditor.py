@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.scheduler.decision import Reason, Rejected
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.slots.lease import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:

@@ -14,8 +14,6 @@ from extproc.core.address import Address
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from extproc.core.fleet.endpoint import Endpoint
-
 Anchor = Address | str | None
 """A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
 
@@ -36,18 +34,6 @@ class Demand(NamedTuple):
     allowed: frozenset[Address] | None = None
     said: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
-
-    def suits(self, endpoint: Endpoint) -> bool:
-        """Whether the endpoint, as last observed, can serve it at all."""
-        if self.allowed is not None and endpoint.address not in self.allowed:
-            return False
-        if self.model is not None and self.model not in endpoint.readings:
-            return False
-        if self.said is not None and not endpoint.takes_name(self.said, self.model):
-            return False
-        if self.adapter_numbers and not endpoint.has_adapters(self.adapter_numbers):
-            return False
-        return self.adapter is None or self.adapter in endpoint.adapter_ids
 
     def anchors(self) -> Iterable[Anchor]:
         """Where its lane is found: at each allowed address, else at its model, else everywhere."""

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from extproc.core.address import Address
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 
 
 class Verdict(Enum):

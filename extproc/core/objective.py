@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from extproc.core.request import Request
 
 
 class Criticality(IntEnum):
@@ -56,15 +52,15 @@ class Objectives:
     by_name: Mapping[str, Objective] = field(default_factory=dict)
     by_model: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, request: Request) -> Objective:
-        """The one that the request names, else its model's, else the default. A name that
-        the settings do not know counts as none: a typing error must not jump the line."""
-        if request.objective is not None:
-            named = self.by_name.get(request.objective)
+    def of(self, name: str | None, model: str | None) -> Objective:
+        """The objective of that name, else the model's, else the default. A name that the
+        settings do not know counts as none: a typing error must not change the priority."""
+        if name is not None:
+            named = self.by_name.get(name)
             if named is not None:
                 return named
-        if request.model is not None:
-            implied = self.by_model.get(request.model)
+        if model is not None:
+            implied = self.by_model.get(model)
             if implied is not None:
                 return self.by_name.get(implied, NO_OBJECTIVE)
         return NO_OBJECTIVE

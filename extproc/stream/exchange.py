@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.scheduler.decision import Picked, Queued, Reason, Rejected, Settlement
+from extproc.core.rejection import Reason, Rejected
+from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.exchange_registry import ExchangeSight
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.stream import answer, codec

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.objective import Criticality
+from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.decision import Reason
 from extproc.stream import codec
 from extproc.stream.adapters import with_last_word
 from extproc.stream.models import model_list

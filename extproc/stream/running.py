@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from extproc.core.scheduler.decision import Picked, Reason
+from extproc.core.rejection import Reason
+from extproc.core.scheduler.decision import Picked
 from extproc.stream.completion import Completion
 
 if TYPE_CHECKING:

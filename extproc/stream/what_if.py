@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.core.scheduler.explain import Explanation, Inquiry, explain, explain_passing
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import codec

@@ -11,7 +11,7 @@ import pytest
 from extproc.app import auditor as module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage

@@ -16,7 +16,7 @@ from extproc.app import logs
 from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign_bytes
 from extproc.app.request_log import log_request
 from extproc.core.exchange_record import ExchangeRecord, Verdict
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.telemetry.metrics import outcome
 from extproc.telemetry.pump import PumpOptions
 from tests.telemetry.records import record

@@ -19,11 +19,13 @@ from random import Random
 
 from bench.listening import listen
 from extproc.core.address import Address
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, Sight
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.explain import explain
 from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
@@ -387,7 +389,7 @@ class ModelFleet:
     def _check_idle(self, endpoint: Endpoint, account: Account) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
         for ticket in self.dispatcher.line:
-            if not ticket.demand.suits(endpoint):
+            if not is_eligible(ticket.demand, endpoint):
                 continue
             room, model, is_loaded = seat(endpoint, account, ticket.demand.model)
             may_load = model is None or self.dispatcher.state.loads.may_start(model)

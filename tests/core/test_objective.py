@@ -28,7 +28,7 @@ def test_the_header_then_the_model_then_none(
 ) -> None:
     """A name that the settings do not know counts as none was sent."""
     request = Request(id="r", timeout_s=1.0, objective=named, model=model)
-    assert OBJECTIVES.of(request) is found
+    assert OBJECTIVES.of(request.objective, request.model) is found
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from extproc.app.live_settings import HOT
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.envoy_config import names
 from extproc.stream import codec
 from tests.docs.pages import ROOT, page

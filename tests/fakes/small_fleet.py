@@ -12,8 +12,9 @@ from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.observation import Issue, Observation, Sight
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Rejected, Settlement
+from extproc.core.scheduler.decision import Outcome, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.endpoint_slots import Account
 from extproc.core.slots.lease import Lease, LeaseEnd

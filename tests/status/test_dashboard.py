@@ -17,7 +17,7 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import EndpointSpec, Health
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import picture
 from extproc.status.dashboard import dashboard

@@ -10,8 +10,8 @@ from extproc.core.exchange_record import ExchangeRecord, Verdict
 from extproc.core.fleet.endpoint import Health
 from extproc.core.prediction.latency import COLD
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Reason
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS
-from extproc.core.scheduler.decision import Reason
 from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb

@@ -10,8 +10,8 @@ import pytest
 from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.decision import Reason
 from extproc.core.scheduler.explain import Inquiry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode

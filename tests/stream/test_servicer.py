@@ -14,7 +14,7 @@ import pytest
 
 from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import Health
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import EnvoyStream, HandStream, Rig, eventually, rig

@@ -7,7 +7,7 @@ import pytest
 from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import Observation, Sight
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record

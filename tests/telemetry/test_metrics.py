@@ -14,7 +14,7 @@ from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, Sight
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseEnd
 from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module

@@ -7,7 +7,7 @@ from random import Random
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from extproc.core.exchange_record import ExchangeRecord, Verdict
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.telemetry.spans import MAX_CHARS, exchange_spans
 from extproc.telemetry.trace_context import TraceParent
 from tests.fakes.otlp_receiver import text_attributes

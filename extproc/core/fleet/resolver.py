@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.constraints import ANY, NO_NUMBERS, UNDECIDED, Demand, demand_for
 from extproc.core.fleet.aliases import ModelMatch, Splits, resolve_model
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.model_names import Names
 from extproc.core.objective import Objective, Objectives
 from extproc.core.prompt_blocks import reseeded
+from extproc.core.rejection import Reason
 from extproc.core.resolved_request import Order
-from extproc.core.scheduler.decision import Reason
 
 if TYPE_CHECKING:
     from random import Random
@@ -75,7 +76,7 @@ class Intake:
 
     def objective_of(self, request: Request) -> Objective:
         """Which service it belongs to."""
-        return self._options.objectives.of(request)
+        return self._options.objectives.of(request.objective, request.model)
 
     def _objective_of_base(self, request: Request) -> Objective:
         """The same where a part of its model's name may be an adapter's."""
@@ -130,7 +131,7 @@ class Intake:
         if demand.allowed is None:
             return True
         endpoints = map(self._fleet.get, demand.allowed)
-        return any(e is not None and e.is_usable and demand.suits(e) for e in endpoints)
+        return any(e is not None and e.is_usable and is_eligible(demand, e) for e in endpoints)
 
     def is_unsayable(self, request: Request) -> bool:
         """Whether its model's name is one of ours, its body cannot be told another, and those who
@@ -150,13 +151,13 @@ class Intake:
         """Those of the targets that somebody serves by the name that stands in the request."""
         said, allowed = request.model or "", request.allowed
         numbers = self._known_numbers(request) or NO_NUMBERS
-        suits = {
-            model: Demand(model, request.adapter, allowed, said, numbers).suits for model in targets
+        demands = {
+            model: Demand(model, request.adapter, allowed, said, numbers) for model in targets
         }
         return {
             model: weight
             for model, weight in targets.items()
-            if any(suits[model](endpoint) for endpoint in self._fleet)
+            if any(is_eligible(demands[model], endpoint) for endpoint in self._fleet)
         }
 
     def _sayable(self, request: Request) -> Splits:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from extproc.core.observation import Issue
 from extproc.core.outliers.ejection import Backoff, Ejection, EjectionState
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import Fleet
     from extproc.core.request import Request
-    from extproc.core.scheduler.events import Outbox
     from extproc.core.slots.lease import Lease
 
 _WORDS: Final = {
@@ -51,6 +50,14 @@ class OutlierOptions:
     max_ejected_percent: int = 50
 
 
+class EjectionNews(Protocol):
+    """Where ejections are announced: `extproc.core.scheduler.events.Outbox`."""
+
+    def ejected(self, address: Address, issue: Issue) -> None: ...
+
+    def readmitted(self, address: Address) -> None: ...
+
+
 class OutlierDetection:
     """Live state, fed by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
 
@@ -58,9 +65,9 @@ class OutlierDetection:
     an ejection is O(fleet).
     """
 
-    def __init__(self, fleet: Fleet, options: OutlierOptions, outbox: Outbox) -> None:
+    def __init__(self, fleet: Fleet, options: OutlierOptions, news: EjectionNews) -> None:
         self._fleet = fleet
-        self._outbox = outbox
+        self._news = news
         self.options = options
         self._evidence: dict[Address, FailureEvidence] = {}
         self._ejections: dict[Address, Ejection] = {}
@@ -274,9 +281,9 @@ class OutlierDetection:
         endpoint.is_ejected = ejection.is_out
         endpoint.ejection_issue = issue
         if before is None and issue is not None:
-            self._outbox.ejected(address, issue)
+            self._news.ejected(address, issue)
         elif before is not None and issue is None:
-            self._outbox.readmitted(address)
+            self._news.readmitted(address)
 
     def _may_eject(self, address: Address, failures: list[Failure], now: float) -> bool:
         endpoint = self._fleet.get(address)

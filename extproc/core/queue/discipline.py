@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.objective import Criticality
 from extproc.core.queue.ticket import Ticket
 from extproc.core.slots.endpoint_slots import Account, fits
@@ -151,7 +152,7 @@ class Turns:
             if not fits(lightest_slots, account.free_slots, account.slots):
                 return None
         for ticket in self._line.apart():
-            if not ticket.demand.suits(endpoint):
+            if not is_eligible(ticket.demand, endpoint):
                 continue
             room = open_room(endpoint, account, ticket.demand.model, self._loads)
             if room is None or room.reservation not in (None, ticket.reservation):
@@ -176,7 +177,11 @@ class Turns:
         for ticket in self._line.apart():
             reservation, address = ticket.reservation, ticket.kept_at
             endpoint = None if address is None else self._fleet.get(address)
-            if endpoint is None or not endpoint.is_pickable or not order.demand.suits(endpoint):
+            if (
+                endpoint is None
+                or not endpoint.is_pickable
+                or not is_eligible(order.demand, endpoint)
+            ):
                 continue
             account = self._ledger.account(endpoint.address)
             if is_any_of_age and (account.served_from_line + 1) % self._aging.every == 0:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from extproc.core.constraints import Anchor, Demand
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import Lane
 from extproc.core.queue.fair_queueing import Fairness
@@ -177,17 +178,17 @@ class Line:
     def lanes_for(self, endpoint: Endpoint) -> list[Lane]:
         """The lanes in which somebody waits whom the endpoint can serve."""
         if len(self._lanes) <= FEW_LANES:
-            return [lane for lane in self._lanes.values() if lane.demand.suits(endpoint)]
+            return [lane for lane in self._lanes.values() if is_eligible(lane.demand, endpoint)]
         found: dict[Demand, Lane] = {}
         for anchor in (None, endpoint.address, *endpoint.readings):
             found.update(self._anchored.get(anchor, {}))
-        return [lane for demand, lane in found.items() if demand.suits(endpoint)]
+        return [lane for demand, lane in found.items() if is_eligible(demand, endpoint)]
 
     def has_any_for(self, endpoint: Endpoint) -> bool:
         """Whether somebody waits whom the endpoint can serve."""
         if self.lanes_for(endpoint):
             return True
-        return any(ticket.demand.suits(endpoint) for ticket in self._apart.values())
+        return any(is_eligible(ticket.demand, endpoint) for ticket in self._apart.values())
 
     def lanes(self) -> Iterator[Lane]:
         """Every lane in which somebody waits."""

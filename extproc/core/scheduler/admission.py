@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from extproc.core.objective import Criticality
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 
 if TYPE_CHECKING:
     from random import Random

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
 from extproc.core.slots.lease import Lease
-
-
-class Reason(Enum):
-    """Why a request was refused; the value is what clients read in `x-coxswain-reason`."""
-
-    QUEUE_FULL = "queue-full"
-    QUEUE_TIMEOUT = "queue-timeout"
-    NO_ENDPOINT = "no-endpoint"
-    SHUTTING_DOWN = "shutting-down"
-    BAD_REQUEST = "bad-request"
-    CANCELLED = "cancelled"
-    UPLOAD_STALLED = "upload-stalled"
-    SHED = "shed"
-    EVICTED = "evicted"
-    MODEL_NOT_FOUND = "model-not-found"
-    BLOCKED_PATH = "blocked-path"
-    INTERNAL_ERROR = "internal-error"
-    POISON_REQUEST = "poison-request"
 
 
 class Picked(NamedTuple):
@@ -48,15 +30,6 @@ class Queued:
     """It waits; a `Settled` event tells of its end."""
 
     ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """Refused; `retry_after_s` is when a new try may do better, as far as we can tell."""
-
-    reason: Reason
-    waited_s: float
-    retry_after_s: float
 
 
 Settlement = Picked | Rejected

@@ -31,10 +31,11 @@ from extproc.core.observation import Issue, Sight, is_router
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.discipline import Aging
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Reason
 from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import blame, credit, seen
-from extproc.core.scheduler.decision import Outcome, Queued, Reason
+from extproc.core.scheduler.decision import Outcome, Queued
 from extproc.core.scheduler.events import CallScope, Outbox
 from extproc.core.scheduler.feedback import expect, learn_answer, learn_end, learn_look
 from extproc.core.scheduler.slo import judge_end, judge_headers

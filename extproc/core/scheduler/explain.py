@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import UNDECIDED
+from extproc.core.fleet.eligibility import why_not
 from extproc.core.fleet.endpoint import SERVING, Intent
+from extproc.core.rejection import Reason
 from extproc.core.resolved_request import PLAIN
-from extproc.core.scheduler.decision import Reason
 from extproc.core.selection.endpoint_picker import is_choosy, promised_s
 from extproc.core.slots.model_pools import seat
 
@@ -223,19 +223,7 @@ def _objections(
     now: float,
 ) -> Iterator[str]:
     demand = order.demand
-    if demand == UNDECIDED:
-        yield "not every server has told its adapters yet, and this may be the name of one"
-    elif demand.allowed is not None and endpoint.address not in demand.allowed:
-        yield "it is not among those that the gateway allows"
-    if demand.model is not None and demand.model not in endpoint.readings:
-        yield f"it does not serve {demand.model}"
-    if demand.said is not None and not endpoint.takes_name(demand.said, demand.model):
-        yield f"it reads the name {demand.said}, which it does not know"
-    if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
-        yield f"it has no adapter {demand.adapter}"
-    if not endpoint.has_adapters(demand.adapter_numbers):
-        numbers = ", ".join(map(str, sorted(demand.adapter_numbers)))
-        yield f"it has not all of the adapters {numbers}"
+    yield from why_not(demand, endpoint)
     if endpoint.is_removed:
         yield "it left the fleet and ends its last requests"
     if endpoint.intent is not Intent.ACTIVE:

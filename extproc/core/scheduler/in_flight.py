@@ -8,6 +8,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from extproc.core.slots.adapter_use import AdapterUse
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from extproc.core.prediction.prefix_cache import Segment
     from extproc.core.queue.fair_queueing import Fairness, Flow
     from extproc.core.queue.slo_attainment import Promises
-    from extproc.core.request import Adapters, Request
+    from extproc.core.request import Request
     from extproc.core.slots.lease import Lease
 
 
@@ -89,7 +91,7 @@ class Running:
         self._fairness = fairness
         self._promises = promises
         self._runs: dict[int, Run] = {}
-        self._adapters: dict[Address, dict[Adapters, int]] = {}
+        self.adapters = AdapterUse()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -110,7 +112,7 @@ class Running:
         flow = self._fairness.flow(objective, request.fairness_id, request.tenant)
         self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
         run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
-        self._count_adapters(lease.address, request.adapters, +1)
+        self.adapters.began(lease.address, request.adapters)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
             self.judge(run, lease, True, lease.opened_at)
@@ -129,7 +131,7 @@ class Running:
         run = self._runs.pop(lease.id, None)
         if run is None:
             return None
-        self._count_adapters(lease.address, run.request.adapters, -1)
+        self.adapters.ended(lease.address, run.request.adapters)
         used_s = (now - lease.opened_at) * lease.weight_slots
         self._fairness.settle(run.flow, run.charged_s, used_s)
         return run
@@ -139,27 +141,10 @@ class Running:
         the picked one tells anything."""
         run = self._runs.get(lease.id)
         if run is not None:
-            self._count_adapters(picked, run.request.adapters, -1)
-            self._count_adapters(lease.address, run.request.adapters, +1)
+            self.adapters.ended(picked, run.request.adapters)
+            self.adapters.began(lease.address, run.request.adapters)
             run.course, run.ends_by = None, inf
         return run
-
-    def has_other_adapters(self, address: Address, adapters: Adapters) -> bool:
-        """Whether requests with other adapters than these run there."""
-        running = self._adapters.get(address)
-        return running is not None and (len(running) > 1 or adapters not in running)
-
-    def _count_adapters(self, address: Address, adapters: Adapters, by: int) -> None:
-        running = self._adapters.get(address)
-        if running is None:
-            running = self._adapters[address] = {}
-        count = running.get(adapters, 0) + by
-        if count:
-            running[adapters] = count
-            return
-        del running[adapters]
-        if not running:
-            del self._adapters[address]
 
     def faults(self, open_ids: set[int]) -> list[str]:
         """Runs without an open lease. O(runs)."""
@@ -169,10 +154,10 @@ class Running:
         """Keep the runs of these leases, and count anew by flow and by adapters. O(runs)."""
         by_id = {lease.id: lease for lease in leases}
         self._runs = {id_: run for id_, run in self._runs.items() if id_ in by_id}
-        self._adapters = {}
+        self.adapters.clear()
         self._fairness.recount_running(run.flow for run in self._runs.values())
         for id_, run in self._runs.items():
-            self._count_adapters(by_id[id_].address, run.request.adapters, +1)
+            self.adapters.began(by_id[id_].address, run.request.adapters)
 
     def refused(self, objective: Objective, now: float) -> None:
         """A request was refused for want of room: whatever it was promised was not kept."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.core.constraints import ANY, UNDECIDED
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Health
 from extproc.core.queue.discipline import Aging, Turns
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
-from extproc.core.scheduler.decision import Picked, Reason, Rejected
+from extproc.core.rejection import Reason, Rejected
+from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.feedback import expect
 from extproc.core.scheduler.forecast import Forecast
-from extproc.core.selection.endpoint_picker import Chooser
 from extproc.core.slots.model_pools import close_rooms, seat
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class Desk:
         self._turns = Turns(
             state.line, state.fleet, state.ledger, state.promises, state.loads, aging
         )
-        self._chooser = Chooser(state)
         self.forecast = Forecast(state)
         self.last_event_at = 0.0
 
@@ -52,18 +52,18 @@ class Desk:
         """An endpoint that can take a newcomer at once, the best one, or None."""
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return None
-        choice = self._chooser.choose(order, request, now)
+        choice = self._state.chooser.choose(order, request, now)
         if choice is not None:
             return choice.address
         return self._turns.find_bypass(order, request, now)
 
     def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
         """What a choice counts for an endpoint."""
-        return self._chooser.cost_at(order, request, address, now)
+        return self._state.chooser.cost_at(order, request, address, now)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
-        return self._chooser.home_of(order, request, offered, now)
+        return self._state.chooser.home_of(order, request, offered, now)
 
     def enter(self, order: Order, request: Request, home: Home | None, now: float) -> Ticket:
         """Let a request wait, for its home alone if it has one."""
@@ -397,7 +397,7 @@ class Desk:
                 continue
             ticket = self._state.line.holder(room.reservation)
             if (
-                ticket.demand.suits(endpoint)
+                is_eligible(ticket.demand, endpoint)
                 and seat(endpoint, account, ticket.demand.model).room is room
             ):
                 continue

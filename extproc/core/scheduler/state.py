@@ -18,6 +18,7 @@ from extproc.core.queue.request_queue import Line
 from extproc.core.queue.slo_attainment import Promises
 from extproc.core.scheduler.in_flight import Running
 from extproc.core.selection.cost import Scorer
+from extproc.core.selection.endpoint_picker import Chooser
 from extproc.core.selection.ranking_cache import Views
 from extproc.core.selection.usage_share import Spread
 from extproc.core.slots.ledger import DrainingCaps, Ledger
@@ -59,4 +60,15 @@ class State:
         self.spread = Spread()
         self.uploads = Uploads()
         self.subsets = Subsets(self.fleet)
-        self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running)
+        self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running.adapters)
+        self.chooser = Chooser(
+            self.fleet,
+            self.ledger,
+            self.views,
+            self.scorer,
+            self.timing,
+            self.prefixes,
+            self.sessions,
+            self.spread,
+            self.homing.waiting_at,
+        )

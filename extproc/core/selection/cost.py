@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from extproc.core.prediction.prefix_cache import PrefixIndex
     from extproc.core.prediction.sessions import Sessions
     from extproc.core.request import Request
-    from extproc.core.scheduler.in_flight import Running
+    from extproc.core.slots.adapter_use import AdapterUse
 
 ADAPTER_SHARE = 0.5
 """Of its answer's time that a request loses to neighbours with another adapter."""
@@ -44,12 +44,12 @@ class Scorer:
     """Reads what was learned; changes nothing. A score is O(log blocks)."""
 
     def __init__(
-        self, timing: Timing, prefixes: PrefixIndex, sessions: Sessions, running: Running
+        self, timing: Timing, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
     ) -> None:
         self._timing = timing
         self._prefixes = prefixes
         self._sessions = sessions
-        self._running = running
+        self._adapters = adapters
 
     def cached_tokens(
         self, request: Request, address: Address, *, is_hopeful: bool = False
@@ -89,7 +89,7 @@ class Scorer:
             answer_tokens = 0.0
         token_s = speed.token_s(busy_slots + 1)
         answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
-        is_mixed = self._running.has_other_adapters(address, request.adapters)
+        is_mixed = self._adapters.has_others(address, request.adapters)
         return Cost(
             first_token_s=first_token_s,
             answer_s=answer_s,

@@ -15,13 +15,21 @@ from extproc.core.slots.endpoint_slots import fits
 from extproc.core.slots.model_pools import seat
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.core.address import Address
+    from extproc.core.fleet.membership import Fleet
+    from extproc.core.prediction.latency import Timing
+    from extproc.core.prediction.prefix_cache import PrefixIndex
+    from extproc.core.prediction.sessions import Sessions
     from extproc.core.request import Request
     from extproc.core.resolved_request import Order
-    from extproc.core.scheduler.state import State
-    from extproc.core.selection.cost import Cost
+    from extproc.core.selection.cost import Cost, Scorer
     from extproc.core.selection.ranking import Picker
+    from extproc.core.selection.ranking_cache import Views
+    from extproc.core.selection.usage_share import Spread
     from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.ledger import Ledger
     from extproc.core.slots.model_pools import Seat
 
 LEAST_LOADED = 4
@@ -78,15 +86,35 @@ def promised_s(order: Order, request: Request) -> float | None:
 class Chooser:
     """Reads the state; changes nothing. O(candidates), whatever the size of the fleet."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(
+        self,
+        fleet: Fleet,
+        ledger: Ledger,
+        views: Views,
+        scorer: Scorer,
+        timing: Timing,
+        prefixes: PrefixIndex,
+        sessions: Sessions,
+        spread: Spread,
+        pinned_at: Callable[[Address], int],
+    ) -> None:
+        """`pinned_at` says how many requests wait for one endpoint alone."""
+        self._fleet = fleet
+        self._ledger = ledger
+        self._views = views
+        self._scorer = scorer
+        self._timing = timing
+        self._prefixes = prefixes
+        self._sessions = sessions
+        self._spread = spread
+        self._pinned_at = pinned_at
         self._fair_share: dict[Picker, tuple[float, float]] = {}
         self._asked: tuple[Request, float] | None = None
         self._known: list[Address] = []
 
     def choose(self, order: Order, request: Request, now: float) -> Choice | None:
         """The best endpoint that can take it at once, or None."""
-        picker = self._state.views.at(order.demand)
+        picker = self._views.at(order.demand)
         best = picker.best_for(request.weight_slots)
         if best is None:
             return None
@@ -115,14 +143,14 @@ class Chooser:
     def _session_kept(self, scored: list[Scored], request: Request) -> Choice | None:
         """The session's last endpoint, unless another one is clearly better for the request: by
         more than `SESSION_SHARE`, by what is in its cache, or because it keeps the promise."""
-        home = self._state.sessions.home(request.session_id)
+        home = self._sessions.home(request.session_id)
         if home is None:
             return None
         kept = next((one for one in scored if one.choice.address == home), None)
         if kept is None:
             return None
         cheapest = min(scored, key=_by_cost)
-        endpoint = self._state.fleet.get(home)
+        endpoint = self._fleet.get(home)
         is_kept = (
             kept.is_late == cheapest.is_late
             and kept.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
@@ -134,15 +162,14 @@ class Chooser:
 
     def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
         """What a choice counts for an endpoint, whether or not it has a slot free."""
-        picker = self._state.views.at(order.demand)
+        picker = self._views.at(order.demand)
         return self._cost(address, self._room(address, order), request, picker, now)
 
     def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
         if not request.prompt_blocks and request.session_id is None:
             return None
-        state = self._state
-        picker = state.views.at(order.demand)
+        picker = self._views.at(order.demand)
         here: Cost | None = None
         best: Home | None = None
         best_s = 0.0
@@ -154,7 +181,7 @@ class Chooser:
                 continue
             if here is None:
                 used = self._room(offered, order)
-                here = state.scorer.cost(request, offered, used.slots - used.free_slots, now)
+                here = self._scorer.cost(request, offered, used.slots - used.free_slots, now)
             there = self._cost(address, room, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
             patience_s = here.total_s - there.total_s + (READING_WEIGHT - 1.0) * spared_s
@@ -168,15 +195,15 @@ class Chooser:
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
         """Until a slot there is free for one more: services end at random, one after another."""
-        ahead = self._state.homing.waiting_at(address)
-        return self._state.timing.speed(address, now).slot_s / slots * (ahead + 1)
+        ahead = self._pinned_at(address)
+        return self._timing.speed(address, now).slot_s / slots * (ahead + 1)
 
     def _known_to(self, request: Request, now: float) -> list[Address]:
         """Endpoints that may have its beginning in their cache; asked twice for most requests."""
         if self._asked is None or self._asked[0] is not request or self._asked[1] != now:
             self._asked = (request, now)
-            self._known = self._state.prefixes.holders(request.prompt_blocks, HOLDERS)
-            home = self._state.sessions.home(request.session_id)
+            self._known = self._prefixes.holders(request.prompt_blocks, HOLDERS)
+            home = self._sessions.home(request.session_id)
             if home is not None and home not in self._known:
                 self._known.append(home)
         return self._known
@@ -185,9 +212,8 @@ class Chooser:
         self, address: Address, room: Account, request: Request, picker: Picker, now: float
     ) -> Cost:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
-        state = self._state
-        cost = state.scorer.cost(request, address, room.slots - room.free_slots, now)
-        if cost.saved_s and state.spread.is_overused(
+        cost = self._scorer.cost(request, address, room.slots - room.free_slots, now)
+        if cost.saved_s and self._spread.is_overused(
             address, room.slots, self._fair(picker, now), now
         ):
             uncached_s = cost.first_token_s + cost.saved_s
@@ -198,9 +224,9 @@ class Chooser:
         return self._seat(address, order).room
 
     def _seat(self, address: Address, order: Order) -> Seat:
-        endpoint = self._state.fleet.get(address)
+        endpoint = self._fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        return seat(endpoint, self._state.ledger.account(address), order.demand.model)
+        return seat(endpoint, self._ledger.account(address), order.demand.model)
 
     def _fair(self, picker: Picker, now: float) -> float:
         """What a slot of this ranking was given on average, worked out once in a while."""
@@ -210,7 +236,7 @@ class Chooser:
                 self._fair_share.clear()
             known = (
                 now + refresh_s(len(picker)),
-                self._state.spread.fair_share(picker.members(), now),
+                self._spread.fair_share(picker.members(), now),
             )
             self._fair_share[picker] = known
         return known[1]

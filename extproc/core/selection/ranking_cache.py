@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from extproc.core.constraints import ANY, Demand
+from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.selection.ranking import Picker
 from extproc.core.slots.model_pools import seat
 
@@ -91,7 +92,7 @@ class Views:
 
     def _place(self, view: _View, address: Address) -> None:
         endpoint = self._fleet.get(address)
-        if endpoint is None or not view.demand.suits(endpoint):
+        if endpoint is None or not is_eligible(view.demand, endpoint):
             view.picker.remove(address)
             return
         room, model, is_loaded = seat(endpoint, self._ledger.account(address), view.demand.model)

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Final, cast
 
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.api_paths import CLOSED
 from extproc.stream.codec.names import (

@@ -13,8 +13,9 @@ from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import Sight
 from extproc.core.prompt_blocks import chain
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Rejected
+from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.explain import explain
 from tests.fakes.steered_fleet import SteeredFleet
 

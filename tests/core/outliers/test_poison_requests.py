@@ -14,8 +14,9 @@ from extproc.core.outliers.poison_requests import (
     UNSURE_S,
     PoisonGuard,
 )
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Reason, Rejected
+from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 

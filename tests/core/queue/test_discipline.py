@@ -13,8 +13,9 @@ from extproc.core.queue.discipline import Aging
 from extproc.core.queue.fair_queueing import Fairness
 from extproc.core.queue.slo_attainment import Attainment
 from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued, Rejected
+from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.explain import explain
 from extproc.core.slots.lease import Lease
 from tests.fakes.steered_fleet import SteeredFleet

@@ -7,9 +7,10 @@ from random import Random
 from bench.listening import listen
 from extproc.core.fleet.resolver import IntakeOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.admission import SHORT_BODY_BYTES
-from extproc.core.scheduler.decision import Outcome, Queued, Reason, Rejected
+from extproc.core.scheduler.decision import Outcome, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.fakes.small_fleet import RecordingListener
 

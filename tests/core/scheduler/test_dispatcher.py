@@ -9,7 +9,8 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import UNTOLD_SLOTS, EndpointSpec, Health, Intent
 from extproc.core.observation import Issue, Sight
-from extproc.core.scheduler.decision import Picked, Queued, Reason, Rejected
+from extproc.core.rejection import Reason, Rejected
+from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import CONNECT_FAILED, DispatcherOptions
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ModelReading
+from extproc.core.rejection import Reason
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Reason
+from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.explain import Candidate, Explanation, explain
 from tests.fakes.steered_fleet import SteeredFleet
 

@@ -13,7 +13,7 @@ from extproc.core.constraints import Demand
 from extproc.core.observation import Sight
 from extproc.core.request import Request
 from extproc.core.resolved_request import Order
-from extproc.core.selection.endpoint_picker import READING_WEIGHT, Chooser, Home
+from extproc.core.selection.endpoint_picker import READING_WEIGHT, Home
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAIN = tuple(range(1000, 1400))
@@ -30,7 +30,7 @@ def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
 
 def home_of(fleet: SteeredFleet, offered: Address) -> Home | None:
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
-    return Chooser(fleet.dispatcher.state).home_of(Order(Demand()), request, offered, fleet.now)
+    return fleet.dispatcher.state.chooser.home_of(Order(Demand()), request, offered, fleet.now)
 
 
 def read_at(fleet: SteeredFleet, home: Address) -> None:

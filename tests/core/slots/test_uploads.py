@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extproc.core.address import Address
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.audit import faults, rebuild
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Reason, Rejected
+from extproc.core.scheduler.decision import Outcome, Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.uploads import MAX_TENANTS, MEMORY_S, MIN_WASTE_S, SUSPICION_S, Uploads
 from tests.fakes.small_fleet import SmallFleet

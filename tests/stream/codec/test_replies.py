@@ -7,7 +7,7 @@ import json
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.scheduler.decision import Reason
+from extproc.core.rejection import Reason
 from extproc.stream import codec
 from extproc.stream.codec import names
 from tests.fakes import envoy_messages as envoy

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/scheduler/in_flight.py: with which adapters each endpoint works."""
+"""Claims about extproc/core/slots/adapter_use.py, through the requests that run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BOTH = {"models": ["m"], "adapters": ["bard", "pirate"]}
 
 
 def is_mixed(fleet: SteeredFleet, address: Address, adapters: Adapters) -> bool:
-    return fleet.dispatcher.state.running.has_other_adapters(address, adapters)
+    return fleet.dispatcher.state.running.adapters.has_others(address, adapters)
 
 
 def test_whoever_runs_with_another_adapter_is_a_stranger() -> None:

@@ -1,0 +1,33 @@
+"""Why a request is rejected; the reason is the metric's label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a request was refused; the value is what clients read in `x-coxswain-reason`."""
+
+    QUEUE_FULL = "queue-full"
+    QUEUE_TIMEOUT = "queue-timeout"
+    NO_ENDPOINT = "no-endpoint"
+    SHUTTING_DOWN = "shutting-down"
+    BAD_REQUEST = "bad-request"
+    CANCELLED = "cancelled"
+    UPLOAD_STALLED = "upload-stalled"
+    SHED = "shed"
+    EVICTED = "evicted"
+    MODEL_NOT_FOUND = "model-not-found"
+    BLOCKED_PATH = "blocked-path"
+    INTERNAL_ERROR = "internal-error"
+    POISON_REQUEST = "poison-request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Refused; `retry_after_s` is when a new try may do better, as far as we can tell."""
+
+    reason: Reason
+    waited_s: float
+    retry_after_s: float

@@ -1,0 +1,74 @@
+"""Claims about extproc/core/fleet/eligibility.py."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.address import Address
+from extproc.core.constraints import NO_NUMBERS, UNDECIDED, Demand
+from extproc.core.fleet.eligibility import is_eligible, why_not
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+
+HERE, ELSEWHERE = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080)
+MODELS = ["small", "large", "tiny"]
+ADAPTERS = ["bard", "pirate"]
+
+
+def names(known: list[str]) -> st.SearchStrategy[str | None]:
+    return st.sampled_from([None, *known, "unknown"])
+
+
+demands = st.builds(
+    Demand,
+    model=names(MODELS),
+    adapter=names(ADAPTERS),
+    allowed=st.sampled_from(
+        [None, frozenset({HERE}), frozenset({HERE, ELSEWHERE}), frozenset({ELSEWHERE})]
+    ),
+    said=names(MODELS),
+    adapter_numbers=st.sampled_from(
+        [NO_NUMBERS, frozenset({0}), frozenset({0, 1}), frozenset({7})]
+    ),
+)
+
+
+@st.composite
+def endpoints(draw: st.DrawFn) -> Endpoint:
+    endpoint = Endpoint(EndpointSpec(address=HERE))
+    models = draw(st.lists(st.sampled_from(MODELS), unique=True))
+    adapters = draw(st.lists(st.sampled_from(ADAPTERS), unique=True))
+    is_router = draw(st.booleans())
+    observation = Observation(
+        address=HERE,
+        began_at=0.0,
+        answered_at=0.1,
+        sight=Sight.READY,
+        models=tuple(
+            ModelReading(name=name, aliases=(f"{name}-alias",), slots=1 if is_router else None)
+            for name in models
+        ),
+        adapters=tuple(AdapterReading(id=id_, name=name) for id_, name in enumerate(adapters)),
+    )
+    endpoint.observe(observation, failures_to_down=3)
+    return endpoint
+
+
+@given(demands, endpoints())
+def test_an_endpoint_is_eligible_unless_there_is_a_reason_why_not(
+    demand: Demand, endpoint: Endpoint
+) -> None:
+    assert is_eligible(demand, endpoint) is (not list(why_not(demand, endpoint)))
+
+
+@given(endpoints())
+def test_without_constraints_every_endpoint_is_eligible(endpoint: Endpoint) -> None:
+    assert is_eligible(Demand(), endpoint)
+
+
+@given(endpoints())
+def test_while_names_are_unresolved_no_endpoint_is_eligible(endpoint: Endpoint) -> None:
+    assert not is_eligible(UNDECIDED, endpoint)
+    [reason] = why_not(UNDECIDED, endpoint)
+    assert "adapters" in reason

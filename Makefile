@@ -33,7 +33,7 @@ up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
 	@$(RUN) coxswain up $(if $(strip $(ENDPOINTS)),--endpoint "$$ENDPOINTS") $(UP)
 
-check: static generated fast-tests ## All that CI runs, but for the tests that start processes
+check: static generated fast-tests ## Run static checks, unit and property tests
 	@echo "check: all good"
 
 static: venv
@@ -72,11 +72,11 @@ bench: venv ## Measure speed and memory, of the compiled code where that can be 
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m bench $(BENCH)
 
-chaos: venv ## Break everything in seeded orders and account for each request; CHAOS="--help"
+chaos: venv ## Inject faults in a seeded order and account for each request; CHAOS="--help"
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m rigs.chaos $(CHAOS)
 
-fuzz: venv ## Fuzz what reads strangers' bytes; FUZZ_SECONDS=600 for each, FUZZ="body admin" for some
+fuzz: venv ## Fuzz the parsers of untrusted input; FUZZ_SECONDS=600 for each, FUZZ="body admin" for some
 	@$(PY) -c 'import sys; sys.path.insert(0, "$(ATHERIS)"); import atheris' 2>/dev/null || \
 		$(PY) -m pip install --quiet --disable-pip-version-check --target $(ATHERIS) \
 		--only-binary :all: -r rigs/fuzz/requirements.txt || \
@@ -86,17 +86,17 @@ fuzz: venv ## Fuzz what reads strangers' bytes; FUZZ_SECONDS=600 for each, FUZZ=
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		$(RUN_COMPILED) $(PY) -m rigs.fuzz --replay $(FUZZ); fi
 
-soak: venv ## Send a million requests and account for each; is it flat? SOAK="--help"
+soak: venv ## Send a million requests, account for each, check memory and latency; SOAK="--help"
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m rigs.soak $(SOAK)
 
-format: venv ## Format the code and mend what ruff can mend
+format: venv ## Format the code and apply the fixes of ruff
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
 proto: venv ## Compile proto/ into extproc/pb/
 	@$(RUN) $(PY) tools/compile_proto.py
 
-docs: venv ## Write docs/settings.md, docs/commands.md and Envoy's files in envoy/ and deploy/ anew
+docs: venv ## Generate docs/settings.md, docs/commands.md and Envoy's files in envoy/ and deploy/
 	@$(RUN) coxswain config reference > docs/settings.md
 	@$(RUN) $(PY) tools/commands_page.py > docs/commands.md
 	@$(RUN) coxswain config envoy > envoy/envoy.yaml
@@ -105,7 +105,7 @@ docs: venv ## Write docs/settings.md, docs/commands.md and Envoy's files in envo
 	@$(RUN) coxswain config envoy --set envoy.discovery=false > envoy/original_dst.yaml
 	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
 
-lock: ## Resolve requirements.lock anew (needs uv)
+lock: ## Resolve requirements.lock again (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade \
 		--generate-hashes --no-emit-index-url --no-emit-find-links \

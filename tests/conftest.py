@@ -68,6 +68,8 @@ def _bounded(
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "breaks_books: breaks the core's books on purpose")
+    config.addinivalue_line("markers", "fleet(name): borrows a stack of that fleet")
+    config.addinivalue_line("markers", "xdist_group(name): stays on one worker with its group")
 
 
 class _Errors(logging.Handler):

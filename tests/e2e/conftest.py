@@ -6,11 +6,42 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from extproc.demo.llama_server import find_llama_server
+from tests.e2e.pool import StackPool
 from tests.e2e.stack import Stack
 
 QUICK = {"scraper": {"slow_interval_s": 0.5}}
+LIMIT_BYTES = 20_000
+"""How much of a body the picker reads before `one_simulator`."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that borrow stacks of one fleet stay on one worker where there are several."""
+    if fleet := _fleet(item):
+        item.add_marker(pytest.mark.xdist_group(fleet))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that borrow stacks of one fleet run one after another, and so boot it once."""
+    first: dict[str, int] = {}
+    order = {
+        item: first.setdefault(_fleet(item) or item.nodeid, number)
+        for number, item in enumerate(items)
+    }
+    items.sort(key=order.__getitem__)
+
+
+def _fleet(item: pytest.Item) -> str | None:
+    """What the stack that a test borrows is made of, as far as its module and parameters tell."""
+    marker = item.get_closest_marker("fleet")
+    if marker is None:
+        return None
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    told = [str(params[name]) for name in ("mode", "read_body") if name in params]
+    return " ".join([marker.args[0], *told])
 
 
 @pytest.fixture
@@ -26,16 +57,37 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=["auto", "never"])
+def read_body(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stacks(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StackPool]:
+    """The stacks that tests borrow."""
+    pool = StackPool(tmp_path_factory.mktemp("stacks"))
+    yield pool
+    await pool.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(llama: None, mode: str, stacks: StackPool) -> AsyncIterator[Stack]:
+    """Two real llama-servers with 2 and 4 slots behind Envoy and the picker, borrowed."""
+    async with stacks.lend(settings=QUICK, mode=mode) as lent:
+        yield lent
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def one_simulator(mode: str, read_body: str, stacks: StackPool) -> AsyncIterator[Stack]:
+    """One simulated server with one slot, borrowed; little of a body is read, or none."""
+    routing = {"read_body": read_body, "body_limit_bytes": LIMIT_BYTES}
+    settings = {**QUICK, "routing": routing}
+    async with stacks.lend(slots=(1,), kind="simulator", settings=settings, mode=mode) as lent:
+        yield lent
+
+
 @pytest.fixture
-async def stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    """Two real llama-servers with 2 and 4 slots behind Envoy and the picker."""
+async def own_stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+    """The same, for a test that leaves nothing as it was."""
     async with Stack.running(tmp_path, settings=QUICK, mode=mode) as running:
-        yield running
-
-
-@pytest.fixture
-async def stack_without_line(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    """The same, and nobody may wait."""
-    settings = {**QUICK, "queue": {"max_requests": 0}}
-    async with Stack.running(tmp_path, settings=settings, mode=mode) as running:
         yield running

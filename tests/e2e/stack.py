@@ -126,6 +126,7 @@ class Stack:
         *,
         slots: tuple[int, ...] = (2, 4),
         shapes: tuple[ModelShape, ...] = (),
+        flags: tuple[tuple[str | Path, ...], ...] = (),
         settings: dict[str, Any] | None = None,
         kind: str = "llama",
         mode: str = "discovery",
@@ -133,25 +134,42 @@ class Stack:
     ) -> AsyncIterator[Self]:
         """Everything up and ready; everything gone afterwards. `mode` is that of Envoy, whose
         configuration `alter` may change; `shapes` are those of the servers' models, where they
-        are not all alike."""
+        are not all alike, and `flags` those of their commands."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             Children(folder) as children,
             httpx.AsyncClient(timeout=60, limits=limits) as client,
         ):
             stack = cls(folder, children, client)
-            for count, shape in zip(slots, shapes or (MODEL_SHAPE,) * len(slots), strict=True):
-                await stack.add_server(count, kind=kind, shape=shape)
-            await stack.start_picker(settings or {})
-            await stack.start_envoy(mode, alter)
+            shapes = shapes or (MODEL_SHAPE,) * len(slots)
+            for count, shape, more in zip(slots, shapes, flags or ((),) * len(slots), strict=True):
+                await stack.add_server(count, kind=kind, shape=shape, flags=more, start=False)
+            await stack.boot(settings or {}, mode, alter)
             try:
-                await stack.until_ready()
                 yield stack
                 await stack.check_audit()
             finally:
                 await stack.thaw()
 
     # Parts
+
+    async def boot(
+        self,
+        settings: dict[str, Any] | None = None,
+        mode: str = "discovery",
+        alter: Callable[[str], str] = str,
+    ) -> None:
+        """Start all servers that do not run, the picker and Envoy, all at once but for Envoy,
+        which would wait longer for a picker that comes after it; return when they are ready."""
+        async with asyncio.TaskGroup() as group:
+            for server in self.servers:
+                if server.child is None:
+                    group.create_task(self.start_server(server))
+            await self.start_picker(settings or {})
+            assert self.picker is not None
+            await self.picker.wait_ready(self._picker_listens, timeout_s=READY_S)
+            await self.start_envoy(mode, alter)
+        await self.until_ready()
 
     async def add_server(
         self,
@@ -322,11 +340,21 @@ class Stack:
         await held.next_chunk()
         return held
 
+    async def leave_all(self) -> None:
+        """End every answer that is still held."""
+        while self._held:
+            await self._held.pop().leave()
+
     async def fill(self) -> list[Held]:
         """Occupy every slot of the fleet, one after another."""
         return [await self.hold() for server in self.servers for _ in range(server.slots)]
 
     # What can be seen
+
+    def pids(self) -> list[int]:
+        """The processes of all parts that run."""
+        children = (self.picker, self.envoy, *(server.child for server in self.servers))
+        return [child.pid for child in children if child is not None and child.is_running]
 
     async def busy(self) -> list[int]:
         """How many slots really work now, asked of the servers themselves."""
@@ -344,14 +372,22 @@ class Stack:
         return {address: endpoint["slots"] for address, endpoint in endpoints.items()}
 
     async def until(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
-        """Wait until the picker's view is so; the test's own time limit is the limit."""
-        await until(lambda: self._sees(is_so))
+        """Wait until the picker's view is so; fails with the last one after a minute."""
+        seen: object = None
 
-    async def _sees(self, is_so: Callable[[dict[str, Any]], bool]) -> bool:
+        async def sees() -> bool:
+            nonlocal seen
+            try:
+                seen = status = await self.status()
+            except (httpx.TransportError, ValueError) as error:
+                seen = error
+                return False
+            return is_so(status)
+
         try:
-            return is_so(await self.status())
-        except (httpx.TransportError, ValueError):
-            return False
+            await until(sees)
+        except TimeoutError:
+            raise AssertionError(f"the picker's status never became so: {seen}") from None
 
     async def until_waiting(self, count: int) -> None:
         """Wait until so many requests stand in line."""
@@ -407,9 +443,10 @@ class Stack:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again until the answer is yes; the test's own time limit is the limit."""
-    while not await is_so():  # noqa: ASYNC110  # the condition lives in another process
-        await asyncio.sleep(POLL_S)
+    """Ask again and again until the answer is yes; raises TimeoutError after a minute."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await is_so():  # noqa: ASYNC110  # the condition lives in another process
+            await asyncio.sleep(POLL_S)
 
 
 def content_of(chunk: str) -> str:

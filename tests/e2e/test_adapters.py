@@ -9,37 +9,37 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from extproc.demo.model import write_adapter
 from extproc.demo.process import Children
 from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = shares("adapters")
 
 LIMIT_BYTES = 4096
 
 
-@pytest.fixture
-async def stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `pirate.gguf` and `poet.gguf`."""
+    folder = tmp_path_factory.mktemp("adapters")
+    for seed, name in enumerate(("pirate", "poet"), start=1):
+        write_adapter(folder / f"{name}.gguf", MODEL_SHAPE, seed=seed)
+    return folder
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(llama: None, mode: str, adapters: Path, stacks: StackPool) -> AsyncIterator[Stack]:
     """The first server has `pirate` and `poet`, the second one `poet` alone: its number 0."""
-    pirate, poet = tmp_path / "pirate.gguf", tmp_path / "poet.gguf"
-    write_adapter(pirate, MODEL_SHAPE, seed=1)
-    write_adapter(poet, MODEL_SHAPE, seed=2)
     settings = {**QUICK, "routing": {"body_limit_bytes": LIMIT_BYTES}}
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with (
-        Children(tmp_path) as children,
-        httpx.AsyncClient(timeout=60, limits=limits) as client,
-    ):
-        running = Stack(tmp_path, children, client)
-        for adapters in ((pirate, poet), (poet,)):
-            flags = tuple(word for adapter in adapters for word in ("--lora", adapter))
-            await running.add_server(2, flags=(*flags, "--lora-init-without-apply"))
-        await running.start_picker(settings)
-        await running.start_envoy(mode)
-        await running.until_ready()
-        yield running
+    pirate, poet = (("--lora", adapters / f"{name}.gguf") for name in ("pirate", "poet"))
+    without = ("--lora-init-without-apply",)
+    flags = ((*pirate, *poet, *without), (*poet, *without))
+    async with stacks.lend(slots=(2, 2), flags=flags, settings=settings, mode=mode) as lent:
+        yield lent
 
 
 def question(**more: object) -> dict[str, Any]:
@@ -103,11 +103,10 @@ async def test_what_cannot_be_rewritten_is_refused(stack: Stack) -> None:
 
 
 async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
-    llama: None, mode: str, tmp_path: Path
+    llama: None, mode: str, adapters: Path, tmp_path: Path
 ) -> None:
     """Another server would take the name for any model's; it serves all else meanwhile."""
-    poet = tmp_path / "poet.gguf"
-    write_adapter(poet, MODEL_SHAPE, seed=2)
+    poet = adapters / "poet.gguf"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
         Children(tmp_path) as children,

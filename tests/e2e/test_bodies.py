@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
+from tests.e2e.pool import shares
 from tests.e2e.stack import CHAT, Stack, chat, content_of, until
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("llama-servers")
 
 
 async def test_a_body_of_3_mb_passes_unchanged(stack: Stack) -> None:
@@ -62,23 +61,17 @@ async def test_requests_without_a_slot_are_never_held(stack: Stack) -> None:
         assert answer.status_code == 200, path
 
 
-@pytest.mark.parametrize("path", [CHAT, "//v1/chat/completions", "/v1/./chat/completions"])
-async def test_every_spelling_of_a_slot_path_takes_a_slot(stack: Stack, path: str) -> None:
+async def test_another_spelling_of_a_slot_path_takes_a_slot(stack: Stack) -> None:
+    """tests/stream/test_paths.py has all of them."""
     await stack.fill()
-    refused = await stack.client.post(
-        stack.url(path), json=chat(1), headers={"x-coxswain-queue-timeout-ms": "0"}
-    )
-    assert refused.status_code == 504
+    hurried = {"x-coxswain-queue-timeout-ms": "0"}
+    for path in (CHAT, "//v1/./chat/completions"):
+        refused = await stack.client.post(stack.url(path), json=chat(1), headers=hurried)
+        assert refused.status_code == 504, path
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"x-gateway-destination-endpoint": "127.0.0.1:1"},
-        {"x-gateway-destination-endpoint-served": "127.0.0.1:1"},
-    ],
-)
-async def test_a_client_cannot_choose_its_server(stack: Stack, headers: dict[str, str]) -> None:
-    answer = await stack.ask(headers=headers)
+async def test_a_client_cannot_choose_its_server(stack: Stack) -> None:
+    forged = ("x-gateway-destination-endpoint", "x-gateway-destination-endpoint-served")
+    answer = await stack.ask(headers=dict.fromkeys(forged, "127.0.0.1:1"))
     assert answer.status_code == 200
     assert answer.headers["x-coxswain-endpoint"] in {one.address for one in stack.servers}

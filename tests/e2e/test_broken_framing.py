@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import QUICK
+from tests.e2e.pool import shares
 from tests.e2e.stack import CHAT, Stack, chat
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("one simulator")
 
 BODY = json.dumps(chat(1)).encode()
 WRONG_SIZE = b"zz\r\n"
@@ -20,19 +18,9 @@ WRONG_TRAILER = b"0\r\nnot a trailer\x00\r\n\r\n"
 LARGE_TRAILER = b"0\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"
 
 
-@pytest.fixture(params=["auto", "never"])
-def read_body(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-async def stack(mode: str, read_body: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    """One simulated server with one slot."""
-    settings = {**QUICK, "routing": {"read_body": read_body}}
-    async with Stack.running(
-        tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
-    ) as running:
-        yield running
+def stack(one_simulator: Stack) -> Stack:
+    return one_simulator
 
 
 class Chunks:
@@ -87,15 +75,15 @@ async def all_is_free(stack: Stack) -> None:
 
 async def test_one_that_is_broken_from_the_start(stack: Stack) -> None:
     """On paths that take a slot, and that take none. One that is closed is told so at once."""
-    for path in (CHAT, "/tokenize"):
-        request = await Chunks.begin(stack, path, then=WRONG_SIZE)
-        assert await request.refusal() == (400, "malformed-http")
+    requests = [await Chunks.begin(stack, path, then=WRONG_SIZE) for path in (CHAT, "/tokenize")]
+    refusals = await asyncio.gather(*(request.refusal() for request in requests))
+    assert refusals == [(400, "malformed-http")] * 2
     await all_is_free(stack)
 
 
 @pytest.mark.parametrize("read_body", ["auto"])
 async def test_what_envoy_refuses_before_anybody_is_asked(stack: Stack) -> None:
-    for first, status in (
+    tries = (
         (b"POST /v1/chat/completions HTTP/1.1\r\n", 400),  # no host
         (b"POST /v1/chat/completions%00 HTTP/1.1\r\nhost: test\r\n", 400),
         (b"POST /v1/chat/completions#part HTTP/1.1\r\nhost: test\r\n", 400),
@@ -104,10 +92,15 @@ async def test_what_envoy_refuses_before_anybody_is_asked(stack: Stack) -> None:
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: test\r\ncontent-length: -1\r\n", 400),
         (b"POST /v1/chat/completions HTTP/1.0\r\nhost: test\r\n", 426),
         (b"POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: x\r\n", 501),
-    ):
+    )
+
+    async def refusal(first: bytes) -> tuple[int, str]:
         reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
         writer.write(first + b"\r\n")
-        assert await Chunks(reader, writer).refusal() == (status, "malformed-http"), first
+        return await Chunks(reader, writer).refusal()
+
+    refusals = await asyncio.gather(*(refusal(first) for first, _ in tries))
+    assert refusals == [(status, "malformed-http") for _, status in tries]
     await all_is_free(stack)
 
 
@@ -128,10 +121,9 @@ async def test_one_that_has_its_slot_already(stack: Stack, read_body: str) -> No
         await all_is_free(stack)
 
 
-async def test_one_that_waits_in_the_line(stack: Stack, read_body: str) -> None:
+@pytest.mark.parametrize("read_body", ["never"])  # or its body is not whole, and it does not wait
+async def test_one_that_waits_in_the_line(stack: Stack) -> None:
     """It leaves the line, and whoever stood behind it is served."""
-    if read_body == "auto":
-        pytest.skip("its body is not whole, so it stands in no line")
     running = await stack.hold()
     request = await Chunks.begin(stack)
     await stack.until_waiting(1)

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
+import pytest_asyncio
 
 from extproc.core.address import Address
 from extproc.demo.process import Children
+from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Held, Stack, chat
 from tests.fakes.wiretap import Wiretap
 
-pytestmark = pytest.mark.e2e
+pytestmark = shares("classes")
 
 SETTINGS: dict[str, Any] = {
+    **QUICK,
     "objectives": {
         "gold": {"criticality": "critical", "slo": {"queue_ms": 60_000}},
         "cheap": {"criticality": "sheddable"},
@@ -29,12 +32,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def stack(mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    async with Stack.running(
-        tmp_path, slots=(1,), settings=SETTINGS, kind="simulator", mode=mode
-    ) as running:
-        yield running
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(mode: str, stacks: StackPool) -> AsyncIterator[Stack]:
+    async with stacks.lend(slots=(1,), settings=SETTINGS, kind="simulator", mode=mode) as lent:
+        yield lent
 
 
 def ask_as(stack: Stack, objective: str, tenant: str = "") -> asyncio.Task[httpx.Response]:
@@ -92,9 +93,10 @@ async def note(answer: asyncio.Task[httpx.Response], name: str, order: list[str]
     order.append(name)
 
 
-async def test_a_crowd_does_not_hold_up_anothers_first(mode: str, tmp_path: Path) -> None:
+async def test_a_crowd_does_not_hold_up_anothers_first(mode: str, stacks: StackPool) -> None:
     """Ten of one tenant wait; the one of another comes last, and goes first."""
-    async with Stack.running(tmp_path, slots=(1,), kind="simulator", mode=mode) as stack:
+    settings: dict[str, Any] = {**QUICK, "queue": {"timeout_s": 60}}
+    async with stacks.lend(slots=(1,), settings=settings, kind="simulator", mode=mode) as stack:
         held = await stack.hold(headers={"x-gateway-inference-fairness-id": "crowd"})
         order: list[str] = []
         tasks = []

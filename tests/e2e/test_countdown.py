@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes.event_source import Event, EventSource
 
-pytestmark = pytest.mark.e2e
+pytestmark = shares("classes")
 
 STREAM = {"accept": "text/event-stream"}
-ONE_AT_A_TIME = {"queue": {"timeout_s": 30}}
+ONE_AT_A_TIME = {**QUICK, "queue": {"timeout_s": 60}}
 
 
-async def test_a_web_page_watches_its_request(mode: str, tmp_path: Path) -> None:
+async def test_a_web_page_watches_its_request(mode: str, stacks: StackPool) -> None:
     """The third in line sees itself move up until it is served; others see nothing."""
-    async with Stack.running(
-        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
+    async with stacks.lend(
+        slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
     ) as stack:
         held = await stack.hold()
         calls = []
@@ -47,11 +49,11 @@ async def test_a_web_page_watches_its_request(mode: str, tmp_path: Path) -> None
         assert (await stack.client.get(stack.url("/queue/%2e%2e/status"))).status_code == 403
 
 
-async def test_what_a_browser_makes_of_it(mode: str, tmp_path: Path) -> None:
+async def test_what_a_browser_makes_of_it(mode: str, stacks: StackPool) -> None:
     """An `EventSource` that a page of another origin opens before it sends its request: it sees
     its place, asks once more when the wait is over, and stops by itself."""
-    async with Stack.running(
-        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
+    async with stacks.lend(
+        slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
     ) as stack:
         held = await stack.hold()
         source = EventSource(stack.client, stack.url("/queue/my-page"))
@@ -78,9 +80,12 @@ async def has_come(events: list[Event]) -> bool:
     return bool(events)
 
 
-async def test_ids_that_clients_did_not_send_are_random(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["discovery"])
+async def test_ids_that_clients_did_not_send_are_random(mode: str, stacks: StackPool) -> None:
     """Envoy names each such request by a random UUID, told only with its answer."""
-    async with Stack.running(tmp_path, slots=(2,), kind="simulator") as stack:
+    async with stacks.lend(
+        slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
+    ) as stack:
         answers = [await stack.client.post(stack.url(CHAT), json=chat(1)) for _ in range(20)]
         ids = [answer.headers["x-request-id"] for answer in answers]
         assert len(set(ids)) == 20

@@ -15,6 +15,12 @@ from tests.e2e.stack import Stack, until
 pytestmark = [pytest.mark.e2e]
 
 
+@pytest.fixture
+def stack(own_stack: Stack) -> Stack:
+    """Each test kills or stops something of it."""
+    return own_stack
+
+
 async def is_steered(stack: Stack) -> bool:
     """Whether Envoy asks the picker again."""
     return "x-coxswain-endpoint" in (await stack.ask()).headers

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
+import pytest_asyncio
 
-from extproc.demo.process import Children
+from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat
 
-pytestmark = pytest.mark.e2e
+pytestmark = shares("models")
 
 SETTINGS: dict[str, Any] = {
+    **QUICK,
     "models": {"both": {"tiny": 9, "small": 1}, "default": "small"},
     "routing": {"model_match": "strict"},
     "objectives": {
@@ -28,21 +29,14 @@ SETTINGS: dict[str, Any] = {
 SPLIT_REQUESTS = 150
 
 
-@pytest.fixture
-async def stack(mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(mode: str, stacks: StackPool) -> AsyncIterator[Stack]:
     """`tiny` with two slots and `small` with one; nobody may wait."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with (
-        Children(tmp_path) as children,
-        httpx.AsyncClient(timeout=60, limits=limits) as client,
-    ):
-        running = Stack(tmp_path, children, client)
-        for name, slots in (("tiny", 2), ("small", 1)):
-            await running.add_server(slots, kind="simulator", flags=("--alias", name))
-        await running.start_picker(SETTINGS)
-        await running.start_envoy(mode)
-        await running.until_ready()
-        yield running
+    flags = (("--alias", "tiny"), ("--alias", "small"))
+    async with stacks.lend(
+        slots=(2, 1), flags=flags, kind="simulator", settings=SETTINGS, mode=mode
+    ) as lent:
+        yield lent
 
 
 async def ask(stack: Stack, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -98,7 +92,10 @@ async def test_a_split_follows_its_weights_and_classes_hold(stack: Stack) -> Non
             stream=True,
         )
         assert held.headers["x-coxswain-endpoint"] == small
-        assert reason(await ask(stack, {"model": "default"})) == (429, "queue-full")
+        refused = await ask(stack, {"model": "default"})
+        assert reason(refused) == (429, "queue-full")
+        assert refused.json()["error"]["code"] == "queue-full"
+        assert int(refused.headers["retry-after"]) >= 1
         gold = await ask(stack, {"model": "small"}, x_gateway_inference_objective="gold")
         assert reason(gold) == (429, "queue-full")
         cheap = await ask(stack, {"model": "small"}, x_gateway_inference_objective="cheap")

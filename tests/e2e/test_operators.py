@@ -9,22 +9,24 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+import pytest_asyncio
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, until
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("llama-servers discovery")
 
 
-@pytest.fixture
-async def stack(llama: None, tmp_path: Path) -> AsyncIterator[Stack]:
-    async with Stack.running(tmp_path, slots=(2, 2), settings=QUICK) as running:
-        yield running
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(llama: None, stacks: StackPool) -> AsyncIterator[Stack]:
+    async with stacks.lend(settings=QUICK) as lent:
+        yield lent
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def admin(stack: Stack) -> AsyncIterator[AdminStub]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
         yield AdminStub(channel)
@@ -70,9 +72,17 @@ async def until_idle(admin: AdminStub, address: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_fleet_changes_under_load(stack: Stack, admin: AdminStub) -> None:
+async def test_the_fleet_changes_under_load(llama: None, tmp_path: Path) -> None:
     """Added, drained, activated, disabled, removed: not one request fails, and each goes where
     it may."""
+    async with (
+        Stack.running(tmp_path, slots=(2, 2), settings=QUICK) as stack,
+        grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel,
+    ):
+        await change_under_load(stack, AdminStub(channel))
+
+
+async def change_under_load(stack: Stack, admin: AdminStub) -> None:
     first, second = (server.address for server in stack.servers)
     load = Load(stack)
     assert places(await load.more()) <= {first, second}
@@ -110,13 +120,18 @@ async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> No
     assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
 
 
-async def test_a_request_is_refused_while_its_body_comes(mode: str, tmp_path: Path) -> None:
+@pytest.mark.fleet("one simulator")
+@pytest.mark.parametrize("read_body", ["auto"])
+async def test_a_request_is_refused_while_its_body_comes(
+    one_simulator: Stack,
+) -> None:
     """At once, in the middle of it; nothing of it is left."""
+    stack = one_simulator
     async with (
-        Stack.running(tmp_path, slots=(1,), kind="simulator", settings=QUICK, mode=mode) as stack,
         grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel,
     ):
         admin = AdminStub(channel)
+        before = (await stack.status())["outcomes"].get("cancelled", 0)
 
         async def is_read() -> bool:
             found = (await admin.ListRequests(pb.ListRequestsRequest())).requests
@@ -136,7 +151,7 @@ async def test_a_request_is_refused_while_its_body_comes(mode: str, tmp_path: Pa
             writer.close()
             await stack.until(lambda status: status["exchanges"] == 0)
             assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
-        assert (await stack.status())["outcomes"]["cancelled"] == 2
+        assert (await stack.status())["outcomes"]["cancelled"] == before + 2
         assert (await stack.ask()).status_code == 200
 
 

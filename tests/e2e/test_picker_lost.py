@@ -18,6 +18,13 @@ from tests.e2e.stack import CHAT, Stack, chat, until
 
 pytestmark = [pytest.mark.e2e]
 
+
+@pytest.fixture
+def stack(own_stack: Stack) -> Stack:
+    """Each test kills or stops something of it."""
+    return own_stack
+
+
 MANY = 30
 LARGE = {"padding": "x" * 300_000}
 

@@ -17,9 +17,10 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("llama-servers")
 
 JSON = "application/json"
 FEW = 40
@@ -95,11 +96,11 @@ async def test_who_leaves_the_line_leaves_nothing_there(stack: Stack, padding: i
 
 @pytest.mark.parametrize("padding", [0, 3_000_000])
 async def test_who_leaves_it_where_headers_decide_leaves_nothing_either(
-    llama: None, mode: str, tmp_path: Path, padding: int
+    mode: str, stacks: StackPool, padding: int
 ) -> None:
     """Held at the headers: the body waits in Envoy."""
     settings = {**QUICK, "routing": {"read_body": "never"}}
-    async with Stack.running(tmp_path, settings=settings, mode=mode) as stack:
+    async with stacks.lend(slots=(1, 1), kind="simulator", settings=settings, mode=mode) as stack:
         await leave_the_line(stack, padding)
 
 

@@ -7,40 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import QUICK
+from tests.e2e.conftest import LIMIT_BYTES
+from tests.e2e.pool import shares
 from tests.e2e.stack import CHAT, Stack, chat
 from tests.fakes.raw_http2 import Http2Request
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("one simulator")
 
-LIMIT_BYTES = 20_000
-"""How much of a body the picker reads."""
 PAUSE_S = 0.05
 """Enough that Envoy mostly has dealt with what came before; the claims hold without, too."""
 
 
-@pytest.fixture(params=["auto", "never"])
-def read_body(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-async def stack(mode: str, read_body: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    """One simulated server, which answers 400 to a body that came twice."""
-    settings = {
-        **QUICK,
-        "routing": {"read_body": read_body, "body_limit_bytes": LIMIT_BYTES},
-    }
-    async with Stack.running(
-        tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
-    ) as running:
-        yield running
+def stack(one_simulator: Stack) -> Stack:
+    """Its server answers 400 to a body that came twice."""
+    return one_simulator
 
 
 async def ask(stack: Stack, body_bytes: int, pauses: tuple[float, float], *, told: bool) -> Any:
@@ -81,11 +66,15 @@ async def sent_bytes(stack: Stack) -> int:
     return int(answer.text.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("kind", ["short", "untold", "long"])
 async def test_a_body_with_trailers_arrives_once_or_not_at_all(
-    stack: Stack, mode: str, read_body: str, kind: str
+    stack: Stack, mode: str, read_body: str
 ) -> None:
     """And the one slot is free again for the next."""
+    for kind in BODY_BYTES:
+        await with_each_pause(stack, mode, read_body, kind)
+
+
+async def with_each_pause(stack: Stack, mode: str, read_body: str, kind: str) -> None:
     before = await sent_bytes(stack)
     for pauses in PAUSES:
         answer = await ask(stack, BODY_BYTES[kind], pauses, told=kind != "untold")

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.e2e.conftest import QUICK
+from tests.e2e.pool import shares
 from tests.e2e.stack import CHAT, Stack, chat
 from tests.fakes.raw_http2 import Http2Request
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [*shares("one simulator"), pytest.mark.parametrize("read_body", ["auto"])]
 
 BODY = json.dumps(chat(2)).encode()
 UPGRADE = b"connection: upgrade\r\nupgrade: websocket\r\n"
 
 
 @pytest.fixture
-async def stack(mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
-    """One simulated server with one slot."""
-    async with Stack.running(
-        tmp_path, slots=(1,), kind="simulator", settings=QUICK, mode=mode
-    ) as running:
-        yield running
+def stack(one_simulator: Stack) -> Stack:
+    return one_simulator
 
 
 async def answer_to(stack: Stack, request: bytes) -> tuple[bytes, httpx.Response]:

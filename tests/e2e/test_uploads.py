@@ -6,15 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any, Self
 
-import pytest
+import pytest_asyncio
 
 from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = shares("one simulator, uploads")
 
 IDLE_S = 3.0
 """Longer than a busy machine keeps the sender waiting for its turn."""
@@ -24,23 +24,16 @@ SOME_BYTES = 2_000_000
 """More than the picker waits for before it decides, so that the rest is the server's affair."""
 
 
-@pytest.fixture(params=["auto", "never"])
-def read_body(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def stack(mode: str, read_body: str, tmp_path: Path) -> AsyncIterator[Stack]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(mode: str, read_body: str, stacks: StackPool) -> AsyncIterator[Stack]:
     """One simulated server with one slot; Envoy keeps no more of a body than is read."""
     settings: dict[str, Any] = {
         **QUICK,
         "envoy": {"request_body_idle_timeout_s": IDLE_S, "body_buffer_bytes": 65_536},
         "routing": {"read_body": read_body},
     }
-    async with Stack.running(
-        tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
-    ) as running:
-        yield running
+    async with stacks.lend(slots=(1,), kind="simulator", settings=settings, mode=mode) as lent:
+        yield lent
 
 
 class Upload:

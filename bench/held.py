@@ -54,7 +54,7 @@ async def measure(say: Callable[[str], None]) -> Section:
     return Section(
         title="Queued requests",
         method=f"{REQUESTS} connections through Envoy, {ARRIVALS_PER_S} a second, while the only "
-        f"endpoint is down, after {EARLIER} others were answered; memory is "
+        f"endpoint is down, after {EARLIER} other requests; memory is "
         "the picker's resident size, before and with all of them queued, compared with a picker "
         f"that only holds the requests; {LEAVERS} clients leave one by one, and the status page "
         "is polled until it shows that",

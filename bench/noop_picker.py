@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from extproc.app.served_cluster import ServedCluster
+from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.app.service import SERVER_OPTIONS
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, Sight
-from scraper import issues
-from scraper.journal import Journal
-from scraper.lookout import Lookout
 from scraper.options import ScraperOptions
+from scraper.probe import issues
+from scraper.probe.endpoint_probe import Lookout
+from scraper.probe.issue_log import Journal
 from scraper.schedule import Attention, Schedule
 from scraper.target import EndpointTarget
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scraper.client import Timeouts
+from scraper.llama.client import Timeouts
+from scraper.probe.idle_sleep import SleepTrial
 from scraper.schedule import Cadence
-from scraper.sleep import SleepTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import assert_never
 
 from extproc.core.observation import Observation, Sight
-from scraper.issues import SLOW_SLOTS
+from scraper.probe.issues import SLOW_SLOTS
 
 PAUSE_S = 1.2
 """Longer than the second of silence after which llama-server looks for clients that left."""

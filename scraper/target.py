@@ -22,7 +22,7 @@ class EndpointTarget:
     tells one content of that file from another. `api_key` is
     sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
     over what the server says. `may_sleep` says if the server was started with
-    `--sleep-idle-seconds`; None lets the scraper find out (`scraper/sleep.py`).
+    `--sleep-idle-seconds`; None lets the scraper find out (`scraper/probe/idle_sleep.py`).
 
     Raises `TargetError` for values that no server could be asked with.
     """

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from extproc.cli.exits import EXIT_CODES
+from extproc.cli.exit_codes import EXIT_CODES
 from extproc.cli.root import root
-from extproc.cli.talking import CONNECTION_OPTIONS
+from extproc.cli.rpc_command import CONNECTION_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

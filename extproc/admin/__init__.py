@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from extproc.admin.dependencies import Reloaded, Surroundings
 from extproc.admin.health import Health
 from extproc.admin.reflection import add_reflection
 from extproc.admin.service import AdminService
-from extproc.admin.surroundings import Reloaded, Surroundings
 
 __all__ = [
     "AdminService",

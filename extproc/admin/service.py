@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.admin.board import Board
-from extproc.admin.endpoints import EndpointCalls
-from extproc.admin.explaining import ExplainingCalls
+from extproc.admin.calls.endpoints import EndpointCalls
+from extproc.admin.calls.explain import ExplainingCalls
+from extproc.admin.calls.requests import RequestCalls
+from extproc.admin.calls.status import OverviewCalls
+from extproc.admin.calls.watch import WatchingCalls
+from extproc.admin.endpoint_broadcaster import Board
 from extproc.admin.handlers import handlers_of
-from extproc.admin.overview import OverviewCalls
-from extproc.admin.requests import RequestCalls
-from extproc.admin.watching import WatchingCalls
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
     import grpc
 
-    from extproc.admin.surroundings import Surroundings
+    from extproc.admin.dependencies import Surroundings
 
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE: Final[str] = DESCRIPTOR.full_name

@@ -11,17 +11,17 @@ from extproc.admin import AdminService, Health, Surroundings, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
-from extproc.app import safety
 from extproc.app.ports import bind
+from extproc.app.security import exposure as safety
 from extproc.app.version import own_version
-from extproc.stream.what_if import what_if
+from extproc.stream.dry_run import what_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from extproc.admin.agents import AgentsService
-    from extproc.admin.guard import Guard
-    from extproc.admin.surroundings import OperatorsEndpoints, SettingsDesk
+    from extproc.admin.auth.guard import Guard
+    from extproc.admin.dependencies import OperatorsEndpoints, SettingsDesk
     from extproc.core.address import Address
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from extproc.app.secret_watch import SecretWatch
+from extproc.app.security.secret_reloader import SecretWatch
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.security.pem import are_certificates

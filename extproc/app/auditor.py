@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import KnownExchange, Registry
     from extproc.core.slots.lease import Lease
-    from extproc.stream.waiting_room import WaitingRoom
+    from extproc.stream.pending_streams import WaitingRoom
 
 INTERVAL_S: Final = 1.0
 KINDS: Final = ("lease", "ticket", "stream", "books")

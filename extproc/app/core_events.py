@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.events import Event
-    from extproc.stream.waiting_room import WaitingRoom
+    from extproc.stream.pending_streams import WaitingRoom
 
 log = logging.getLogger("coxswain.core")
 

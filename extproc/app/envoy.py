@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.trust import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
 from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
 from extproc.settings.client_keys import read_client_keys

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from extproc.admin.surroundings import Reloaded, ReloadError
+from extproc.admin.dependencies import Reloaded, ReloadError
 from extproc.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

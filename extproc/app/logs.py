@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aiohttp.http_exceptions import HttpProcessingError
 from google.protobuf.message import DecodeError
 
-from extproc.telemetry.pump import Pump, PumpOptions
+from extproc.telemetry.batcher import Pump, PumpOptions
 
 if TYPE_CHECKING:
     from extproc.settings import LogSettings

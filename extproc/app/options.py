@@ -18,11 +18,11 @@ from extproc.security.path_rule import PathRule
 from extproc.settings.values import split_host_port
 from extproc.status import Hosts
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.paths import Paths
-from extproc.stream.request import ReadingOptions
-from extproc.stream.upload import UploadLimits
+from extproc.stream.request.paths import Paths
+from extproc.stream.request.translate import ReadingOptions
+from extproc.stream.upload_pace import UploadLimits
 from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
-from scraper.client import Timeouts
+from scraper.llama.client import Timeouts
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
 

@@ -8,10 +8,10 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
-from extproc.admin.surroundings import ReloadError
+from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
+from extproc.app.preflight import startup_problems
 from extproc.app.service import Service
-from extproc.app.startup_check import startup_problems
 from extproc.settings import SettingsError
 
 if TYPE_CHECKING:

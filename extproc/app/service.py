@@ -12,34 +12,35 @@ import grpc
 
 from extproc.admin import Health
 from extproc.admin.agents import AgentsService, AgentsSurroundings
-from extproc.app import options, safety
+from extproc.app import options
 from extproc.app.admin_port import AdminPort
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.app.core_timer import CoreTimer
-from extproc.app.line_places import LinePlaces
+from extproc.app.discovery.admin_endpoints import AddedEndpoints
+from extproc.app.discovery.discovery import AGENTS, Members
+from extproc.app.discovery.scrape_targets import Watched
+from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
-from extproc.app.members import AGENTS, Members
-from extproc.app.operators_endpoints import AddedEndpoints
-from extproc.app.pages import Pages
+from extproc.app.pages.pages import Pages
+from extproc.app.pages.queue_positions import LinePlaces
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import is_logged, log_request
-from extproc.app.secret_watch import SecretWatch
-from extproc.app.served_cluster import ServedCluster
-from extproc.app.watched import Watched
+from extproc.app.security import exposure as safety
+from extproc.app.security.secret_reloader import SecretWatch
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
-from extproc.stream.end_reports import EndReports
+from extproc.stream.envoy.access_log import EndReports
+from extproc.stream.pending_streams import WaitingRoom
 from extproc.stream.servicer import ExternalProcessor
-from extproc.stream.upload_reports import UploadReports
-from extproc.stream.waiting_room import WaitingRoom
+from extproc.stream.upload_watchdog import UploadReports
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
-from scraper.discovery.nomination import Nomination
+from scraper.discovery.discovered_endpoint import Nomination
 from scraper.loop import Scraper
 from scraper.schedule import Attention
 

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from extproc.cli.picker import Picker
+    from extproc.cli.admin_client import Picker
     from extproc.pb.coxswain.v1 import admin_pb2
 
 Offer = tuple[str, str]
@@ -104,8 +104,8 @@ def _offers(
 ) -> list[Offer]:
     import asyncio
 
-    from extproc.cli.picker import Picker
-    from extproc.cli.talking import connection_of
+    from extproc.cli.admin_client import Picker
+    from extproc.cli.rpc_command import connection_of
 
     async def talk() -> list[Offer]:
         connection = connection_of(_said(context), timeout_s=PATIENCE_S)

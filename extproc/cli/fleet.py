@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from extproc.cli.picker import Picker
+    from extproc.cli.admin_client import Picker
 
 
 async def all_endpoints(picker: Picker) -> list[pb.Endpoint]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli import (
+from extproc.cli.commands import (
     agent,
     config,
     endpoints,

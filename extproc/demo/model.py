@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
-from extproc.demo.words import WORDS
+from extproc.demo.vocabulary import WORDS
 
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from scraper.discovery.listed import Lookup, look_up
+from scraper.discovery.static import Lookup, look_up
 
 if TYPE_CHECKING:
     from extproc.settings import DiscoverySettings, EndpointSettings

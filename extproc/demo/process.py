@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from extproc.demo import tether
+from extproc.demo import parent_death_signal as tether
 
 Probe = Callable[[], Awaitable[bool]]
 

@@ -20,10 +20,10 @@ import httpx
 from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
+from extproc.demo.listen_addresses import url_of
 from extproc.demo.llama_server import LlamaServerError
 from extproc.demo.own_module import own_module
 from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
-from extproc.demo.places import url_of
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
@@ -32,7 +32,7 @@ from extproc.security.authorization import authorization_of
 from extproc.security.path_rule import PathRuleError
 from extproc.settings import read_api_key
 from extproc.settings.client_keys import read_client_keys
-from scraper.issues import unauthorized
+from scraper.probe.issues import unauthorized
 
 if TYPE_CHECKING:
     from extproc.demo.fleet import EmbeddedServer

@@ -51,8 +51,8 @@ from envoy_data_plane.google.protobuf import Any
 
 from extproc.core.address import is_ip
 from extproc.envoy_config import names
-from extproc.envoy_config.balancing import destination_key, override_host
 from extproc.envoy_config.filters import last_filters
+from extproc.envoy_config.load_balancing import destination_key, override_host
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER

@@ -34,7 +34,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
-from extproc.envoy_config.trust import ClientKey
+from extproc.envoy_config.tls_files import ClientKey
 
 CHECK = "envoy.filters.http.api_key_auth"
 AUTHORIZATION = "authorization"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import ClientKey, PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
 
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ from extproc.core.address import is_ip
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
-from extproc.envoy_config.trust import PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import PickerTls, TlsProfile
 
 NAMES_IN_A_HEADER = 100
 

@@ -12,14 +12,14 @@ from extproc.settings.endpoints_file import parse_endpoints
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import ListenSettings
 from extproc.settings.load import CONFIG_VARIABLE, load_settings
+from extproc.settings.logging_section import LogSettings
 from extproc.settings.model import Settings
 from extproc.settings.problems import Problem, SettingsError
 from extproc.settings.reference import settings_reference, settings_schema
-from extproc.settings.safety_section import AdminSettings, AgentsSettings
+from extproc.settings.routing_section import PickerSettings, QueueSettings, RoutingSettings
+from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
 from extproc.settings.secrets import read_api_key, read_api_keys
-from extproc.settings.sight_section import LedgerSettings, ScraperSettings
-from extproc.settings.steering_section import PickerSettings, QueueSettings, RoutingSettings
-from extproc.settings.telling_section import LogSettings
+from extproc.settings.security_section import AdminSettings, AgentsSettings
 
 __all__ = [
     "CONFIG_VARIABLE",

@@ -16,18 +16,18 @@ from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import ListenSettings
+from extproc.settings.logging_section import LogSettings, StatsdSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
 from extproc.settings.outlier_section import OutlierSettings
-from extproc.settings.safety_section import (
+from extproc.settings.routing_section import PickerSettings, QueueSettings, RoutingSettings
+from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
+from extproc.settings.security_section import (
     AdminSettings,
     AdminTlsSettings,
     AgentsSettings,
     ClientsSettings,
     GrpcTlsSettings,
 )
-from extproc.settings.sight_section import LedgerSettings, ScraperSettings
-from extproc.settings.steering_section import PickerSettings, QueueSettings, RoutingSettings
-from extproc.settings.telling_section import LogSettings, StatsdSettings
 from extproc.settings.values import EMPTY_SECTION, LIST, MAP, Seconds
 
 

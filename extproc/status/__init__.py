@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from extproc.status.countdown import Countdown, QueuePlace
 from extproc.status.hosts import Hosts
-from extproc.status.picture import picture
+from extproc.status.queue_position import Countdown, QueuePlace
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources
+from extproc.status.status_json import picture
 
 __all__ = [
     "Countdown",

@@ -28,13 +28,14 @@ from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.exchange_registry import ExchangeSight
 from extproc.core.slots.lease import Lease, LeaseEnd
-from extproc.stream import answer, codec
-from extproc.stream.ids import new_id
+from extproc.stream import response_feedback as answer
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.duplex_body import Relay
+from extproc.stream.exchange_id import new_id
 from extproc.stream.options import ExchangeOptions
-from extproc.stream.reception import Denied, PassOn, Reception, Told, Understood, Wish
-from extproc.stream.relay import Relay
+from extproc.stream.request.reader import Denied, PassOn, Reception, Told, Understood, Wish
 from extproc.stream.stage import SPOKEN, TOLD, Stage, state_at, verdict_at
-from extproc.stream.upload import Upload
+from extproc.stream.upload_pace import Upload
 
 if TYPE_CHECKING:
     from extproc.core.address import Address

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extproc.stream.paths import Paths
-from extproc.stream.request import ReadingOptions
-from extproc.stream.upload import UploadLimits
+from extproc.stream.request.paths import Paths
+from extproc.stream.request.translate import ReadingOptions
+from extproc.stream.upload_pace import UploadLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

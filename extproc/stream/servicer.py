@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream import codec
-from extproc.stream.completion import Completion
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.operation import Completion
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
-from extproc.stream.running import RunningStream, StreamOverError
+from extproc.stream.running_stream import RunningStream, StreamOverError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry
-    from extproc.stream.waiting_room import WaitingRoom
+    from extproc.stream.pending_streams import WaitingRoom
 
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 

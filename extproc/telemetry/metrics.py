@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import Health
 from extproc.core.slots.slot_counts import count_slots
-from extproc.telemetry import families
+from extproc.telemetry import definitions as families
+from extproc.telemetry.counters import Counter, Histogram
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import FamilyReading, Reading
-from extproc.telemetry.tallies import Counter, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,8 +12,8 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.sdk.resources import Resource as SdkResource
 
+from extproc.telemetry.batcher import Pump, PumpOptions
 from extproc.telemetry.otlp_metrics import metrics_request
-from extproc.telemetry.pump import Pump, PumpOptions
 from extproc.telemetry.senders import Sender, metric_sender, span_sender
 from extproc.telemetry.spans import exchange_spans
 

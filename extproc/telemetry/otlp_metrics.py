@@ -9,8 +9,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
-from extproc.telemetry.families import Kind
-from extproc.telemetry.tallies import Distribution
+from extproc.telemetry.counters import Distribution
+from extproc.telemetry.definitions import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from extproc.telemetry.tallies import Distribution
+from extproc.telemetry.counters import Distribution
 
 if TYPE_CHECKING:
     from extproc.telemetry.reading import FamilyReading, Reading

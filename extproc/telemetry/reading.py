@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extproc.telemetry.families import Family
-from extproc.telemetry.tallies import Distribution
+from extproc.telemetry.counters import Distribution
+from extproc.telemetry.definitions import Family
 
 Value = float | Distribution
 """A histogram's value is a `Distribution`, any other's a number."""

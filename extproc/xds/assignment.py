@@ -17,7 +17,7 @@ from extproc.pb.endpoint_pb2 import (
     LbEndpoint,
     LocalityLbEndpoints,
 )
-from extproc.xds.abilities import reachable
+from extproc.xds.capabilities import reachable
 from extproc.xds.subscription import ENDPOINT_TYPE
 
 SOCKET_MATCH = "envoy.transport_socket_match"

@@ -4,7 +4,7 @@ It tells the one cluster whole, and again when a server comes whose authorities 
 yet, or theirs change. Envoy prepares the new cluster beside the old one, with a stream of endpoint
 discovery of its own, and then puts it in the old one's place. So `abilities` learns from those
 streams what Envoy can do by now, and nothing here needs to wait for anything. What an Envoy
-refuses is left out for it (`offers.py`).
+refuses is left out for it (`ca_rollout.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from extproc.pb.cluster_discovery_pb2_grpc import (
 )
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.security.trust import Trust
-from extproc.xds.abilities import read_abilities
-from extproc.xds.conversation import (
+from extproc.xds.ca_rollout import Offers
+from extproc.xds.capabilities import read_abilities
+from extproc.xds.gate import Gate
+from extproc.xds.stream import (
     CONTROL_PLANE,
     StreamContext,
     converse,
@@ -34,8 +36,6 @@ from extproc.xds.conversation import (
     node_of,
     question,
 )
-from extproc.xds.gate import Gate
-from extproc.xds.offers import Offers
 from extproc.xds.subscription import CLUSTER_TYPE, Acknowledged, Refused, Subscription
 
 log = logging.getLogger("coxswain.xds")

@@ -22,10 +22,13 @@ from extproc.pb.endpoint_discovery_pb2_grpc import (
     EndpointDiscoveryServiceServicer,
     add_EndpointDiscoveryServiceServicer_to_server,
 )
-from extproc.xds.abilities import Abilities, needs, read_abilities, secured
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
-from extproc.xds.conversation import (
+from extproc.xds.capabilities import Abilities, needs, read_abilities, secured
+from extproc.xds.envoy_stream import EnvoyStream
+from extproc.xds.gate import Gate
+from extproc.xds.options import EndpointDiscoveryOptions
+from extproc.xds.stream import (
     CONTROL_PLANE,
     StreamContext,
     converse,
@@ -34,9 +37,6 @@ from extproc.xds.conversation import (
     question,
     some_of,
 )
-from extproc.xds.envoy_stream import EnvoyStream
-from extproc.xds.gate import Gate
-from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
     Acknowledged,

@@ -4,7 +4,7 @@
     type srv  the hosts and ports of a service's name, each with its A and AAAA records
 
 Names are looked up again as their TTLs say, within the bounds of `Pace`; what is believed
-when a lookup fails or finds nothing stands in `memory.py`.
+when a lookup fails or finds nothing stands in `dns_cache.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from extproc.core.address import AddressError
-from scraper.discovery.memory import Failed, Found, Memory, Nothing, Pace
-from scraper.discovery.nomination import Listing, Nomination, Publish, nominate
+from scraper.discovery.discovered_endpoint import Listing, Nomination, Publish, nominate
+from scraper.discovery.dns_cache import Failed, Found, Memory, Nothing, Pace
 from scraper.discovery.resolver import Hosts, Service, Services
 
 SOURCE = "dns"

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from scraper.discovery.file_look import Changes, look_at
-from scraper.discovery.nomination import Listing, ListingError
+from scraper.discovery.discovered_endpoint import Listing, ListingError
+from scraper.discovery.file_signature import Changes, look_at
 
 INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024

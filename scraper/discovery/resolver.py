@@ -17,7 +17,7 @@ import dns.rdatatype
 import dns.resolver
 
 from extproc.core.address import Address
-from scraper.discovery.memory import Failed, Found, Nothing
+from scraper.discovery.dns_cache import Failed, Found, Nothing
 
 TRY_S = 1.0
 LIFETIME_S = 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.app import safety
+from extproc.app.security import exposure as safety
 
 
 @pytest.fixture(autouse=True)

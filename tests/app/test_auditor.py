@@ -15,8 +15,8 @@ from extproc.core.rejection import Reason
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.running import RunningStream
-from extproc.stream.waiting_room import WaitingRoom
+from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet

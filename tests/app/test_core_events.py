@@ -13,8 +13,8 @@ from extproc.core.fleet.endpoint import Intent
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.slots.lease import LeaseEnd
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.running import RunningStream
-from extproc.stream.waiting_room import WaitingRoom
+from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet

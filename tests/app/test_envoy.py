@@ -8,7 +8,7 @@ import pytest
 
 from extproc.app.envoy import envoy_options
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.trust import SYSTEM_CA, PickerTls
+from extproc.envoy_config.tls_files import SYSTEM_CA, PickerTls
 from extproc.settings import load_settings
 
 

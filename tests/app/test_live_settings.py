@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extproc.admin.surroundings import ReloadError
+from extproc.admin.dependencies import ReloadError
 from extproc.app.live_settings import HOT, LiveSettings
 from extproc.settings import Settings, SettingsError
 from extproc.settings.problems import Problem

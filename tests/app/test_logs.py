@@ -17,8 +17,8 @@ from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign
 from extproc.app.request_log import log_request
 from extproc.core.exchange_record import ExchangeRecord, Verdict
 from extproc.core.rejection import Reason
+from extproc.telemetry.batcher import PumpOptions
 from extproc.telemetry.metrics import outcome
-from extproc.telemetry.pump import PumpOptions
 from tests.telemetry.records import record
 
 LONG_S = 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from extproc.cli.admin_client import Picker
 from extproc.cli.fleet import all_endpoints
-from extproc.cli.picker import Picker
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 PAGES = {"": (("a:1", "b:1"), "b"), "b": ((), "c"), "c": (("c:1",), "")}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extproc.telemetry.families import FAMILIES
+from extproc.telemetry.definitions import FAMILIES
 from tests.deploy.stack_files import DEPLOY, ROOT, yaml_of
 
 LABELS = {family.name: frozenset(family.labels) for family in FAMILIES}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from extproc.telemetry.families import FAMILIES, Family, Kind
+from extproc.telemetry.definitions import FAMILIES, Family, Kind
 from tests.deploy.stack_files import ROOT, dashboard, queries
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.app.live_settings import HOT
 from extproc.core.rejection import Reason
 from extproc.envoy_config import names
-from extproc.stream import codec
+from extproc.stream.envoy import codec
 from tests.docs.pages import ROOT, page
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from extproc.core.objective import Criticality
 from extproc.security.api_paths import SLOT_PATHS
 from extproc.settings import Settings
-from extproc.stream import codec
-from extproc.stream.codec.names import MODEL
-from extproc.stream.subset import NAMESPACE
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.codec.names import MODEL
+from extproc.stream.request.subset import NAMESPACE
 from tests.docs.pages import ROOT, Page, page, pages
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ async def test_requests_without_a_slot_are_never_held(stack: Stack) -> None:
 
 
 async def test_another_spelling_of_a_slot_path_takes_a_slot(stack: Stack) -> None:
-    """tests/stream/test_paths.py has all of them."""
+    """tests/stream/request/test_paths.py has all of them."""
     await stack.fill()
     hurried = {"x-coxswain-queue-timeout-ms": "0"}
     for path in (CHAT, "//v1/./chat/completions"):

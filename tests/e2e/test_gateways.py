@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from extproc.stream.relay import MAX_CHUNK_BYTES
+from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES
 from tests.e2e.gateway_envoys import GATEWAY_MESSAGE_TIMEOUT_S, envoy_ai_gateway
 from tests.e2e.one_process import Running, running
 from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat, until

@@ -16,7 +16,8 @@ from extproc.envoy_config.access_log import (
     upload_reports,
 )
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.stream import codec, upload
+from extproc.stream import upload_pace as upload
+from extproc.stream.envoy import codec
 from tests.envoy_config.parts import plain
 
 

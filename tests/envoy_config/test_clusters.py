@@ -1,4 +1,4 @@
-"""Claims about extproc/envoy_config/clusters.py and balancing.py."""
+"""Claims about extproc/envoy_config/clusters.py and load_balancing.py."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extproc.envoy_config.filters import CONTROL_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS
-from extproc.stream import codec
+from extproc.stream.envoy import codec
 
 
 def test_envoy_sends_the_headers_that_are_read_and_no_others() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.envoy_config.trust import ClientKey
+from extproc.envoy_config.tls_files import ClientKey
 from tests.envoy_config.parts import plain
 
 

@@ -11,7 +11,7 @@ import pytest
 from extproc.envoy_config.options import HostPort, Mode
 from extproc.security.api_paths import SLOT_PATHS
 from extproc.security.path_rule import PathRule
-from extproc.stream.paths import Paths
+from extproc.stream.request.paths import Paths
 from tests.envoy_config.parts import manager, routes
 
 RULES = tuple(PathRule.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))

@@ -15,7 +15,7 @@ from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError
 from extproc.envoy_config.snippet import snippet
-from extproc.envoy_config.trust import ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import ClientKey, PickerTls, TlsProfile
 from tests.fakes.authority import Authority
 
 KEYS = (ClientKey(client="web", key="sk-web"), ClientKey(client="batch", key="sk-batch"))

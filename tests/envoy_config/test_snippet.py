@@ -7,7 +7,7 @@ import yaml
 
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
-from extproc.envoy_config.trust import ClientKey
+from extproc.envoy_config.tls_files import ClientKey
 
 KEYS = ["http_connection_manager", "http_filters", "routes", "clusters"]
 

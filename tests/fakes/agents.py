@@ -13,7 +13,7 @@ import grpc
 
 from bench.listening import listen
 from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
-from extproc.admin.guard import Guard
+from extproc.admin.auth.guard import Guard
 from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec

@@ -14,8 +14,8 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.pending_streams import WaitingRoom
 from extproc.stream.servicer import SERVICE, ExternalProcessor
-from extproc.stream.waiting_room import WaitingRoom
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 

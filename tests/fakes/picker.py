@@ -15,9 +15,9 @@ import grpc
 
 from bench.listening import listen
 from extproc.admin import AdminService, Health, Surroundings, add_reflection
+from extproc.admin.dependencies import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
-from extproc.admin.surroundings import Newcomer, NewcomerError, Reloaded, ReloadError
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import ConnectedEnvoy
@@ -31,10 +31,10 @@ from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
 from extproc.security.address_policy import AddressPolicy
+from extproc.stream.dry_run import what_if
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.pending_streams import WaitingRoom
 from extproc.stream.servicer import ExternalProcessor
-from extproc.stream.waiting_room import WaitingRoom
-from extproc.stream.what_if import what_if
 
 T = TypeVar("T")
 Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]

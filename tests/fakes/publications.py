@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from scraper.discovery.nomination import Nomination
+from scraper.discovery.discovered_endpoint import Nomination
 
 
 class Publications:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.slots.lease import LeaseState
+from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES
 from extproc.stream.exchange import Stage
-from extproc.stream.relay import MAX_CHUNK_BYTES
 from tests.fakes import envoy_messages as envoy
 from tests.stream.test_reading import Desk, ask, ask_duplex, streamed
 

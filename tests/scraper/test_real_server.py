@@ -22,8 +22,8 @@ from extproc.demo.port import free_port
 from extproc.demo.process import Child, Children
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
+from scraper.probe.idle_sleep import SleepTrial
 from scraper.schedule import Attention, Cadence
-from scraper.sleep import SleepTrial
 from scraper.target import EndpointTarget
 from tests.fakes.patience import PATIENT
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, Sight
-from scraper import issues
+from scraper.probe import issues
 from scraper.schedule import Attention, Cadence, Schedule
 
 CADENCE = Cadence(fast_s=0.2, slow_s=2.0, eager_s=5.0, jitter=0.1)

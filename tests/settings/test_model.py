@@ -22,7 +22,7 @@ from extproc.settings import (
 )
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
-from extproc.stream import codec
+from extproc.stream.envoy import codec
 
 NAMED = {"name": "gpu", "port": 1, "tls": True}
 

@@ -19,8 +19,8 @@ from extproc.core.exchange_record import Verdict
 from extproc.core.fleet.endpoint import EndpointSpec, Health
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.status import picture
 from extproc.status.dashboard import dashboard
+from extproc.status.status_json import picture
 from tests.fakes.small_fleet import RecordingListener
 
 SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")
@@ -94,7 +94,13 @@ def test_each_field_that_the_script_reads_is_told() -> None:
     tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
-        "status": {*tree, "version", "uptime_s", "not_ready", "problems"},  # these by app/pages.py
+        "status": {
+            *tree,
+            "version",
+            "uptime_s",
+            "not_ready",
+            "problems",
+        },  # by app/pages
         "queue": set(tree["queue"]),
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),

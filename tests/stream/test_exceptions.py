@@ -27,11 +27,13 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, Sight
 from extproc.core.scheduler.exchange_registry import Registry
-from extproc.stream import answer, exchange, servicer, waiting_room
-from extproc.stream import running as running_module
+from extproc.stream import exchange, servicer
+from extproc.stream import pending_streams as waiting_room
+from extproc.stream import response_feedback as answer
+from extproc.stream import running_stream as running_module
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.pending_streams import WaitingRoom
 from extproc.stream.servicer import ExternalProcessor
-from extproc.stream.waiting_room import WaitingRoom
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
@@ -449,8 +451,8 @@ async def test_no_call_that_fails_costs_a_slot(
 NOT_OF_AN_EXCHANGE = {
     "servicer.py": {"__init__", "add_to", "close", "drain"},
     "core_events.py": {"__init__", "listen"},
-    "running.py": {"is_over", "give_back", "drop_lease"},
-    "waiting_room.py": {"__len__", "tickets", "find"},
+    "running_stream.py": {"is_over", "give_back", "drop_lease"},
+    "pending_streams.py": {"__len__", "tickets", "find"},
 }
 """Functions for a start or a stop, for the auditor, and for pages."""
 UNSEEN = {

@@ -15,7 +15,7 @@ from extproc.core.request import UNKNOWN_PROMPT_TOKENS
 from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream import codec
+from extproc.stream.envoy import codec
 from extproc.stream.exchange import (
     Exchange,
     ExchangeError,

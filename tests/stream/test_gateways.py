@@ -10,7 +10,7 @@ import pytest
 
 from extproc.core.exchange_record import Verdict
 from extproc.core.slots.ledger import HANDOVER_S
-from extproc.stream import codec
+from extproc.stream.envoy import codec
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import Rig, eventually, rig
 from tests.fakes.gateways import (

@@ -15,10 +15,10 @@ from extproc.core.request import Kind, Request
 from extproc.core.scheduler.explain import Inquiry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
-from extproc.stream import codec
+from extproc.stream.dry_run import what_if
+from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.request import ReadingOptions
-from extproc.stream.what_if import what_if
+from extproc.stream.request.translate import ReadingOptions
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 

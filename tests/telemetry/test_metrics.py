@@ -18,7 +18,7 @@ from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseEnd
 from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module
-from extproc.telemetry.families import FAMILIES, Kind
+from extproc.telemetry.definitions import FAMILIES, Kind
 from extproc.telemetry.labels import OTHERS
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.otlp_metrics import metrics_request

@@ -7,11 +7,11 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from extproc.telemetry import families
-from extproc.telemetry.families import Family
+from extproc.telemetry import definitions as families
+from extproc.telemetry.counters import Histogram
+from extproc.telemetry.definitions import Family
 from extproc.telemetry.otlp_metrics import CUMULATIVE, metrics_request
 from extproc.telemetry.reading import FamilyReading, Reading, Value
-from extproc.telemetry.tallies import Histogram
 from tests.fakes.otlp_receiver import text_attributes
 
 

@@ -6,11 +6,11 @@ import math
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from extproc.telemetry import families
-from extproc.telemetry.families import Family, Kind
+from extproc.telemetry import definitions as families
+from extproc.telemetry.counters import Histogram
+from extproc.telemetry.definitions import Family, Kind
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import FamilyReading, Reading, Value
-from extproc.telemetry.tallies import Histogram
 
 WAITS = Family(
     name="waits", kind=Kind.HISTOGRAM, help="How long.", labels=("class",), buckets=(0.5, 2.0)

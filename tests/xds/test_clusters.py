@@ -12,7 +12,7 @@ import pytest
 from extproc.pb.cluster_discovery_pb2_grpc import ClusterDiscoveryServiceStub
 from extproc.security.trust import Trust
 from extproc.xds import ClusterDiscovery
-from extproc.xds.abilities import HEADER
+from extproc.xds.capabilities import HEADER
 from extproc.xds.gate import Gate
 from extproc.xds.subscription import CLUSTER_TYPE, ENDPOINT_TYPE
 from tests.fakes.discovery_client import DiscoveryClient

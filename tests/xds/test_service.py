@@ -13,7 +13,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
 from extproc.core.observation import Issue
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
-from extproc.xds.abilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
+from extproc.xds.capabilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
 from tests.fakes.discovery_client import DiscoveryClient, assignments
 from tests.fakes.log import logged
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from extproc.admin.agents.dependencies import AgentsOptions, AgentsSurroundings
 from extproc.admin.agents.service import SERVICE, AgentsService
-from extproc.admin.agents.surroundings import AgentsOptions, AgentsSurroundings
 
 __all__ = ["SERVICE", "AgentsOptions", "AgentsService", "AgentsSurroundings"]

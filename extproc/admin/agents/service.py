@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from extproc.admin.agents.reading import MessageError, read_hello, read_look
-from extproc.admin.agents.roster import (
+from extproc.admin.agents.decode import MessageError, read_hello, read_look
+from extproc.admin.agents.dependencies import AgentsOptions, AgentsSurroundings
+from extproc.admin.agents.liveness import Silence
+from extproc.admin.agents.registry import (
     CrowdedError,
     ForbiddenError,
     NamedError,
     Roster,
     TakenError,
 )
-from extproc.admin.agents.silence import Silence
 from extproc.admin.agents.stream import AgentStream, Context
 from extproc.admin.agents.stream_clock import TimesError
-from extproc.admin.agents.surroundings import AgentsOptions, AgentsSurroundings
+from extproc.admin.auth.peer import peer_host
 from extproc.admin.handlers import handlers_of
-from extproc.admin.peer import peer_host
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from extproc.pb.coxswain.v1 import agent_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.admin.agents.roster import Agent
+    from extproc.admin.agents.registry import Agent
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

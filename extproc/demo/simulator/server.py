@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from extproc.demo.simulator import shapes
+from extproc.demo.simulator import responses as shapes
 from extproc.demo.simulator.body import (
     MAX_CHOICES,
     BadRequestError,

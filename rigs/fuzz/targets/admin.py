@@ -13,8 +13,8 @@ from google.protobuf.message_factory import GetMessageClass
 from extproc.admin import AdminService, Surroundings
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.stream.dry_run import what_if
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.what_if import what_if
 from rigs.fuzz.reader import Reader
 from tests.fakes.picker import FakeAdded, FakeSettings
 from tests.fakes.small_fleet import SmallFleet

@@ -7,8 +7,8 @@ import asyncio
 from google.protobuf.message import DecodeError
 
 from extproc.admin.agents import AgentsService, AgentsSurroundings
-from extproc.admin.agents.reading import MessageError
-from extproc.admin.agents.roster import AttachError
+from extproc.admin.agents.decode import MessageError
+from extproc.admin.agents.registry import AttachError
 from extproc.admin.agents.stream import AgentStream
 from extproc.admin.agents.stream_clock import TimesError
 from extproc.pb.coxswain.v1 import agent_pb2 as pb

@@ -7,9 +7,9 @@ from typing import Any
 
 from extproc.core.prompt_blocks import chain
 from extproc.core.request import Kind
-from extproc.stream.adapters import is_object, with_last_word
-from extproc.stream.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody
-from extproc.stream.request import ReadingOptions
+from extproc.stream.request.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody
+from extproc.stream.request.lora import is_object, with_last_word
+from extproc.stream.request.translate import ReadingOptions
 
 KINDS = tuple(Kind)
 LIMITS = (65_536, 64, 1)

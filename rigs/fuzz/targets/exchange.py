@@ -14,7 +14,7 @@ from extproc.core.slots.endpoint_slots import Account
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
-from extproc.stream.request import ReadingOptions
+from extproc.stream.request.translate import ReadingOptions
 from rigs.fuzz.reader import Reader
 from rigs.fuzz.targets.headers import add_facts, add_headers
 from tests.fakes.small_fleet import SmallFleet

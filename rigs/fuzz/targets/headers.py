@@ -11,10 +11,15 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.subset_hints import Subsets
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream import codec
-from extproc.stream.codec.names import FILTER_ATTRIBUTES, LB_NAMESPACE, REQUEST_HEADERS, SERVED
-from extproc.stream.paths import Paths
-from extproc.stream.subset import KEY, NAMESPACE, HintError, read_subset
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.codec.names import (
+    FILTER_ATTRIBUTES,
+    LB_NAMESPACE,
+    REQUEST_HEADERS,
+    SERVED,
+)
+from extproc.stream.request.paths import Paths
+from extproc.stream.request.subset import KEY, NAMESPACE, HintError, read_subset
 from extproc.telemetry.trace_context import parse_trace_parent
 from rigs.fuzz.reader import Reader
 

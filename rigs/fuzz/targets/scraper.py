@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from extproc.core.address import Address
 from extproc.core.observation import AdapterReading, Observation, Sight
-from scraper.facts import Facts
-from scraper.parse import (
+from scraper.llama.parse import (
     MAX_NAMES,
     ModelEntry,
     ParseError,
@@ -16,6 +15,7 @@ from scraper.parse import (
     parse_props,
     parse_slots,
 )
+from scraper.probe.server_identity import Facts
 from tests.fakes.small_fleet import SmallFleet
 
 PARSERS = (parse_slots, parse_props, parse_models, parse_adapters)

@@ -10,9 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.admin.agents import AgentsOptions, service, silence
-from extproc.admin.guard import Guard
-from extproc.admin.tokens import Token
+from extproc.admin.agents import AgentsOptions, service
+from extproc.admin.agents import liveness as silence
+from extproc.admin.auth.guard import Guard
+from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Health
 from extproc.core.observation import Sight

@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from extproc.admin.agents import AgentsOptions
-from extproc.admin.guard import Guard
-from extproc.admin.tokens import Token
+from extproc.admin.auth.guard import Guard
+from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Health
 from extproc.core.request import Request

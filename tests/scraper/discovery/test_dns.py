@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from scraper.discovery.discovered_endpoint import Listing
 from scraper.discovery.dns import MAX_BACKOFF_S, DnsEndpoints, DnsName
-from scraper.discovery.memory import Found, Nothing, Pace
-from scraper.discovery.nomination import Listing
+from scraper.discovery.dns_cache import Found, Nothing, Pace
 from scraper.discovery.resolver import Hosts, Resolver, Services
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.patience import PATIENCE_S

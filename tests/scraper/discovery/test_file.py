@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scraper.discovery.discovered_endpoint import Listing, ListingError
 from scraper.discovery.file import MAX_BYTES, EndpointsFile, Take
-from scraper.discovery.listed import ListedEndpoints
-from scraper.discovery.nomination import Listing, ListingError
+from scraper.discovery.static import ListedEndpoints
 from tests.fakes.publications import Publications
 
 STAY = "; the endpoints that it named before stay (1)"

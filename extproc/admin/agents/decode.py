@@ -1,0 +1,162 @@
+"""An agent's messages as the core's own values, checked: bounds on everything that is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.admin.arguments import MAX_NAME_CHARS, NAME
+from extproc.core.address import Address, AddressError, is_ip
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.observation import (
+    MAX_ENTRIES,
+    MAX_SLOTS,
+    MAX_TEXT_CHARS,
+    AdapterReading,
+    Issue,
+    ModelReading,
+    Observation,
+    ObservationError,
+    Sight,
+    SlotReading,
+)
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.security.authorization import authorization_of, is_sendable_key
+from extproc.security.pem import are_certificates
+from extproc.security.trust import Trust, told_trust
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
+    from google.protobuf.message import Message
+
+MAX_ID_CHARS: Final = 128
+MAX_AUTHORITIES_CHARS: Final = 64 * 1024
+MAX_KEY_CHARS: Final = 4096
+
+SIGHTS: Final = {
+    pb.Look.SIGHT_READY: Sight.READY,
+    pb.Look.SIGHT_LOADING: Sight.LOADING,
+    pb.Look.SIGHT_ASLEEP: Sight.ASLEEP,
+    pb.Look.SIGHT_UNREACHABLE: Sight.UNREACHABLE,
+    pb.Look.SIGHT_FAILED: Sight.FAILED,
+}
+
+
+class MessageError(ValueError):
+    """A message that no agent of ours sends; `str(error)` says what is wrong with it."""
+
+
+def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
+    """The endpoint that an agent reports, and how to know it behind TLS; raises `MessageError`."""
+    try:
+        address = Address.parse(hello.address[:MAX_NAME_CHARS])
+    except AddressError as error:
+        raise MessageError(f"hello.address: {error}") from None
+    if hello.name and (len(hello.name) > MAX_NAME_CHARS or NAME.fullmatch(hello.name) is None):
+        raise MessageError("hello.name: letters, digits, '.', '-' and '_', not too many")
+    if hello.slots > MAX_SLOTS:
+        raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
+    if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
+        raise MessageError(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
+    if hello.api_key and (len(hello.api_key) > MAX_KEY_CHARS or not is_sendable_key(hello.api_key)):
+        raise MessageError(f"hello.api_key: visible ASCII, at most {MAX_KEY_CHARS} characters")
+    trust = _read_tls(hello.tls, address) if hello.HasField("tls") else None
+    spec = EndpointSpec(
+        address=address,
+        name=hello.name,
+        slots=hello.slots or None,
+        tls_profile=trust.profile if trust is not None else "",
+        server_name=hello.tls.server_name,
+        authorization=authorization_of(hello.api_key) if hello.api_key else "",
+        is_reported=True,
+    )
+    return spec, trust
+
+
+def _read_tls(tls: pb.Tls, address: Address) -> Trust:
+    name = tls.server_name
+    if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or is_ip(name)):
+        raise MessageError("hello.tls.server_name: a host name, or nothing for the IP address")
+    if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
+        raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
+    trust = told_trust(tls.authorities, None if name else address.host)
+    if tls.authorities and not are_certificates(trust.authorities):
+        raise MessageError("hello.tls.authorities: these are no certificates")
+    return trust
+
+
+def read_look(look: pb.Look, address: Address, began_at: float, answered_at: float) -> Observation:
+    """What the agent of `address` saw; raises `MessageError`."""
+    sight = SIGHTS.get(look.sight)
+    if sight is None:
+        raise MessageError("look.sight: this kind of sight is unknown")
+    _check_count(look.models, "models")
+    _check_count(look.busy, "busy")
+    _check_count(look.adapters.adapters, "adapters")
+    try:
+        return Observation(
+            address=address,
+            began_at=began_at,
+            answered_at=answered_at,
+            sight=sight,
+            slots=_optional(look, "slots"),
+            busy_slots=_optional(look, "busy_slots"),
+            models=tuple(_model(model) for model in look.models),
+            issues=tuple(_issue(issue) for issue in look.issues[:20]),
+            instance=look.instance[:MAX_ID_CHARS] if look.HasField("instance") else None,
+            slot_readings=tuple(_slot(slot) for slot in look.busy),
+            context_tokens=_optional(look, "context_tokens"),
+            adapters=tuple(_adapter(adapter) for adapter in look.adapters.adapters)
+            if look.HasField("adapters")
+            else None,
+            awaits_adapters=look.awaits_adapters,
+        )
+    except ObservationError as error:
+        raise MessageError(f"look: {error}") from None
+
+
+def _model(model: pb.Look.Model) -> ModelReading:
+    _check_count(model.aliases, "aliases")
+    return ModelReading(
+        name=_text(model.name),
+        aliases=tuple(map(_text, model.aliases)),
+        is_loaded=model.is_loaded,
+        is_loading=model.is_loading,
+        slots=_optional(model, "slots"),
+        busy_slots=_optional(model, "busy_slots"),
+    )
+
+
+def _issue(issue: pb.Look.Issue) -> Issue:
+    return Issue(code=_text(issue.code), message=_text(issue.message), remedy=_text(issue.remedy))
+
+
+def _slot(slot: pb.Look.Slot) -> SlotReading:
+    return SlotReading(
+        task_id=slot.task_id,
+        prompt_tokens=_optional(slot, "prompt_tokens"),
+        cached_tokens=_optional(slot, "cached_tokens"),
+        processed_tokens=_optional(slot, "processed_tokens"),
+        decoded_tokens=_optional(slot, "decoded_tokens"),
+        remaining_tokens=_optional(slot, "remaining_tokens"),
+        model=_text(slot.model),
+    )
+
+
+def _adapter(adapter: pb.Look.Adapter) -> AdapterReading:
+    return AdapterReading(id=adapter.id, name=_text(adapter.name))
+
+
+def _optional(message: Message, field: str) -> int | None:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _text(text: str) -> str:
+    """In one line and of bounded length: it is logged and shown."""
+    cut = text[:MAX_TEXT_CHARS]
+    return cut if cut.isprintable() else " ".join(cut.split())
+
+
+def _check_count(entries: Sized, field: str) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise MessageError(f"look.{field}: at most {MAX_ENTRIES}")

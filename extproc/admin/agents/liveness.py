@@ -1,0 +1,115 @@
+"""Finds the agents that have fallen silent, and the streams on which nobody will ever speak."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from extproc.core.observation import Issue, Observation, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from extproc.admin.agents.dependencies import AgentsSurroundings
+    from extproc.admin.agents.registry import Agent, Roster
+    from extproc.admin.agents.stream import AgentStream
+
+SWEEP_S: Final = 0.25
+NUMBER_EVERY_S: Final = 2.0
+"""How often an agent hears from us at least: it takes our silence for a dead connection."""
+DEAF_AFTER_S: Final = 1.0
+"""A sweep that is later than this shows that our own loop stood still."""
+CLOSE_AFTER_S: Final = 30.0
+"""A stream that is silent for so long is half open: nobody will ever speak there."""
+
+log = logging.getLogger("coxswain.agents")
+
+
+class Silence:
+    """Sweeps while there is any agent or stream; `forgot` hears that the roster let go of some.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        around: AgentsSurroundings,
+        roster: Roster,
+        streams: Mapping[int, AgentStream],
+        forgot: Callable[[], None],
+    ) -> None:
+        self._around = around
+        self._roster = roster
+        self._streams = streams
+        self._forgot = forgot
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._swept_at = 0.0
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._is_stopped = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def watch(self) -> None:
+        """From now on, until there is nobody left to be silent. Any number of calls is one."""
+        if self._sweeping is None and not self._is_stopped:
+            self._swept_at = self._around.clock()
+            loop = asyncio.get_running_loop()
+            self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        now = self._around.clock()
+        late_s = now - self._swept_at - SWEEP_S
+        if late_s > DEAF_AFTER_S:
+            self._roster.excuse(late_s)
+        silent, forgotten = self._roster.expire(now)
+        if silent or forgotten:
+            self._around.reporting_changed()
+        for agent in silent:
+            self._miss(agent, now)
+        if forgotten:
+            for agent in forgotten:
+                log.info("the agent of %s is forgotten", agent.address)
+                if agent.stream is not None and not agent.is_leaving:
+                    self._hang_up(self._streams[agent.stream])  # it has to say hello anew
+            self._forgot()
+        for stream in self._streams.values():
+            agent_or_none = stream.agent
+            heard_at = agent_or_none.heard_at if agent_or_none is not None else stream.began_at
+            if now - heard_at > CLOSE_AFTER_S:
+                self._hang_up(stream)
+            elif now - stream.sent_at >= NUMBER_EVERY_S:
+                stream.send()
+        if self._streams or len(self._roster):
+            self.watch()
+
+    def _hang_up(self, stream: AgentStream) -> None:
+        stream.close(grpc.StatusCode.UNAVAILABLE, "nothing was heard for too long")
+
+    def _miss(self, agent: Agent, now: float) -> None:
+        address = agent.address
+        if self._around.is_looked_at(address):
+            log.warning("the agent of %s is silent; the picker looks there itself", address)
+            return
+        log.warning("the agent of %s is silent; the endpoint counts as down", address)
+        self._around.observe(
+            Observation(
+                address=address,
+                began_at=now,
+                answered_at=now,
+                sight=Sight.UNREACHABLE,
+                issues=(
+                    Issue(
+                        code="agent-silent",
+                        message=f"its agent has said nothing for {self._roster.ttl_s:g} s",
+                        remedy="see whether `coxswain agent` runs there and reaches this picker",
+                    ),
+                ),
+            )
+        )

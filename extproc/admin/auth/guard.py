@@ -1,0 +1,72 @@
+"""Lets only those in who show the right token: operators, agents, each to their own service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import grpc
+
+from extproc.admin.health import SERVICE as HEALTH
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from extproc.admin.auth.tokens import Token
+
+AGENTS: Final = "coxswain.v1.Agents"
+SCHEME: Final = "bearer "
+MISSING: Final = (
+    "a bearer token is needed here: send the header `authorization: Bearer TOKEN` "
+    "(COXSWAIN_TOKEN or --token-file for the coxswain command)"
+)
+WRONG: Final = "this bearer token is not the right one for {service}"
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Checks each call before its first message is read. Health stays open, for probes."""
+
+    def __init__(self, admin: Token | None = None, agents: Token | None = None) -> None:
+        self._admin = admin
+        self._agents = agents or admin
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Answer UNAUTHENTICATED unless the call's token fits its service."""
+        service = handler_call_details.method.rpartition("/")[0].lstrip("/")
+        tokens = self._tokens_for(service)
+        if tokens:
+            shown = _shown(handler_call_details)
+            if not any(token.matches(shown) for token in tokens):
+                return _refusing(MISSING if not shown else WRONG.format(service=service))
+        return await continuation(handler_call_details)
+
+    def _tokens_for(self, service: str) -> list[Token]:
+        """Whoever has one of these may call; nobody needs one where there is none. Reflection, as
+        all but the agents' own service, is the operators'."""
+        if service == HEALTH:
+            return []
+        wanted = self._agents if service == AGENTS else self._admin
+        return [] if wanted is None else [wanted]
+
+
+def _shown(details: grpc.HandlerCallDetails) -> str:
+    metadata: Any = details.invocation_metadata
+    for key, value in metadata or ():
+        if key == "authorization" and isinstance(value, str):
+            if value[: len(SCHEME)].lower() == SCHEME:
+                return value[len(SCHEME) :].strip()
+            return ""
+    return ""
+
+
+def _refusing(text: str) -> grpc.RpcMethodHandler[Any, Any]:
+    async def refuse(_: object, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
+
+    # The call is over before a message is read, so the kind of the real one does not matter.
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -1,0 +1,1 @@
+"""The admin service's calls, a module for each subject."""

@@ -1,0 +1,155 @@
+"""The calls about endpoints that answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from extproc.admin import arguments as names
+from extproc.admin.auth.peer import peer_host
+from extproc.admin.call_errors import already, courteous, forbidden, invalid, not_now
+from extproc.admin.dependencies import ADDED, Newcomer, NewcomerError
+from extproc.admin.messages import endpoint_message
+from extproc.core.address import Address, AddressError
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.observation import MAX_SLOTS
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from extproc.admin.dependencies import Surroundings
+
+MAX_ADDED: Final = 10_000
+PAGE: Final = 1000
+MAX_PAGE: Final = 10_000
+MAX_PATH_CHARS: Final = 4096
+HTTPS: Final = "https://"
+
+log = logging.getLogger("coxswain.admin")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class EndpointCalls(AdminServicer):
+    """List, add and remove endpoints, and say what is wanted of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._dispatcher = around.dispatcher
+        self._adding = asyncio.Lock()
+        """One after the other: each is checked against all before it, also while keys are read."""
+
+    @courteous
+    async def ListEndpoints(  # noqa: N802  # gRPC names it
+        self, request: pb.ListEndpointsRequest, _: Context
+    ) -> pb.ListEndpointsResponse:
+        fleet = self._dispatcher.fleet
+        size = names.read_limit(request.page_size, "page_size", PAGE, MAX_PAGE)
+        endpoints = sorted(fleet, key=lambda endpoint: endpoint.address)
+        total = len(endpoints)
+        if request.page_token:
+            try:
+                after = Address.parse(request.page_token)
+            except AddressError:
+                raise invalid("page_token: give next_page_token of the page before") from None
+            endpoints = [endpoint for endpoint in endpoints if endpoint.address > after]
+        page, rest = endpoints[:size], endpoints[size:]
+        now = self._around.clock()
+        return pb.ListEndpointsResponse(
+            endpoints=[endpoint_message(self._dispatcher, endpoint, now) for endpoint in page],
+            next_page_token=str(page[-1].address) if rest else "",
+            total=total,
+        )
+
+    @courteous
+    async def AddEndpoint(  # noqa: N802
+        self, request: pb.AddEndpointRequest, context: Context
+    ) -> pb.AddEndpointResponse:
+        if request.slots > MAX_SLOTS:
+            raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
+        plain = request.address.strip()
+        address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
+        if refusal := self._around.address_refusal(address, peer_host(context.peer())):
+            log.warning("an operator may not add %s: %s", address, refusal)
+            raise forbidden(refusal)
+        newcomer = Newcomer(
+            address=address,
+            host=hostname or address.host,
+            is_tls=plain.startswith(HTTPS),
+            name=request.name,
+            slots=request.slots,
+            ca_file=names.at_most(request.ca_file, "ca_file", MAX_PATH_CHARS),
+            server_name=names.at_most(request.server_name, "server_name", names.MAX_NAME_CHARS),
+            api_key_env=names.at_most(request.api_key_env, "api_key_env", names.MAX_NAME_CHARS),
+            api_key_file=names.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
+            inject_key=request.inject_key,
+            may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
+        )
+        async with self._adding:
+            await self._add(newcomer)
+        log.info("an operator added %s", address)
+        return pb.AddEndpointResponse(endpoint=self._message(address))
+
+    async def _add(self, newcomer: Newcomer) -> None:
+        fleet, address = self._dispatcher.fleet, newcomer.address
+        names.check_new_name(fleet, newcomer.name)
+        known = fleet.get(address)
+        if known is not None and not known.is_removed:
+            sources = ", ".join(fleet.sources_of(address))
+            raise already(f"{address} is in the fleet already, named by: {sources}")
+        if len(fleet.specs_of(ADDED)) >= MAX_ADDED:
+            raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
+        try:
+            await self._around.added.add(newcomer)
+        except NewcomerError as error:
+            raise invalid(str(error)) from None
+
+    @courteous
+    async def RemoveEndpoint(  # noqa: N802
+        self, request: pb.RemoveEndpointRequest, _: Context
+    ) -> pb.RemoveEndpointResponse:
+        fleet = self._dispatcher.fleet
+        address = names.find_endpoint(fleet, request.address).address
+        added = fleet.specs_of(ADDED)
+        others = [source for source in fleet.sources_of(address) if source != ADDED]
+        if address not in added:
+            if not others:
+                raise not_now(f"{address} was removed already; its last requests end")
+            raise not_now(
+                f"{address} is named by {', '.join(others)}: take it out there, or drain or "
+                "disable it to keep requests away from it"
+            )
+        running = len(self._dispatcher.ledger.account(address).leases)
+        self._around.added.remove(address)
+        log.info("an operator removed %s", address)
+        return pb.RemoveEndpointResponse(running=running, remaining_sources=others)
+
+    @courteous
+    async def Activate(  # noqa: N802
+        self, request: pb.ActivateRequest, _: Context
+    ) -> pb.ActivateResponse:
+        address = self._intend(request.address, Intent.ACTIVE)
+        return pb.ActivateResponse(endpoint=self._message(address))
+
+    @courteous
+    async def Disable(  # noqa: N802
+        self, request: pb.DisableRequest, _: Context
+    ) -> pb.DisableResponse:
+        address = self._intend(request.address, Intent.DISABLED)
+        return pb.DisableResponse(endpoint=self._message(address))
+
+    def _intend(self, text: str, intent: Intent) -> Address:
+        endpoint = names.find_endpoint(self._dispatcher.fleet, text)
+        if endpoint.is_removed:
+            raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
+        self._dispatcher.set_intent(endpoint.address, intent, self._around.clock())
+        log.info("an operator made %s %s", endpoint.address, intent.value)
+        return endpoint.address
+
+    def _message(self, address: Address) -> pb.Endpoint:
+        endpoint = self._dispatcher.fleet.get(address)
+        assert endpoint is not None
+        return endpoint_message(self._dispatcher, endpoint, self._around.clock())

@@ -1,0 +1,82 @@
+"""The call that tells what would become of a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from extproc.admin.call_errors import courteous, invalid
+from extproc.core.scheduler.explain import Inquiry
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from extproc.admin.dependencies import Surroundings
+    from extproc.core.scheduler.explain import Explanation
+
+MAX_PATH_CHARS: Final = 8192
+MAX_HEADERS: Final = 200
+MAX_BODY_BYTES: Final = 1024 * 1024
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ExplainingCalls(AdminServicer):
+    """Explain; nothing of the request is kept or logged."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    @courteous
+    async def Explain(  # noqa: N802  # gRPC names it
+        self, request: pb.ExplainRequest, _: Context
+    ) -> pb.ExplainResponse:
+        path = request.path or "/v1/chat/completions"
+        if not path.startswith("/") or len(path) > MAX_PATH_CHARS:
+            raise invalid(
+                f"path: it must begin with / and have at most {MAX_PATH_CHARS} characters"
+            )
+        if len(request.headers) > MAX_HEADERS:
+            raise invalid(f"headers: {len(request.headers)}; at most {MAX_HEADERS} are read")
+        if len(request.body) > MAX_BODY_BYTES:
+            raise invalid(f"body: give its first part, at most {MAX_BODY_BYTES} bytes")
+        inquiry = Inquiry(
+            method=request.method.upper() or "POST",
+            path=path,
+            headers=dict(request.headers),
+            body=request.body,
+        )
+        explanation = self._around.explain(inquiry)
+        message = pb.ExplainResponse(
+            outcome=_outcome(explanation),
+            reason=explanation.reason.value if explanation.reason is not None else "",
+            chosen=str(explanation.chosen) if explanation.chosen is not None else "",
+            position=explanation.position,
+            expected_s=explanation.expected_s,
+            understood=explanation.understood,
+        )
+        for candidate in explanation.candidates:
+            message.candidates.add(
+                address=str(candidate.address),
+                name=candidate.name,
+                filtered=candidate.filtered,
+                rank=candidate.rank,
+                scores=[
+                    pb.ExplainResponse.Score(
+                        name=score.name, value=score.value, detail=score.detail
+                    )
+                    for score in candidate.scores
+                ],
+            )
+        return message
+
+
+def _outcome(explanation: Explanation) -> pb.ExplainResponse.Outcome:
+    if explanation.reason is not None:
+        return pb.ExplainResponse.OUTCOME_REJECTED
+    if not explanation.takes_slot:
+        return pb.ExplainResponse.OUTCOME_PASSED
+    if explanation.chosen is not None:
+        return pb.ExplainResponse.OUTCOME_PICKED
+    return pb.ExplainResponse.OUTCOME_QUEUED

@@ -1,0 +1,179 @@
+"""The calls about requests: list them, follow one through the line, end one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from extproc.admin import arguments as names
+from extproc.admin.arrival_positions import Places
+from extproc.admin.call_errors import Refused, courteous, not_found, not_now, quoted
+from extproc.admin.messages import STATE, request_message
+from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from extproc.admin.dependencies import Surroundings
+    from extproc.core.scheduler.exchange_registry import ExchangeSight, KnownExchange
+
+LIMIT: Final = 1000
+MAX_LIMIT: Final = 10_000
+LOOK_S: Final = 0.05
+"""Between two looks at a waiting request that is watched."""
+SIGN_OF_LIFE_S: Final = 1.0
+MAX_WATCHERS: Final = 500
+MAX_SHARE: Final = 0.1
+"""Of the event loop's time that all watches of the line may take."""
+SLOTTED: Final = (ExchangeState.RUNNING, ExchangeState.ANSWERING)
+ALIVE: Final = (ExchangeState.READING, ExchangeState.WAITING, *SLOTTED)
+
+log = logging.getLogger("coxswain.admin")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class RequestCalls(AdminServicer):
+    """What runs and waits, without ever a body or a header but the request's id."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._dispatcher = around.dispatcher
+        self._places = Places(around.dispatcher, around.clock)
+        self._watchers = 0
+
+    @courteous
+    async def ListRequests(  # noqa: N802  # gRPC names it
+        self, request: pb.ListRequestsRequest, _: Context
+    ) -> pb.ListRequestsResponse:
+        limit = names.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
+        wanted = set(request.states) or {STATE[state] for state in ALIVE}
+        address = None
+        if request.endpoint:
+            address = names.find_endpoint(self._dispatcher.fleet, request.endpoint).address
+        now = self._around.clock()
+        sights = [exchange.sight(now) for exchange in self._around.registry]
+        matching = [
+            sight
+            for sight in sights
+            if STATE[sight.state] in wanted and (address is None or sight.endpoint == address)
+        ]
+        matching.sort(key=self._order)
+        return pb.ListRequestsResponse(
+            requests=[self._request(sight) for sight in matching[:limit]],
+            total_running=sum(sight.state in SLOTTED for sight in sights),
+            total_waiting=len(self._dispatcher.line),
+            total_matching=len(matching),
+        )
+
+    @courteous
+    async def WatchQueue(  # noqa: N802
+        self, request: pb.WatchQueueRequest, context: Context
+    ) -> None:
+        exchange = self._find(request.id, is_waiting_first=True)
+        if exchange.sight(self._around.clock()).state is ExchangeState.READING:
+            raise not_now(f"request {quoted(request.id)} has no place yet: its body still comes")
+        if self._watchers >= MAX_WATCHERS:
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MAX_WATCHERS} requests are watched; end a watch, or use ListRequests",
+            )
+        self._watchers += 1
+        try:
+            await self._tell_place(exchange, context)
+        finally:
+            self._watchers -= 1
+
+    @courteous
+    async def CancelRequest(  # noqa: N802
+        self, request: pb.CancelRequestRequest, _: Context
+    ) -> pb.CancelRequestResponse:
+        exchange = self._find(request.id, is_waiting_first=False)
+        now = self._around.clock()
+        sight = exchange.sight(now)
+        if sight.state is ExchangeState.OVER:
+            raise not_now(f"request {quoted(request.id)} is over already")
+        message = self._request(sight)
+        await exchange.cancel(now)
+        log.info("an operator cancelled exchange %s (%s)", sight.exchange_id, sight.state.value)
+        return pb.CancelRequestResponse(request=message)
+
+    def _find(self, id_: str, *, is_waiting_first: bool) -> KnownExchange:
+        """The one exchange that is meant; raises `Refused` for none or several."""
+        names.checked(id_, "id", names.MAX_ID_CHARS)
+        found = self._around.registry.find(id_, self._around.clock())
+        if is_waiting_first and len(found) > 1:
+            waiting = [entry for entry in found if entry[1].state is ExchangeState.WAITING]
+            found = waiting or found[:1]
+        if not found:
+            raise not_found(
+                f"no request {quoted(id_)} runs or waits here: it has ended, or it came through "
+                "another picker; `coxswain requests` lists those that do"
+            )
+        if len(found) > 1:
+            raise not_now(_ambiguous(id_, [sight for _, sight in found]))
+        return found[0][0]
+
+    async def _tell_place(self, exchange: KnownExchange, context: Context) -> None:
+        told: pb.WatchQueueResponse | None = None
+        told_at = 0.0
+        while True:
+            now = self._around.clock()
+            began_s = time.thread_time()  # a machine that stalls costs the loop nothing
+            message = self._place(exchange.sight(now))
+            cost_s = time.thread_time() - began_s
+            is_news = (
+                told is None
+                or (told.state, told.position, told.of)
+                != (message.state, message.position, message.of)
+                or now - told_at >= SIGN_OF_LIFE_S
+            )
+            if is_news:
+                await context.write(message)
+                told, told_at = message, now
+            if message.state != pb.WatchQueueResponse.STATE_WAITING:
+                return
+            await asyncio.sleep(max(LOOK_S, cost_s * self._watchers / MAX_SHARE))
+
+    def _place(self, sight: ExchangeSight) -> pb.WatchQueueResponse:
+        message = pb.WatchQueueResponse(
+            exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
+        )
+        if sight.ticket is not None:
+            place = self._dispatcher.place_of(sight.ticket, self._around.clock())
+            message.state = pb.WatchQueueResponse.STATE_WAITING
+            message.position = place.position
+            message.of = place.of
+            if place.expected_s is not None:
+                message.expected_s = place.expected_s
+        elif sight.endpoint is not None:
+            message.state = pb.WatchQueueResponse.STATE_SERVED
+            message.endpoint = str(sight.endpoint)
+        else:
+            message.state = pb.WatchQueueResponse.STATE_GONE
+        return message
+
+    def _request(self, sight: ExchangeSight) -> pb.Request:
+        if sight.ticket is None:
+            return request_message(sight)
+        position = self._places.position(sight.ticket.id) or len(self._dispatcher.line)
+        return request_message(sight, position, self._dispatcher.expected_s(position))
+
+    def _order(self, sight: ExchangeSight) -> tuple[bool, float]:
+        """Those that run, oldest first, then the line."""
+        if sight.ticket is None:
+            return (False, -sight.age_s)
+        return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.line))
+
+
+def _ambiguous(id_: str, sights: Sequence[ExchangeSight]) -> str:
+    some = ", ".join(sight.exchange_id for sight in sights[:5])
+    return (
+        f"{len(sights)} requests have the id {quoted(id_)}: say which by its exchange id ({some})"
+    )

@@ -1,0 +1,92 @@
+"""The calls about the picker itself: its settings and its status."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from extproc.admin.call_errors import courteous, not_now
+from extproc.admin.dependencies import ReloadError
+from extproc.admin.messages import slots_message
+from extproc.core.scheduler.snapshot import look_at_line
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from extproc.admin.dependencies import Surroundings
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class OverviewCalls(AdminServicer):
+    """Settings and status."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    @courteous
+    async def GetSettings(  # noqa: N802  # gRPC names it
+        self, _request: pb.GetSettingsRequest, _: Context
+    ) -> pb.GetSettingsResponse:
+        desk = self._around.settings
+        return pb.GetSettingsResponse(json=json.dumps(desk.describe()), file=desk.file)
+
+    @courteous
+    async def ReloadSettings(  # noqa: N802
+        self, request: pb.ReloadSettingsRequest, _: Context
+    ) -> pb.ReloadSettingsResponse:
+        try:
+            reloaded = await self._around.settings.reload(request.dry_run)
+        except ReloadError as error:
+            raise not_now(f"the settings stay as they were; mend this first:\n{error}") from None
+        return pb.ReloadSettingsResponse(
+            applied=reloaded.applied, needs_restart=reloaded.needs_restart
+        )
+
+    @courteous
+    async def GetStatus(  # noqa: N802
+        self, _request: pb.GetStatusRequest, _: Context
+    ) -> pb.GetStatusResponse:
+        around = self._around
+        dispatcher = around.dispatcher
+        slots = pb.Slots()
+        healths: Counter[str] = Counter()
+        for endpoint in dispatcher.fleet:
+            healths[endpoint.health.value] += 1
+            part = slots_message(endpoint, dispatcher.ledger.account(endpoint.address))
+            slots.total += part.total
+            slots.leased += part.leased
+            slots.foreign += part.foreign
+            slots.idle += part.idle
+            slots.draining += part.draining
+            slots.unusable += part.unusable
+        now = around.clock()
+        line = look_at_line(dispatcher, now)
+        reason = around.not_ready_reason()
+        return pb.GetStatusResponse(
+            version=around.version,
+            uptime_s=max(0.0, now - around.started_at),
+            is_ready=not reason,
+            not_ready_reason=reason,
+            problems=around.problems(),
+            slots=slots,
+            endpoints_by_health=healths,
+            running=len(dispatcher.state.running),
+            exchanges=len(around.registry),
+            waiting=line.waiting,
+            max_waiting=line.max_waiting,
+            waiting_by_class=line.by_class,
+            longest_wait_s=line.longest_wait_s,
+            expected_s=line.expected_s,
+            outcomes=around.outcomes(),
+            fleet_version=dispatcher.fleet.membership().version,
+            envoys=[
+                pb.GetStatusResponse.Envoy(
+                    node_id=envoy.node_id, acknowledged_version=envoy.acknowledged_version
+                )
+                for envoy in around.envoys()
+            ],
+        )

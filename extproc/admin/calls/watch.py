@@ -1,0 +1,116 @@
+"""The calls about endpoints that go on: WatchEndpoints and Drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from extproc.admin import arguments as names
+from extproc.admin.call_errors import courteous, not_now
+from extproc.core.fleet.endpoint import Intent
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+if TYPE_CHECKING:
+    from extproc.admin.dependencies import Surroundings
+    from extproc.admin.endpoint_broadcaster import Board
+    from extproc.core.fleet.endpoint import Endpoint
+
+MESSAGE_ENDPOINTS: Final = 500
+"""Endpoints in one message at most: far below the 4 MiB that clients take."""
+SIGN_OF_LIFE_S: Final = 1.0
+
+log = logging.getLogger("coxswain.admin")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class WatchingCalls(AdminServicer):
+    """Tell each change of the fleet, and how a drain goes."""
+
+    def __init__(self, around: Surroundings, board: Board) -> None:
+        self._around = around
+        self._dispatcher = around.dispatcher
+        self._board = board
+
+    @courteous
+    async def WatchEndpoints(  # noqa: N802  # gRPC names it
+        self, _: pb.WatchEndpointsRequest, context: Context
+    ) -> None:
+        is_complete = False
+        with self._board.watch() as watcher:
+            while True:
+                message = pb.WatchEndpointsResponse()
+                for address, endpoint in watcher.take(MESSAGE_ENDPOINTS):
+                    if endpoint is None:
+                        message.removed.append(str(address))
+                    else:
+                        message.changed.append(endpoint)
+                if not is_complete:
+                    is_complete = message.is_snapshot_complete = not watcher.pending
+                await context.write(message)
+                await watcher.changed.wait()
+
+    @courteous
+    async def Drain(  # noqa: N802
+        self, request: pb.DrainRequest, context: Context
+    ) -> None:
+        patience_s = names.read_deadline(request.deadline_s)
+        endpoint = names.find_endpoint(self._dispatcher.fleet, request.address)
+        if endpoint.is_removed:
+            raise not_now(f"{endpoint.address} left the fleet: it drains by itself")
+        began_at = self._around.clock()
+        self._dispatcher.set_intent(endpoint.address, Intent.DRAINING, began_at)
+        log.info("an operator drains %s", endpoint.address)
+        at_start = self._running(endpoint)
+        with self._board.watch() as watcher:
+            while True:
+                watcher.take(len(watcher.pending))
+                elapsed_s = self._around.clock() - began_at
+                message = pb.DrainResponse(
+                    state=self._state(endpoint, elapsed_s, patience_s),
+                    running=self._running(endpoint),
+                    running_at_start=at_start,
+                    elapsed_s=elapsed_s,
+                )
+                await context.write(message)
+                if message.state != pb.DrainResponse.STATE_DRAINING:
+                    return
+                rest_s = SIGN_OF_LIFE_S
+                if patience_s is not None:
+                    rest_s = min(rest_s, max(0.001, patience_s - elapsed_s))
+                await self._next_change(watcher.changed, endpoint, message.running, rest_s)
+
+    async def _next_change(
+        self, changed: asyncio.Event, endpoint: Endpoint, running: int, patience_s: float
+    ) -> None:
+        """Wait until fewer run there or something else is wanted of it, or patience ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self._running(endpoint) == running and self._is_draining(endpoint):
+                    changed.clear()
+                    await changed.wait()
+
+    def _state(
+        self, endpoint: Endpoint, elapsed_s: float, patience_s: float | None
+    ) -> pb.DrainResponse.State:
+        if not self._is_draining(endpoint):
+            return pb.DrainResponse.STATE_CALLED_OFF
+        if self._running(endpoint) == 0:
+            return pb.DrainResponse.STATE_DRAINED
+        if patience_s is not None and elapsed_s >= patience_s:
+            return pb.DrainResponse.STATE_DEADLINE_PASSED
+        return pb.DrainResponse.STATE_DRAINING
+
+    def _is_draining(self, endpoint: Endpoint) -> bool:
+        return endpoint.is_removed or endpoint.intent is Intent.DRAINING
+
+    def _running(self, endpoint: Endpoint) -> int:
+        """Leases of it; none once it is dropped from the fleet."""
+        if self._dispatcher.fleet.get(endpoint.address) is not endpoint:
+            return 0
+        return len(self._dispatcher.ledger.account(endpoint.address).leases)

@@ -1,0 +1,168 @@
+"""The fleet as watchers see it: one look at all endpoints for everybody, then each change once.
+
+While somebody watches, the fleet is compared with its last picture every `interval_s`; with
+nobody watching nothing runs, and the request path knows nothing of any of it. Each watcher
+keeps only the latest state of each endpoint it was not told of yet, so that a slow one costs
+no more memory than the fleet has endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from extproc.admin.call_errors import Refused
+from extproc.admin.messages import endpoint_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from extproc.core.address import Address
+    from extproc.core.fleet.endpoint import Endpoint
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+INTERVAL_S: Final = 0.03
+MAX_SHARE: Final = 0.05
+"""Of the event loop's time that comparing may take; a huge fleet is looked at less often."""
+MAX_WATCHERS: Final = 1000
+
+log = logging.getLogger("coxswain.admin")
+
+Print = tuple[object, ...]
+"""All of an endpoint that counts as a change when it differs; its age is not in it."""
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """What one watcher was not told yet. `changed` is set while there is something."""
+
+    pending: dict[Address, pb.Endpoint | None] = field(default_factory=dict)
+    told: set[Address] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, address: Address, message: pb.Endpoint | None) -> None:
+        """An endpoint is now so, or gone (None)."""
+        if message is None and address not in self.told:
+            self.pending.pop(address, None)  # it came and went between two messages
+        else:
+            self.pending[address] = message
+        self.changed.set()
+
+    def take(self, many: int) -> list[tuple[Address, pb.Endpoint | None]]:
+        """Up to `many` of the changes, oldest first; they count as told."""
+        taken = [(address, self.pending[address]) for address in list(self.pending)[:many]]
+        for address, message in taken:
+            del self.pending[address]
+            if message is None:
+                self.told.discard(address)
+            else:
+                self.told.add(address)
+        if not self.pending:
+            self.changed.clear()
+        return taken
+
+
+class Board:
+    """Compares the fleet with its last picture while anybody watches. One event loop."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, clock: Callable[[], float], interval_s: float = INTERVAL_S
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._interval_s = interval_s
+        self._watchers: set[Watcher] = set()
+        self._prints: dict[Address, Print] = {}
+        self._messages: dict[Address, pb.Endpoint] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[Watcher]:
+        """Watch within `with`: the first changes are all endpoints there are.
+
+        Raises `Refused` when there are too many watchers.
+        """
+        watcher = self._enter()
+        try:
+            yield watcher
+        finally:
+            self._leave(watcher)
+
+    def _enter(self) -> Watcher:
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MAX_WATCHERS} watchers are connected; end one of them, or list now and then",
+            )
+        self.compare()
+        watcher = Watcher()
+        for address, message in self._messages.items():
+            watcher.note(address, message)
+        self._watchers.add(watcher)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="compare the fleet for watchers")
+        return watcher
+
+    def _leave(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._prints.clear()
+            self._messages.clear()
+
+    def compare(self) -> None:
+        """Note every change since the last call. O(endpoints), and O(changes x watchers)."""
+        now = self._clock()
+        gone = set(self._prints)
+        for endpoint in self._dispatcher.fleet:
+            address = endpoint.address
+            gone.discard(address)
+            fingerprint = self._print(endpoint)
+            if self._prints.get(address) == fingerprint:
+                continue
+            self._prints[address] = fingerprint
+            message = endpoint_message(self._dispatcher, endpoint, now)
+            self._messages[address] = message
+            for watcher in self._watchers:
+                watcher.note(address, message)
+        for address in gone:
+            del self._prints[address]
+            del self._messages[address]
+            for watcher in self._watchers:
+                watcher.note(address, None)
+
+    def _print(self, endpoint: Endpoint) -> Print:
+        account = self._dispatcher.ledger.account(endpoint.address)
+        return (
+            account.slots,
+            account.leased_slots,
+            account.foreign_slots,
+            len(account.leases),
+            account.has_draining,
+            endpoint.health,
+            endpoint.intent,
+            endpoint.is_fresh,
+            endpoint.is_routable,
+            endpoint.is_removed,
+            endpoint.spec,
+            endpoint.issues,
+            endpoint.models,
+        )
+
+    async def _run(self) -> None:
+        while True:
+            began_s = time.thread_time()  # a machine that stalls costs the loop nothing
+            try:
+                self.compare()
+            except Exception:
+                log.exception("the fleet could not be compared for watchers; trying again")
+            cost_s = time.thread_time() - began_s
+            await asyncio.sleep(max(self._interval_s, cost_s / MAX_SHARE))

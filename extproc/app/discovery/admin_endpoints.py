@@ -1,0 +1,142 @@
+"""The endpoints that operators add by the admin API, with keys that they only name.
+
+Whoever may add an endpoint has its key sent to an address of their choice, and the picker can
+read more than a caller. So only keys may be named that the settings set aside for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from extproc.admin.dependencies import ADDED, NewcomerError
+from extproc.app.discovery.entries import kept_as_it_was, listings_of, secret_files
+from extproc.core.address import AddressError
+from extproc.settings import EndpointSettings, SettingsError
+from extproc.settings.problems import describe
+from scraper.discovery.discovered_endpoint import Nomination, nominate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from extproc.admin.dependencies import Newcomer
+    from extproc.core.address import Address
+    from extproc.settings import AdminSettings
+
+
+class AddedEndpoints:
+    """Belongs to one event loop. They last until the picker ends or an operator removes them."""
+
+    def __init__(
+        self,
+        publish: Callable[[str, Sequence[Nomination], bool], None],
+        rules: Callable[[], AdminSettings],
+    ) -> None:
+        self._publish = publish
+        self._rules = rules
+        self._sections: dict[Address, EndpointSettings] = {}
+        self._nominations: dict[Address, Nomination] = {}
+        self._problems: dict[Address, str] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Whose key or authorities could not be read again, and why."""
+        return tuple(self._problems.values())
+
+    @property
+    def secrets(self) -> set[Path]:
+        """The files with their keys and authorities."""
+        return secret_files(self._sections.values())
+
+    async def add(self, newcomer: Newcomer) -> None:
+        """Take it in; raises `NewcomerError` and changes nothing."""
+        section = _section(newcomer)
+        await asyncio.to_thread(_check_key, section, self._rules())
+        nomination = await _read(section, newcomer.address)
+        self._sections[newcomer.address] = section
+        self._nominations[newcomer.address] = nomination
+        self._tell()
+
+    def remove(self, address: Address) -> None:
+        """Let go of it; one that is not theirs is no error."""
+        self._sections.pop(address, None)
+        self._problems.pop(address, None)
+        if self._nominations.pop(address, None) is not None:
+            self._tell()
+
+    async def refresh(self) -> None:
+        """Read their keys and authorities again; what cannot be read stays as it was."""
+        for address, section in list(self._sections.items()):
+            nomination, problem = None, ""
+            try:
+                nomination = await _read(section, address)
+            except NewcomerError as error:
+                problem = str(error)
+            if self._sections.get(address) is not section:
+                continue  # it was removed meanwhile
+            if nomination is None:
+                self._problems[address] = kept_as_it_was(address, problem)
+            else:
+                self._problems.pop(address, None)
+                self._nominations[address] = nomination
+        self._tell()
+
+    def _tell(self) -> None:
+        self._publish(ADDED, tuple(self._nominations.values()), True)
+
+
+def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
+    """Raise `NewcomerError` for a key that is not set aside. Blocks on the disk."""
+    if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
+        raise NewcomerError(
+            "api_key_env: this variable is not set aside for operators; name it in the "
+            "setting admin.api_key_envs"
+        )
+    if section.api_key_file is None:
+        return
+    folder = rules.api_key_folder
+    if folder is None or not _is_within(section.api_key_file, folder):
+        raise NewcomerError(
+            "api_key_file: only files in the folder that the setting admin.api_key_folder "
+            "names can hold keys for operators"
+        )
+
+
+def _is_within(file: str, folder: str) -> bool:
+    """Whether it lies in there, whatever dots and links its path has."""
+    inside = Path(folder).expanduser().resolve()
+    return Path(file).expanduser().resolve().is_relative_to(inside)
+
+
+def _section(newcomer: Newcomer) -> EndpointSettings:
+    host = f"[{newcomer.host}]" if ":" in newcomer.host else newcomer.host
+    scheme = "https://" if newcomer.is_tls else ""
+    try:
+        return EndpointSettings(
+            address=f"{scheme}{host}:{newcomer.address.port}",
+            name=newcomer.name or None,
+            slots=newcomer.slots or None,
+            ca_file=newcomer.ca_file or None,
+            server_name=newcomer.server_name or None,
+            api_key_env=newcomer.api_key_env or None,
+            api_key_file=newcomer.api_key_file or None,
+            inject_key=newcomer.inject_key,
+            may_sleep=newcomer.may_sleep,
+        )
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise NewcomerError("; ".join(map(describe, details))) from None
+
+
+async def _read(section: EndpointSettings, address: Address) -> Nomination:
+    try:
+        (listing,) = await asyncio.to_thread(listings_of, [section])
+    except SettingsError as error:
+        raise NewcomerError("; ".join(p.message for p in error.problems)) from None
+    try:
+        return nominate(listing, address.host)
+    except AddressError as error:
+        raise NewcomerError(str(error)) from None

@@ -1,0 +1,312 @@
+"""Every source of endpoints, brought together: who names what, and how it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from extproc.app.discovery.entries import (
+    kept_as_it_was,
+    listings_of,
+    names_of,
+    read_endpoints,
+    secret_files,
+)
+from extproc.core.address import Address
+from extproc.settings import Access, SettingsError
+from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.dns import SOURCE as DNS
+from scraper.discovery.dns import DnsEndpoints
+from scraper.discovery.dns_cache import Pace
+from scraper.discovery.file import EndpointsFile
+from scraper.discovery.resolver import Resolver
+from scraper.discovery.static import ListedEndpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from extproc.core.fleet.endpoint import EndpointSpec
+    from extproc.security.trust import Trust
+    from extproc.settings import DiscoverySettings, Settings
+    from scraper.target import EndpointTarget
+
+SETTINGS: Final = "settings"
+FILE: Final = "file"
+AGENTS: Final = "agents"
+
+AccessT = TypeVar("AccessT", bound=Access)
+FoundT = TypeVar("FoundT")
+
+log = logging.getLogger("coxswain.discovery")
+
+
+class Members:
+    """Runs the sources that the settings name, and takes in what all of them publish.
+
+    `set_members` is told what each source names now. `on_known` is called once: when every
+    source has spoken, or `discovery.grace_s` after `start`; Envoy must not be told a part of
+    the fleet after a restart, for it drops what it is not told. Agents are waited for where
+    `agents.expected` says so, or where nothing else could name an endpoint. `is_reported` says
+    whether an agent tells what happens at an address: then nobody else looks there.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        set_members: Callable[[str, list[EndpointSpec]], None],
+        on_known: Callable[[], None],
+        is_reported: Callable[[Address], bool] = lambda _: False,
+    ) -> None:
+        """Raises `SettingsError` where an API key is not where the settings say."""
+        self._set_members = set_members
+        self._on_known = on_known
+        self._is_reported = is_reported
+        self._plan = _Plan(settings)
+        self._path_prefix = settings.scraper.path_prefix
+        self._named: dict[str, dict[Address, Nomination]] = {}
+        self._doubles: dict[str, dict[Address, str]] = {}
+        self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
+        if not self._silent:
+            self._silent = {AGENTS}
+        self._listed = ListedEndpoints(SETTINGS, self.publish)
+        self._filed = ListedEndpoints(FILE, self.publish)
+        self._file: EndpointsFile | None = None
+        self._secrets_of_file: set[Path] = set()
+        self._dns: DnsEndpoints | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._is_known = False
+
+    def start(self) -> None:
+        """Ask every source from now on. Call it in the event loop."""
+        loop = asyncio.get_running_loop()
+        self._grace = loop.call_later(self._plan.discovery.grace_s, self._know)
+        self._listed.set(self._plan.listings)
+        self._start_file()
+        self._start_dns()
+
+    async def aclose(self) -> None:
+        """Ask nobody any more; the fleet stays as it is."""
+        if self._grace is not None:
+            self._grace.cancel()
+        for source in (self._file, self._listed, self._filed, self._dns):
+            if source is not None:
+                await source.aclose()
+
+    @property
+    def secrets(self) -> set[Path]:
+        """The files that hold keys and authorities, whose content is not in any settings."""
+        return self._plan.secrets | self._secrets_of_file
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What keeps a source from telling what it should, in words; empty when all is well."""
+        file = self._file.problem if self._file is not None else ""
+        dns = self._dns.problems if self._dns is not None else ()
+        return (*self._plan.problems, *([file] if file else ()), *dns)
+
+    async def renew(self, settings: Settings) -> tuple[str, ...]:
+        """Follow other settings, or the same with other keys and certificates in their files.
+
+        Raises `SettingsError` before anything is changed. What both name stays as it is. A
+        source keeps its endpoints until it speaks anew. Returns the settings of which anything
+        is new, be it only a key.
+        """
+        return await self._follow(await asyncio.to_thread(_Plan, settings))
+
+    async def refresh(self) -> tuple[str, ...]:
+        """Follow the same settings with what the files hold now that they name.
+
+        Whoever's key or authorities cannot be read stays as it was, and that is logged. Returns
+        what `renew` does.
+        """
+        return await self._follow(await asyncio.to_thread(self._plan.refreshed))
+
+    async def _follow(self, plan: _Plan) -> tuple[str, ...]:
+        before, self._plan = self._plan, plan
+        self._listed.set(self._plan.listings)
+        old, new = before.discovery, self._plan.discovery
+        if old.file != new.file:
+            if self._file is not None:
+                await self._file.aclose()
+                self._file = None
+            self._start_file()
+            if self._file is None:
+                self._secrets_of_file = set()
+                self._filed.set(())
+        elif self._file is not None:
+            self._file.doubt()
+        if self._dns is not None:
+            if _resolving(old) != _resolving(new):
+                self._dns.ask(*_lookups(new))
+            self._dns.set(self._plan.names)
+        else:
+            self._start_dns()
+        return before.news(plan)
+
+    async def rehearse(self, settings: Settings) -> tuple[str, ...]:
+        """What `renew` would return, or raise; changes nothing."""
+        return self._plan.news(await asyncio.to_thread(_Plan, settings))
+
+    def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
+        """All that `source` names now; of two nominations for one address the first counts, and
+        the others are told of."""
+        named: dict[Address, Nomination] = {}
+        doubles: dict[Address, list[Nomination]] = {}
+        for nomination in nominations:
+            address = nomination.spec.address
+            if named.setdefault(address, nomination) is not nomination:
+                doubles.setdefault(address, [named[address]]).append(nomination)
+        self._tell_doubles(source, doubles)
+        if named:
+            self._named[source] = named
+        else:
+            self._named.pop(source, None)
+        self._set_members(source, [nomination.spec for nomination in named.values()])
+        if is_complete:
+            self._silent.discard(source)
+            if not self._silent:
+                self._know()
+
+    def _tell_doubles(self, source: str, doubles: Mapping[Address, Sequence[Nomination]]) -> None:
+        """One line when a server is named more than once, and none while that stays."""
+        present = {
+            address: ", ".join(one.spec.name or one.spec.hostname or str(address) for one in same)
+            for address, same in doubles.items()
+        }
+        for address, names in present.items() - self._doubles.get(source, {}).items():
+            log.warning(
+                "%s: %s is named more than once; of %s the first counts",
+                *(source, address, names),
+            )
+        self._doubles[source] = present
+
+    def target(self, spec: EndpointSpec) -> EndpointTarget | None:
+        """How the scraper looks at a member; None where an agent does it, or is all that can, and
+        where no source names it."""
+        if self._is_reported(spec.address):
+            return None
+        nominations = [
+            named[spec.address] for named in self._named.values() if spec.address in named
+        ]
+        targets = [one.target for one in nominations if one.target is not None]
+        if not targets:
+            return None
+        # Who says TLS is believed, and a key is not shown in the clear to such a server.
+        safe = [one for one in targets if one.is_tls] or targets
+        with_key = next((one for one in safe if one.api_key is not None), safe[0])
+        may_sleep = next((one.may_sleep for one in targets if one.may_sleep is not None), None)
+        return replace(
+            with_key, slots=spec.slots, may_sleep=may_sleep, path_prefix=self._path_prefix
+        )
+
+    def trusts(self) -> dict[str, Trust]:
+        """Whom Envoy must trust for the servers behind TLS, by the names of their profiles."""
+        found: dict[str, Trust] = {}
+        for named in self._named.values():
+            for nomination in named.values():
+                if nomination.trust is not None:
+                    found.setdefault(nomination.trust.profile, nomination.trust)
+        return found
+
+    def _know(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        if not self._is_known:
+            self._is_known = True
+            if self._silent - {AGENTS}:
+                log.warning(
+                    "the fleet is told to Envoy although these have not told all they know: %s",
+                    ", ".join(sorted(self._silent)),
+                )
+            self._on_known()
+
+    def _start_file(self) -> None:
+        path = self._plan.discovery.file
+        if path is not None:
+            file = Path(path).expanduser()
+            self._file = EndpointsFile(
+                file,
+                lambda content: read_endpoints(content, str(file), self._note_secrets),
+                self._filed.set,
+            )
+            self._file.start()
+
+    def _note_secrets(self, files: set[Path]) -> None:
+        self._secrets_of_file = files
+
+    def _start_dns(self) -> None:
+        if self._plan.names:
+            self._dns = DnsEndpoints(self.publish, *_lookups(self._plan.discovery))
+            self._dns.set(self._plan.names)
+
+
+def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
+    servers = [Address.parse(server) for server in discovery.nameservers]
+    return Resolver(servers), Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)
+
+
+def _resolving(discovery: DiscoverySettings) -> object:
+    return discovery.nameservers, discovery.dns_min_s, discovery.dns_max_s
+
+
+def _again(
+    read: Callable[[Sequence[AccessT]], list[FoundT]],
+    accesses: Sequence[AccessT],
+    before: list[FoundT],
+) -> tuple[list[FoundT], list[str]]:
+    """What is read of these now; of each that cannot be read what was read `before`, and why."""
+    try:
+        return read(accesses), []
+    except SettingsError:
+        found, problems = [], []
+    for access, known in zip(accesses, before, strict=True):
+        try:
+            found += read([access])
+        except SettingsError as error:
+            reason = "; ".join(problem.message for problem in error.problems)
+            problems.append(kept_as_it_was(access.address, reason))
+            found.append(known)
+    return found, problems
+
+
+class _Plan:
+    """What the settings ask of the sources, with the keys read; raises `SettingsError`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._endpoints = settings.endpoints
+        self.discovery: DiscoverySettings = settings.discovery
+        self.listings = listings_of(settings.endpoints)
+        self.names = names_of(self.discovery.dns)
+        self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
+        self.problems: tuple[str, ...] = ()
+        """Whose key or authorities could not be read again, and why."""
+
+    def news(self, later: _Plan) -> tuple[str, ...]:
+        """The settings of which anything is new in `later`, be it only a key."""
+        news = {
+            "endpoints": self.listings != later.listings,
+            "discovery.dns": self.names != later.names,
+        }
+        return tuple(key for key, is_new in news.items() if is_new)
+
+    def refreshed(self) -> _Plan:
+        """The same with the keys and authorities as they are now; one that cannot be read leaves
+        its endpoint as it was. Blocks on the disk."""
+        plan = copy(self)
+        plan.listings, of_listings = _again(listings_of, self._endpoints, self.listings)
+        plan.names, of_names = _again(names_of, self.discovery.dns, self.names)
+        plan.problems = (*of_listings, *of_names)
+        return plan
+
+    @property
+    def sources(self) -> set[str]:
+        """Which sources there are, besides agents and operators."""
+        return {
+            *({SETTINGS} if self.listings else ()),
+            *({FILE} if self.discovery.file is not None else ()),
+            *({DNS} if self.names else ()),
+        }

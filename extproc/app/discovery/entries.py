@@ -1,0 +1,128 @@
+"""From the settings' endpoints and names to what discovery follows: keys and authorities read.
+
+Everything here blocks on the disk, for the files that hold keys and certificates.
+"""
+
+from __future__ import annotations
+
+import logging
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from extproc.app.security.ca_bundles import path_of, read_authorities, trust_of
+from extproc.settings import (
+    Problem,
+    SettingsError,
+    parse_endpoints,
+    read_api_keys,
+)
+from scraper.discovery.discovered_endpoint import Listing, ListingError
+from scraper.discovery.dns import DnsName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from extproc.settings import Access, DnsSettings, EndpointSettings
+
+log = logging.getLogger("coxswain.discovery")
+
+
+def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
+    """The endpoints as discovery takes them; raises `SettingsError` for what cannot be read."""
+    endpoints = tuple(endpoints)
+    keys = read_api_keys(endpoints)
+    authorities = read_authorities(endpoints)
+    return [
+        _listing(
+            endpoint,
+            authorities,
+            port=endpoint.port,
+            name=endpoint.name or "",
+            slots=endpoint.slots,
+            may_sleep=endpoint.may_sleep,
+            api_key=keys.get(endpoint.address),
+        )
+        for endpoint in endpoints
+    ]
+
+
+def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
+    """The names as discovery follows them; raises `SettingsError` for what cannot be read."""
+    names = tuple(names)
+    keys = read_api_keys(names)
+    authorities = read_authorities(names)
+    return [
+        DnsName(
+            listing=_listing(
+                name,
+                authorities,
+                port=name.port or 0,
+                name="",
+                slots=name.slots,
+                may_sleep=name.may_sleep,
+                api_key=keys.get(name.address),
+            ),
+            is_service=name.type == "srv",
+        )
+        for name in names
+    ]
+
+
+def read_endpoints(
+    content: bytes, name: str, note_secrets: Callable[[set[Path]], None]
+) -> Sequence[Listing]:
+    """What an endpoints file called `name` says; raises `ListingError`.
+
+    `note_secrets` hears which files hold its keys, also where one of them cannot be read.
+    """
+    try:
+        endpoints = parse_endpoints(content, name)
+        note_secrets(secret_files(endpoints))
+        return listings_of(endpoints)
+    except SettingsError as error:
+        raise ListingError("; ".join(map(str, error.problems))) from None
+
+
+def secret_files(accesses: Iterable[Access]) -> set[Path]:
+    """The files that hold their keys and the authorities of their certificates."""
+    named = (file for each in accesses for file in (each.api_key_file, each.ca_file))
+    return {Path(file).expanduser() for file in named if file is not None}
+
+
+def kept_as_it_was(server: object, reason: str) -> str:
+    """Log that a server's key or authorities could not be read again; returns the same words."""
+    problem = f"{server}: its key and authorities stay as they were: {reason}"
+    log.error("%s", problem)
+    return problem
+
+
+def _listing(
+    access: Access,
+    authorities: Mapping[str, bytes],
+    *,
+    port: int,
+    name: str,
+    slots: int | None,
+    may_sleep: bool | None,
+    api_key: str | None,
+) -> Listing:
+    ca_file = None if access.ca_file is None else path_of(access.ca_file)
+    content = b"" if ca_file is None else authorities[ca_file]
+    try:
+        return Listing(
+            host=access.host,
+            port=port,
+            name=name,
+            slots=slots,
+            may_sleep=may_sleep,
+            api_key=api_key,
+            is_injected=access.inject_key,
+            is_tls=access.is_tls,
+            ca_file=ca_file,
+            ca_digest=sha256(content).hexdigest() if content else "",
+            server_name=access.server_name,
+            trust=trust_of(access, content),
+        )
+    except ListingError as error:
+        raise SettingsError([Problem(where="", key="API key", message=str(error))]) from None

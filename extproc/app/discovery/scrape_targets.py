@@ -1,0 +1,78 @@
+"""Keeps what the scraper looks at, and whom Envoy is told to trust, in line with the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from extproc.app.discovery.discovery import Members
+    from extproc.app.discovery.served_cluster import ServedCluster
+    from extproc.core.fleet.membership import Fleet
+    from scraper.loop import Scraper
+    from scraper.target import EndpointTarget
+
+log = logging.getLogger("coxswain.discovery")
+
+
+class Watched:
+    """Belongs to one event loop. A look at the whole fleet is O(endpoints)."""
+
+    def __init__(
+        self, fleet: Fleet, members: Members, scraper: Scraper, served_cluster: ServedCluster
+    ) -> None:
+        self._fleet = fleet
+        self._members = members
+        self._scraper = scraper
+        self._served_cluster = served_cluster
+        self._due: asyncio.Handle | None = None
+        self._blind: frozenset[EndpointTarget] = frozenset()
+        """Those that cannot be looked at; that was told once."""
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Leave everything as it is from now on."""
+        self._is_stopped = True
+        if self._due is not None:
+            self._due.cancel()
+
+    def changed(self) -> None:
+        """The fleet is another one: follow in the event loop's next turn. However many endpoints
+        leave in one turn, the fleet is gone through once. Never blocks, never raises."""
+        if self._due is None and not self._is_stopped:
+            self._due = asyncio.get_running_loop().call_soon(self.follow)
+
+    def follow(self) -> None:
+        """Look at whoever is in the fleet now, by what its sources say, and at nobody else.
+
+        One that no source names any more is looked at as before, until its last request ends.
+        """
+        self._due = None
+        if self._is_stopped:
+            return
+        fleet, scraper = self._fleet, self._scraper
+        self._served_cluster.follow(self._members.trusts(), fleet.membership().members)
+        for watched in scraper.targets:
+            if watched.address not in fleet:
+                scraper.forget(watched.address)
+        blind = set()
+        for endpoint in fleet:
+            if endpoint.is_removed:
+                continue
+            target = self._members.target(endpoint.spec)
+            if target is None:
+                scraper.forget(endpoint.address)
+            elif not self._watch(target):
+                blind.add(target)
+        self._blind = frozenset(blind)
+
+    def _watch(self, target: EndpointTarget) -> bool:
+        try:
+            self._scraper.watch(target)
+        except OSError as error:
+            if target not in self._blind:
+                reason = error.strerror or type(error).__name__
+                log.error("%s cannot be looked at: %s: %s", target.address, target.ca_file, reason)
+            return False
+        return True

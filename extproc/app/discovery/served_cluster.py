@@ -1,0 +1,69 @@
+"""Keeps the llama-servers' cluster, as Envoy is served it, in line with whom to trust for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.xds.capabilities import KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from extproc.core.fleet.membership import Member
+    from extproc.security.trust import Trust
+    from extproc.settings import Settings
+    from extproc.xds.clusters import WriteCluster
+
+MAX_WRITTEN: Final = 8
+"""Kinds of cluster that are kept as they were written: one, unless Envoys differ in what they
+take."""
+
+
+class ServedCluster:
+    """Publishes a cluster at the start, and then whenever `follow` brings news. Never blocks.
+
+    Whom nobody names any more is still held, until something else changes: an endpoint that
+    comes and goes costs one change, and one that leaves keeps what its requests need.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Callable[[Mapping[str, Trust], WriteCluster], None],
+    ) -> None:
+        self._settings = settings
+        self._publish = publish
+        self._held: dict[str, Trust] = {}
+        self._has_keys = False
+        self._tell()
+
+    def follow(self, trusts: Mapping[str, Trust], members: Iterable[Member]) -> None:
+        """Hold these, and of those held before what members of the fleet still have."""
+        members = tuple(members)
+        needs_keys = not self._has_keys and any(member.authorization for member in members)
+        is_held = all(self._held.get(profile) == trust for profile, trust in trusts.items())
+        if is_held and not needs_keys:
+            return
+        in_use = {member.tls_profile for member in members}
+        kept = {profile: trust for profile, trust in self._held.items() if profile in in_use}
+        self._held = {**kept, **trusts}
+        self._has_keys |= needs_keys
+        self._tell()
+
+    def _tell(self) -> None:
+        has_keys = self._has_keys
+        written: dict[tuple[bool, tuple[Trust, ...]], bytes] = {}
+
+        def write(abilities: frozenset[str], trusts: tuple[Trust, ...]) -> bytes:
+            # Envoy's full types take a second to load and many megabytes: only if one asks.
+            from extproc.app.envoy import served_cluster
+
+            kind = has_keys and KEYS in abilities, trusts
+            known = written.get(kind)
+            if known is None:
+                if len(written) >= MAX_WRITTEN:
+                    written.clear()
+                known = written[kind] = served_cluster(self._settings, trusts, kind[0])
+            return known
+
+        self._publish(self._held, write)

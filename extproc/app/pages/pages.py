@@ -1,0 +1,78 @@
+"""The status pages of a running service: which parts they ask, and for what."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from extproc.app.version import own_version
+from extproc.status import Countdown, Hosts, StatusServer, StatusSources, why_not_ready
+from extproc.status.status_json import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.status import QueuePlace
+    from extproc.telemetry import Telemetry
+    from extproc.xds import EndpointDiscovery
+
+
+class Pages:
+    """`is_serving` is told by the service: false before it serves and once it stops."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: Registry,
+        discovery: EndpointDiscovery,
+        telemetry: Telemetry,
+        find_place: Callable[[str], QueuePlace | None],
+        problems: Callable[[], Sequence[str]],
+        hosts: Hosts,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._discovery = discovery
+        self._telemetry = telemetry
+        self._problems = problems
+        self._version = own_version()
+        self._started_at = time.monotonic()
+        self._server = StatusServer(
+            StatusSources(
+                status=self._status, obstacles=self.obstacles, metrics=telemetry.prometheus
+            ),
+            Countdown(find_place).routes(),
+            hosts,
+        )
+        self.is_serving = False
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port; raises `OSError`."""
+        return await self._server.start(host, port)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def _status(self) -> dict[str, Any]:
+        now = time.monotonic()
+        return {
+            "version": self._version,
+            "uptime_s": round(now - self._started_at, 1),
+            "not_ready": list(self.obstacles()),
+            "problems": list(self._problems()),
+            **picture(
+                self._dispatcher,
+                exchanges=len(self._registry),
+                envoys=self._discovery.envoys(),
+                outcomes=self._telemetry.outcomes(),
+                now=now,
+            ),
+        }
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Why no requests are taken, in words; empty when they are."""
+        if not self.is_serving:
+            return ("the picker is starting or stopping",)
+        return why_not_ready(self._dispatcher)

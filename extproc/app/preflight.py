@@ -1,0 +1,101 @@
+"""What forbids a start with these settings, beyond what they say themselves: all of it at once.
+
+Everything here blocks on the disk: it reads the files that the settings name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from extproc.app.discovery.entries import listings_of, names_of
+from extproc.app.security import exposure as safety
+from extproc.app.security.ca_bundles import read_authorities
+from extproc.envoy_config.options import OptionsError
+from extproc.security.path_rule import PathRuleError
+from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.settings import Access, Settings
+
+
+def startup_problems(settings: Settings) -> tuple[Problem, ...]:
+    """Each reason for which `serve` would refuse to start; ports in use are not looked at."""
+    servers: tuple[Access, ...] = (*settings.endpoints, *settings.discovery.dns)
+    return _found(
+        lambda: read_api_keys(servers),
+        lambda: read_authorities(servers),
+        lambda: listings_of(settings.endpoints),
+        lambda: names_of(settings.discovery.dns),
+        lambda: safety.operators_token(settings),
+        lambda: safety.agents_token(settings),
+        lambda: safety.grpc_credentials(settings),
+        lambda: safety.admin_credentials(settings),
+        lambda: safety.check_exposure(settings),
+    )
+
+
+def followed_problems(settings: Settings) -> tuple[Problem, ...]:
+    """Each mistake in the endpoints file, with which `serve` would start and wait for a better
+    one; none where it is not there yet."""
+    return _found(lambda: _check_followed(settings))
+
+
+def envoy_problems(settings: Settings) -> tuple[Problem, ...]:
+    """Each reason for which no Envoy configuration can be printed; a picker alone needs none."""
+    return _found(lambda: _check_envoy(settings))
+
+
+def awaits_file(settings: Settings) -> bool:
+    """Whether the endpoints file is not there yet: a picker waits for it."""
+    file = _followed(settings)
+    return file is not None and not file.exists()
+
+
+def _found(*checks: Callable[[], object]) -> tuple[Problem, ...]:
+    """What each of them raises, in their order, and nothing twice."""
+    problems: dict[Problem, None] = {}
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            problems.update(dict.fromkeys(error.problems))
+    return tuple(problems)
+
+
+def _followed(settings: Settings) -> Path | None:
+    file = settings.discovery.file
+    return None if file is None else Path(file).expanduser()
+
+
+def _check_followed(settings: Settings) -> None:
+    file = _followed(settings)
+    if file is None or not file.exists():
+        return
+    try:
+        if not file.is_file():  # a pipe would keep whoever opens it
+            raise _error("discovery.file", f"{file}: this is no file")
+        content = file.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise _error("discovery.file", f"{file}: {reason}") from None
+    endpoints = parse_endpoints(content, str(file))
+    if problems := _found(lambda: read_api_keys(endpoints), lambda: read_authorities(endpoints)):
+        raise SettingsError(problems)
+
+
+def _check_envoy(settings: Settings) -> None:
+    from extproc.app.envoy import envoy_options
+
+    try:
+        envoy_options(settings)
+    except PathRuleError as error:
+        raise _error("envoy.blocked_paths", str(error)) from None
+    except OptionsError as error:
+        raise _error("", str(error)) from None
+
+
+def _error(key: str, message: str) -> SettingsError:
+    return SettingsError([Problem(where="", key=key, message=message)])

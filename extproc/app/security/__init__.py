@@ -1,0 +1,1 @@
+"""Tokens, certificates, CA bundles, and the refusal to be open by mistake."""

@@ -1,0 +1,132 @@
+"""Tokens and certificates as the settings name them, and the refusal to be open by mistake."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from extproc.admin.auth.certificates import CertificateError, CertificateFiles, Certificates
+from extproc.admin.auth.guard import Guard
+from extproc.admin.auth.tokens import Token, TokenError
+from extproc.settings import Problem, SettingsError
+from extproc.settings.values import split_host_port
+
+if TYPE_CHECKING:
+    import grpc
+
+    from extproc.settings import AdminSettings, AgentsSettings, Settings
+    from extproc.settings.security_section import AdminTlsSettings, GrpcTlsSettings
+
+
+ADMIN_TOKEN: Final = "COXSWAIN_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
+AGENTS_TOKEN: Final = "COXSWAIN_AGENTS_TOKEN"  # noqa: S105  # the same
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise `SettingsError` where a port would be open to all without that being said."""
+    listen = settings.listen
+    if listen.insecure:
+        return
+    problems = []
+    if not is_loopback(listen.grpc) and settings.grpc_tls.client_ca_file is None:
+        problems.append(
+            _problem(
+                "listen.grpc",
+                f"{listen.grpc} is open to others, and who reaches it steers traffic: "
+                "set grpc_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or say --insecure",
+            )
+        )
+    is_guarded = (
+        settings.admin_tls.client_ca_file is not None
+        or settings.admin.token_file is not None
+        or bool(_secret(settings.admin, ADMIN_TOKEN))
+    )
+    if not is_loopback(listen.admin) and not is_guarded:
+        problems.append(
+            _problem(
+                "listen.admin",
+                f"{listen.admin} is open to others: set admin.token_file or {ADMIN_TOKEN}, "
+                "or admin_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or say --insecure",
+            )
+        )
+    if problems:
+        raise SettingsError(problems)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address. A name other than localhost may not be."""
+    host = split_host_port(address)[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def guard(settings: Settings) -> Guard:
+    """Asks callers for the tokens that the settings name; raises `SettingsError`."""
+    return Guard(operators_token(settings), agents_token(settings))
+
+
+def operators_token(settings: Settings) -> Token | None:
+    """What operators show, None for nothing; raises `SettingsError`. Blocks on the disk."""
+    return _token(settings.admin, "admin", ADMIN_TOKEN)
+
+
+def agents_token(settings: Settings) -> Token | None:
+    """What agents show, None for what operators do; raises `SettingsError`. Blocks on the disk."""
+    return _token(settings.agents, "agents", AGENTS_TOKEN)
+
+
+def _token(section: AdminSettings | AgentsSettings, name: str, variable: str) -> Token | None:
+    if section.token_file is not None:
+        try:
+            return Token.from_file(Path(section.token_file).expanduser())
+        except TokenError as error:
+            raise SettingsError([_problem(f"{name}.token_file", str(error))]) from None
+    secret = _secret(section, variable)
+    if not secret and section.token_env is None:
+        return None
+    try:
+        return Token(secret)
+    except TokenError as error:
+        key = "" if section.token_env is None else f"{name}.token_env"
+        text = f"{section.token_env or variable}: {error}"
+        raise SettingsError([_problem(key, text)]) from None
+
+
+def _secret(section: AdminSettings | AgentsSettings, variable: str) -> str:
+    """What the environment holds as a token, empty for nothing."""
+    return os.environ.get(section.token_env or variable, "").strip()
+
+
+def grpc_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """The data plane's certificates, None without TLS; raises `SettingsError`."""
+    return _credentials(settings.grpc_tls, "grpc_tls")
+
+
+def admin_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """The admin port's certificates, None without TLS; raises `SettingsError`."""
+    return _credentials(settings.admin_tls, "admin_tls")
+
+
+def _credentials(
+    section: GrpcTlsSettings | AdminTlsSettings, name: str
+) -> grpc.ServerCredentials | None:
+    if section.cert_file is None or section.key_file is None:
+        return None
+    client_ca = section.client_ca_file
+    files = CertificateFiles(
+        cert=Path(section.cert_file).expanduser(),
+        key=Path(section.key_file).expanduser(),
+        client_ca=Path(client_ca).expanduser() if client_ca is not None else None,
+    )
+    try:
+        return Certificates(files).credentials()
+    except CertificateError as error:
+        raise SettingsError([_problem(name, str(error))]) from None
+
+
+def _problem(key: str, message: str) -> Problem:
+    return Problem(where="", key=key, message=message)

@@ -1,0 +1,60 @@
+"""Notices when a file changes that the settings only name: a server's key, its authorities.
+
+Looked at every second, by name, as the endpoints file is and for the same reasons. A change
+counts when the files look the same twice: one in the middle of being written is not read.
+Whatever goes wrong with one change, the next one is noticed too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from scraper.discovery.file_signature import Changes, FileLook, look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Set
+    from pathlib import Path
+
+INTERVAL_S = 1.0
+
+log = logging.getLogger("coxswain.settings")
+
+
+class SecretWatch:
+    """Watches from `start` to `aclose` whatever `files` names at the time."""
+
+    def __init__(
+        self,
+        files: Callable[[], Set[Path]],
+        on_change: Callable[[], Awaitable[None]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._files = files
+        self._on_change = on_change
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="watch the files with secrets")
+
+    async def aclose(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        changes = Changes(await self._look())
+        while True:
+            await asyncio.sleep(self._interval_s)
+            if changes.has_settled(await self._look()):
+                try:
+                    await self._on_change()
+                except Exception:  # a fault of ours; the next change may pass
+                    log.exception("a key or certificate changed and was not taken over")
+
+    async def _look(self) -> dict[Path, FileLook | None]:
+        files = sorted(self._files())
+        return await asyncio.to_thread(lambda: {file: look_at(file) for file in files})

@@ -1,0 +1,204 @@
+"""A running picker, as the commands reach it: where, with which token, and what failures mean."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from extproc.cli.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import grpc
+
+    from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MAX_TOKEN_BYTES: Final = 16 * 1024
+
+
+class PickerError(Exception):
+    """The command cannot be done; `str(error)` is for the person who typed it."""
+
+    def __init__(self, exit_: Exit, text: str) -> None:
+        super().__init__(text)
+        self.exit = exit_
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where a picker is and how to talk to it. `timeout_s` bounds each single answer."""
+
+    address: str
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    is_tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+    timeout_s: float = 10.0
+
+
+class Picker:
+    """A client of one picker's admin port; use it as `async with`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> Picker:
+        self._channel = _open(self._connection)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    @property
+    def connection(self) -> Connection:
+        """Where the picker is and how it is reached."""
+        return self._connection
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    def new_channel(self, options: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
+        """A further channel to the same picker, which the caller closes."""
+        return _open(self._connection, options)
+
+    @property
+    def admin(self) -> AdminStub:
+        """The calls, to be handed to `ask` and `follow`."""
+        from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+
+        assert self._channel is not None
+        return AdminStub(self._channel)
+
+    async def ask(
+        self, call: grpc.aio.UnaryUnaryMultiCallable[Question, Answer], question: Question
+    ) -> Answer:
+        """One answer; raises `PickerError`."""
+        import grpc
+
+        try:
+            return await call(
+                question, metadata=self._metadata(), timeout=self._connection.timeout_s
+            )
+        except grpc.aio.AioRpcError as error:
+            raise self._explained(error) from None
+
+    async def follow(
+        self, call: grpc.aio.UnaryStreamMultiCallable[Question, Answer], question: Question
+    ) -> AsyncIterator[Answer]:
+        """Answers until the picker ends them; raises `PickerError`."""
+        import grpc
+
+        stream = call(question, metadata=self._metadata())
+        try:
+            async for answer in stream:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise self._explained(error) from None
+        finally:
+            stream.cancel()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._connection.token
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def _explained(self, error: grpc.aio.AioRpcError) -> PickerError:
+        import grpc
+
+        text = " ".join((error.details() or "").split())
+        code = grpc.StatusCode
+        match error.code():
+            case code.UNAVAILABLE:
+                return PickerError(Exit.UNREACHABLE, self._unreachable(text))
+            case code.DEADLINE_EXCEEDED:
+                waited = f"{self._connection.timeout_s:g} s"
+                return PickerError(
+                    Exit.UNREACHABLE, f"the picker at {self.address} did not answer within {waited}"
+                )
+            case code.UNAUTHENTICATED | code.PERMISSION_DENIED:
+                return PickerError(Exit.DENIED, text)
+            case code.NOT_FOUND:
+                return PickerError(Exit.NOT_FOUND, text)
+            case code.INVALID_ARGUMENT:
+                return PickerError(Exit.USAGE, text)
+            case code.UNIMPLEMENTED:
+                return PickerError(
+                    Exit.UNREACHABLE,
+                    f"what answers at {self.address} is no admin port of Coxswain, or an older "
+                    "one; name it with --picker (its default port is 9003)",
+                )
+            case _:
+                return PickerError(Exit.REFUSED, text or error.code().name)
+
+    def _unreachable(self, text: str) -> str:
+        lowered = text.lower()
+        if "hostname verification" in lowered:
+            return (
+                f"the certificate of {self.address} is for another name; "
+                "give the one that is in it with --server-name"
+            )
+        if "ssl" in lowered or "certificate" in lowered or "handshake" in lowered:
+            return (
+                f"no TLS connection to {self.address}: {text[:200]}. Check --ca, --cert and "
+                "--key, and whether the certificates have expired"
+            )
+        if not self._connection.is_tls and ("closed" in lowered or "reset" in lowered):
+            return f"{self.address} hung up: if it speaks TLS, give --ca FILE or --tls"
+        return (
+            f"no picker answers at {self.address}: is `coxswain serve` running? "
+            "Name another one with --picker or COXSWAIN_PICKER"
+        )
+
+
+def _open(connection: Connection, further: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.Channel:
+    # What gRPC itself writes to stderr would stand above our one line, and say less.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import grpc
+
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        # Whoever watches wants a picker that was restarted back at once, not in two minutes.
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+        *further,
+    ]
+    if not connection.is_tls:
+        return grpc.aio.insecure_channel(connection.address, options=options)
+    if connection.server_name:
+        options.append(("grpc.ssl_target_name_override", connection.server_name))
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read(connection.ca),
+        private_key=_read(connection.key),
+        certificate_chain=_read(connection.cert),
+    )
+    return grpc.aio.secure_channel(connection.address, credentials, options=options)
+
+
+def _read(file: Path | None) -> bytes | None:
+    if file is None:
+        return None
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise PickerError(Exit.USAGE, f"{file}: {reason}") from None
+
+
+def read_token(file: Path) -> str:
+    """The token in a file, blanks around it not counting; raises `PickerError`."""
+    content = _read(file) or b""
+    token = content[:MAX_TOKEN_BYTES].decode("ascii", errors="replace").strip()
+    if not token or not token.isprintable() or not token.isascii():
+        raise PickerError(Exit.USAGE, f"{file}: there is no token in it")
+    return token

@@ -1,0 +1,158 @@
+"""`coxswain agent`: the scraper beside a server, for servers that the picker cannot look at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from extproc.cli.admin_client import Picker, PickerError
+from extproc.cli.exit_codes import Exit
+from extproc.cli.rpc_command import is_loopback, talks
+
+if TYPE_CHECKING:
+    import grpc
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain agent` to the root command."""
+    root.command("agent")(agent)
+
+
+@talks
+async def agent(
+    picker: Picker,
+    llama: Annotated[
+        str,
+        typer.Option("--llama", metavar="URL", help="The llama-server, as seen from here."),
+    ] = "http://127.0.0.1:8080",
+    advertise: Annotated[
+        str,
+        typer.Option(
+            "--advertise",
+            metavar="IP:PORT",
+            help="Where Envoy reaches it; `auto` takes the address on the route to the picker, "
+            "`aws` asks EC2's metadata service. Both take a port: auto:8080. Envoy speaks TLS to "
+            "it where --llama is https://, or this is: https://10.0.0.5:8080.",
+        ),
+    ] = "auto",
+    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    slots: Annotated[
+        int | None,
+        typer.Option("--slots", min=1, max=65_536, help="For a server that does not tell."),
+    ] = None,
+    may_sleep: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-sleep/--stays-awake",
+            help="Whether it was started with --sleep-idle-seconds. Unless this is said it is "
+            "found out, and a server that would sleep after more than 15 minutes stays awake.",
+        ),
+    ] = None,
+    api_key_env: Annotated[
+        str, typer.Option("--api-key-env", metavar="NAME", help="The variable with its API key.")
+    ] = "",
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", metavar="FILE", help="The file with it.")
+    ] = None,
+    inject_key: Annotated[
+        bool,
+        typer.Option(
+            "--inject-key",
+            help="Let Envoy show the server its API key, so that clients need not know it. The "
+            "picker is told the key, over TLS or on one machine only.",
+        ),
+    ] = False,
+    server_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--server-ca",
+            metavar="FILE",
+            help="For https: the authorities of the server's certificate, PEM, here and for "
+            "Envoy; by default the system's.",
+        ),
+    ] = None,
+    certificate_name: Annotated[
+        str,
+        typer.Option(
+            "--certificate-name",
+            metavar="NAME",
+            help="For https: the name in the server's certificate; by default the host in "
+            "--llama, or the advertised IP address where that is none of a name.",
+        ),
+    ] = "",
+    drain_timeout: Annotated[
+        float,
+        typer.Option(
+            "--drain-timeout",
+            metavar="SECONDS",
+            min=0,
+            help="How long to wait at the end until no request runs there.",
+        ),
+    ] = 30.0,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="FORMAT", help="`human` or `json`.")
+    ] = "human",
+) -> None:
+    """Report a llama-server to the picker, from beside it, until Ctrl-C or SIGTERM.
+
+    It registers when the server answers, and takes leave at the end: no new requests, then
+    the running ones' end, then it exits. The picker never connects to the server itself.
+
+    \b
+    Examples:
+      coxswain agent --picker picker:9003 --llama http://127.0.0.1:8080 --advertise auto
+      coxswain agent --picker picker:9003 --advertise 10.0.0.5:8080 --name gpu-1
+      coxswain agent --picker picker:9003 --llama https://gpu-1.lan:8080 --server-ca lan.pem
+    """
+    from extproc.app.agent import AgentError, AgentPlan, run_agent
+    from extproc.app.logs import set_up_logging
+    from extproc.settings import LogSettings
+
+    if log_format not in ("human", "json"):
+        raise PickerError(Exit.USAGE, "--log-format: human or json")
+    set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
+    key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
+    if api_key_env and not key:
+        raise PickerError(Exit.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
+    connection = picker.connection
+    plan = AgentPlan(
+        picker=picker.address,
+        llama=llama,
+        advertise=advertise,
+        name=name,
+        slots=slots,
+        may_sleep=may_sleep,
+        api_key=key or None,
+        api_key_file=api_key_file,
+        inject_key=inject_key,
+        is_private=connection.is_tls or is_loopback(connection.address),
+        token=connection.token,
+        token_file=connection.token_file,
+        drain_timeout_s=drain_timeout,
+        ca_file=server_ca,
+        server_name=certificate_name,
+    )
+    try:
+        await run_agent(plan, lambda: _connect(picker))
+    except AgentError as error:
+        raise PickerError(Exit.USAGE, str(error)) from None
+
+
+AGENT_CHANNEL = (
+    # Each attempt begins anew: gRPC's own pauses between attempts would come on top of ours.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+
+
+def _connect(picker: Picker) -> grpc.aio.Channel:
+    """A channel with the certificates as they are now; one that is being renewed may be missing."""
+    from scraper.agent.link import LinkError
+
+    try:
+        return picker.new_channel(AGENT_CHANNEL)
+    except PickerError as error:
+        raise LinkError(str(error)) from None

@@ -1,0 +1,247 @@
+"""`coxswain endpoints`: see the servers, add and remove them, drain them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extproc.cli import completion
+from extproc.cli.admin_client import Picker
+from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.rpc_command import talks
+
+group = typer.Typer(rich_markup_mode=None)
+
+_METAVAR, _HELP = "ENDPOINT", "Its address (host:port), its name or its host name."
+ActiveArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.active_endpoints)
+]
+IdleArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.idle_endpoints)
+]
+AddedArgument = Annotated[
+    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.added_endpoints)
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain endpoints` to the root command."""
+    root.add_typer(group, name="endpoints")
+
+
+@group.callback(invoke_without_command=True)
+@talks
+async def endpoints(
+    picker: Picker,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = False,
+) -> None:
+    """Show all endpoints: state, slots, models, and what should be mended.
+
+    IDLE slots can be had now, so a server that gets no requests has none. LEASED ones serve
+    requests that came through this picker, FOREIGN ones somebody else's. AGE is how long ago
+    the server was last looked at.
+
+    \b
+    Examples:
+      coxswain endpoints
+      coxswain endpoints --watch
+      coxswain endpoints -o json | jq -r '.[] | select(.health=="down") | .address'
+    """
+    from extproc.cli.fleet import all_endpoints
+    from extproc.cli.screens.endpoint_table import show
+    from extproc.cli.screens.endpoint_watch import watch_endpoints
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    if watch:
+        await watch_endpoints(picker, output, lambda: all_endpoints(picker))
+        return
+    found = await all_endpoints(picker)
+    if output is Format.JSON:
+        print_json([plain(endpoint) for endpoint in found])
+    else:
+        status = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
+        show(found, status.problems)
+
+
+@group.command()
+@talks
+async def add(
+    picker: Picker,
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOST:PORT", help="Where the server listens; https://HOST:PORT for TLS."
+        ),
+    ],
+    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    slots: Annotated[
+        int, typer.Option("--slots", min=0, help="For a server that does not tell; 0 believes it.")
+    ] = 0,
+    api_key_env: Annotated[
+        str,
+        typer.Option(
+            "--api-key-env",
+            metavar="NAME",
+            help="The picker's variable with its API key, of those in admin.api_key_envs.",
+        ),
+    ] = "",
+    api_key_file: Annotated[
+        str,
+        typer.Option(
+            "--api-key-file",
+            metavar="FILE",
+            help="The file with its API key where the picker runs, in admin.api_key_folder.",
+        ),
+    ] = "",
+    inject_key: Annotated[
+        bool, typer.Option("--inject-key", help="Let Envoy send it its key with each request.")
+    ] = False,
+    may_sleep: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-sleep/--stays-awake",
+            help="Whether it was started with --sleep-idle-seconds; unless said it is found out.",
+        ),
+    ] = None,
+    server_ca: Annotated[
+        str,
+        typer.Option(
+            "--server-ca",
+            metavar="FILE",
+            help="The authorities of its certificate, PEM; a file where the picker runs.",
+        ),
+    ] = "",
+    certificate_name: Annotated[
+        str,
+        typer.Option(
+            "--certificate-name", metavar="NAME", help="The name in its certificate, if another."
+        ),
+    ] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take a llama-server into the fleet, until the picker restarts.
+
+    It gets requests once it was seen ready and every Envoy knows it. To keep it, name it in
+    the settings or in a discovery file.
+
+    \b
+    Examples:
+      coxswain endpoints add 10.0.0.7:8080 --name gpu-7
+      coxswain endpoints add https://gpu-8.lan:8443 --server-ca /etc/coxswain/lan.pem
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    request = pb.AddEndpointRequest(
+        address=address,
+        name=name,
+        slots=slots,
+        ca_file=server_ca,
+        server_name=certificate_name,
+        api_key_env=api_key_env,
+        api_key_file=api_key_file,
+        inject_key=inject_key,
+        may_sleep=may_sleep,
+    )
+    answer = await picker.ask(picker.admin.AddEndpoint, request)
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        typer.echo(f"{answer.endpoint.address} is in the fleet")
+
+
+@group.command()
+@talks
+async def remove(
+    picker: Picker, endpoint: AddedArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Take out a server that was added by `endpoints add`. Its running requests end undisturbed.
+
+    \b
+    Example:
+      coxswain endpoints remove 10.0.0.7:8080
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(
+        picker.admin.RemoveEndpoint, pb.RemoveEndpointRequest(address=endpoint)
+    )
+    if output is Format.JSON:
+        print_json(plain(answer))
+        return
+    if answer.remaining_sources:
+        typer.echo(f"{endpoint} stays: {', '.join(answer.remaining_sources)} name it too")
+    elif answer.running:
+        typer.echo(f"{endpoint} gets no new requests; {answer.running} still run there")
+    else:
+        typer.echo(f"{endpoint} is out of the fleet")
+
+
+@group.command()
+@talks
+async def drain(
+    picker: Picker,
+    endpoint: ActiveArgument,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            "--deadline", metavar="SECONDS", min=0.0, help="Wait at most so long; 0 is no end."
+        ),
+    ] = 0.0,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Give an endpoint no new requests, and wait until none runs there.
+
+    Nothing is ever cut. It stays draining afterwards, also when the deadline passes (exit
+    code 6) or when this command is interrupted; `endpoints activate` takes it back.
+
+    \b
+    Example:
+      coxswain endpoints drain gpu-1 --deadline 120 && ssh gpu-1 systemctl restart llama
+    """
+    from extproc.cli.screens.drain import follow_drain
+
+    await follow_drain(picker, endpoint, deadline, output)
+
+
+@group.command()
+@talks
+async def activate(
+    picker: Picker, endpoint: IdleArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Give an endpoint requests again, after `drain` or `disable`.
+
+    \b
+    Example:
+      coxswain endpoints activate gpu-1
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        typer.echo(f"{answer.endpoint.address} is active")
+
+
+@group.command()
+@talks
+async def disable(
+    picker: Picker, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Give an endpoint no new requests until `activate`, without waiting for anything.
+
+    \b
+    Example:
+      coxswain endpoints disable gpu-1
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        running = answer.endpoint.leases
+        rest = f"; {running} requests still run there" if running else ""
+        typer.echo(f"{answer.endpoint.address} is disabled{rest}")

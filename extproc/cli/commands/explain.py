@@ -1,0 +1,92 @@
+"""`coxswain explain`: what would become of a request, and why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from extproc.cli.admin_client import Picker
+from extproc.cli.output import Format, OutputOption, plain, print_json
+from extproc.cli.rpc_command import talks
+
+BODY_BYTES = 1024 * 1024
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain explain` to the root command."""
+    root.command()(explain)
+
+
+@talks
+async def explain(
+    picker: Picker,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The path that the request asks for.")
+    ] = "/v1/chat/completions",
+    method: Annotated[str, typer.Option("--method", "-X", help="Its method.")] = "POST",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME: VALUE", help="One of its headers; repeat."),
+    ] = None,
+    data: Annotated[
+        str, typer.Option("--data", "-d", metavar="BODY|@FILE", help="Its body; @- is stdin.")
+    ] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Tell what would become of a request: where it would go or how long it would wait, and why.
+
+    Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (clients'
+    keys) is not looked at. Ends with 1 if it would be refused.
+
+    COST_S is FIRST_TOKEN_S, ANSWER_S and ADAPTER_S together; what a prompt cache spares, SAVED_S,
+    is in it already. Costs that differ by less than a tenth count as equal.
+
+    \b
+    Examples:
+      coxswain explain -d '{"model": "tiny", "messages": []}'
+      coxswain explain -H 'x-gateway-inference-objective: chat' -d @body.json
+    """
+    from extproc.cli.exit_codes import Exit
+    from extproc.cli.screens.explanation import show
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(
+        picker.admin.Explain,
+        pb.ExplainRequest(
+            method=method, path=path, headers=_headers(header or []), body=_body(data)
+        ),
+    )
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        show(answer)
+    if answer.outcome == pb.ExplainResponse.OUTCOME_REJECTED:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise typer.BadParameter("write a header as 'name: value'", param_hint="--header")
+        headers[name.strip().lower()] = value.strip()
+    return headers
+
+
+def _body(data: str) -> bytes:
+    """The text itself, or the first part of the file that it names."""
+    if not data.startswith("@"):
+        return data.encode(errors="surrogateescape")
+    if data == "@-":
+        return sys.stdin.buffer.read(BODY_BYTES)
+    try:
+        with Path(data[1:]).open("rb") as file:
+            return file.read(BODY_BYTES)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{data[1:]}: {(error.strerror or 'unreadable').lower()}", param_hint="--data"
+        ) from None

@@ -1,0 +1,81 @@
+"""`coxswain queue`: who waits for a slot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extproc.cli import completion
+from extproc.cli.admin_client import Picker
+from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.rpc_command import talks
+
+group = typer.Typer(rich_markup_mode=None)
+
+LimitOption = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most so many.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain queue` to the root command."""
+    root.add_typer(group, name="queue")
+
+
+@group.callback(invoke_without_command=True)
+@talks
+async def queue(
+    picker: Picker,
+    limit: LimitOption = 50,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = False,
+) -> None:
+    """Show the line of waiting requests, the oldest first. `queue watch` tells a request's turn.
+
+    \b
+    Examples:
+      coxswain queue
+      coxswain queue --watch
+      coxswain queue -o json | jq .total_waiting
+    """
+    from extproc.cli.screens.request_table import show_requests
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    request = pb.ListRequestsRequest(limit=limit, states=[pb.REQUEST_STATE_WAITING])
+    await show_requests(picker, request, output, is_watching=watch)
+
+
+@group.command("watch")
+@talks
+async def watch_place(
+    picker: Picker,
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A request id or an exchange id.",
+            autocompletion=completion.waiting_requests,
+        ),
+    ],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Follow one request through the line until it is served (0) or gone (exit code 1).
+
+    \b
+    Example:
+      coxswain queue watch 6f1c2a44-1df0-4a60-b3fd-2c8f8e1d0a55
+    """
+    from extproc.cli.admin_client import PickerError
+    from extproc.cli.exit_codes import Exit
+    from extproc.cli.screens.request_table import place
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    last = pb.WatchQueueResponse()
+    async for last in picker.follow(picker.admin.WatchQueue, pb.WatchQueueRequest(id=id_)):
+        if output is Format.JSON:
+            print_json(plain(last), is_line=True)
+        else:
+            typer.echo(place(last))
+    if last.state != pb.WatchQueueResponse.STATE_SERVED:
+        raise PickerError(Exit.REFUSED, f"request {id_} was refused, or its client left")

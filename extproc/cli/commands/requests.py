@@ -1,0 +1,89 @@
+"""`coxswain requests`: what runs and waits now, and how to end it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extproc.cli import completion
+from extproc.cli.admin_client import Picker
+from extproc.cli.commands.queue import LimitOption
+from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.rpc_command import talks
+
+group = typer.Typer(rich_markup_mode=None)
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain requests` to the root command."""
+    root.add_typer(group, name="requests")
+
+
+@group.callback(invoke_without_command=True)
+@talks
+async def requests(
+    picker: Picker,
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            "--endpoint",
+            "-e",
+            metavar="ENDPOINT",
+            help="Only those on this one.",
+            autocompletion=completion.endpoints,
+        ),
+    ] = "",
+    limit: LimitOption = 50,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = False,
+) -> None:
+    """Show running requests and those whose body still comes, the oldest first; then the line.
+
+    \b
+    Examples:
+      coxswain requests --endpoint gpu-1
+      coxswain requests -o json | jq -r '.requests[] | select(.age_s > 600) | .exchange_id'
+    """
+    from extproc.cli.screens.request_table import show_requests
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    request = pb.ListRequestsRequest(limit=limit, endpoint=endpoint)
+    await show_requests(picker, request, output, is_watching=watch)
+
+
+@group.command()
+@talks
+async def cancel(
+    picker: Picker,
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A request id or an exchange id.",
+            autocompletion=completion.requests,
+        ),
+    ],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """End a request.
+
+    One that waits, whose body still comes, or whose server is still silent, is answered 503
+    with the reason `cancelled`. One whose answer has begun is cut off. Its server stops working
+    on it.
+
+    \b
+    Example:
+      coxswain requests cancel 443f40b28dacae2e
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.CancelRequest, pb.CancelRequestRequest(id=id_))
+    if output is Format.JSON:
+        print_json(plain(answer))
+    elif answer.request.endpoint:
+        typer.echo(f"{id_} was cut off on {answer.request.endpoint}")
+    elif answer.request.state == pb.REQUEST_STATE_WAITING:
+        typer.echo(f"{id_} was taken out of the line")
+    else:
+        typer.echo(f"{id_} was refused before all of its body had come")

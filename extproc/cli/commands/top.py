@@ -1,0 +1,74 @@
+"""`coxswain top`: the whole picker on one screen, live."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extproc.cli.admin_client import Picker
+from extproc.cli.output import Format, OutputOption
+from extproc.cli.rpc_command import talks
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain top` to the root command."""
+    root.command("top")(top)
+
+
+@talks
+async def top(
+    picker: Picker,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", "-i", metavar="SECONDS", min=0.2, help="Ask the picker so often."
+        ),
+    ] = 1.0,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            metavar="N",
+            min=1,
+            help="End after so many looks; otherwise never on a terminal, and elsewhere after one.",
+        ),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Watch the fleet, the line and the requests, the busiest endpoints first.
+
+    `q` or Ctrl-C leaves. While the picker restarts the last picture stays, and says so. In a
+    bar of slots, █ is leased, ▒ is foreign, · is idle, x is free at a server that gets no
+    requests. Where the output is no terminal, and with -o json, it is printed once.
+
+    \b
+    Examples:
+      coxswain top
+      coxswain top --interval 5 --picker 10.0.0.1:9003
+      coxswain top -o json | jq .status.waiting
+      coxswain top -o json -n 60 > minute.jsonl
+    """
+    import asyncio
+
+    from extproc.cli.output import console, print_json
+    from extproc.cli.screens.top_data import look
+    from extproc.cli.screens.top_live import Top
+    from extproc.cli.screens.top_screen import picture
+    from extproc.cli.screens.top_tables import Frame
+
+    screen = console()
+    sight = await look(picker)
+    if output is Format.TABLE and screen.is_terminal and not screen.is_dumb_terminal:
+        await Top(lambda: look(picker), picker.address, screen, interval, sight).run(count)
+        return
+    frame = Frame(address=picker.address, width=screen.width, is_ascii=screen.options.ascii_only)
+    for left in reversed(range(count or 1)):
+        if output is Format.JSON:
+            print_json(sight.plain(), is_line=count is not None)
+        else:
+            screen.print(picture(sight, frame))
+        if left:
+            await asyncio.sleep(interval)
+            sight = await look(picker)

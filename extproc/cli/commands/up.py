@@ -1,0 +1,138 @@
+"""`coxswain up`: Envoy, the picker and a fleet in one command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_from
+
+if TYPE_CHECKING:
+    from extproc.demo.embedded import FleetWish
+    from extproc.settings import Settings
+
+SLOTS: Final = re.compile("[1-9][0-9]{0,3}")
+
+OwnEndpointOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--endpoint",
+        "-e",
+        metavar="HOST:PORT,...",
+        help="Your own llama-server; give it again or a comma between for more. "
+        "Without any, and none in the settings, a fleet is started here.",
+    ),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", "-p", min=0, max=65_535, help="Envoy's port; 10000, and 0 is any free."),
+]
+CountOption = Annotated[
+    int, typer.Option("--endpoints-count", min=1, max=64, help="Servers of the embedded fleet.")
+]
+SlotsOption = Annotated[
+    str,
+    typer.Option("--slots", metavar="N,...", help="Slots of each; 2,4 gives the second one four."),
+]
+SimulatorOption = Annotated[
+    bool,
+    typer.Option("--simulator", help="Simulate the servers even where a llama-server is found."),
+]
+ServiceTimeOption = Annotated[
+    float | None,
+    typer.Option(
+        "--service-time",
+        min=0.0,
+        metavar="SECONDS",
+        help="How long each answer takes; simulates the servers.",
+    ),
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain up` to the root command."""
+    root.command()(up)
+
+
+def up(
+    config: ConfigOption = None,
+    endpoint: OwnEndpointOption = None,
+    assignment: SetOption = None,
+    port: PortOption = None,
+    endpoints_count: CountOption = 2,
+    slots: SlotsOption = "2",
+    simulator: SimulatorOption = False,
+    service_time: ServiceTimeOption = None,
+) -> None:
+    """Run Envoy, the picker and a fleet of llama-servers, until Ctrl-C.
+
+    The embedded fleet is real llama-servers with a tiny model where one is found, otherwise
+    Coxswain's simulator. Ends with 1 when a part is missing or ends by itself.
+
+    \b
+    Examples:
+      coxswain up
+      coxswain up --endpoint 10.0.0.5:8080,10.0.0.6:8080
+      coxswain up --service-time 2 --slots 2,4 --port 8000
+    """
+    import asyncio
+
+    from extproc.demo.listen_addresses import PlaceError, places_of, settle
+    from extproc.demo.up import UpOptions
+    from extproc.demo.up import up as run
+
+    endpoints = servers_of(endpoint)
+    # A line for each request belongs into a proxy's log, not into a demonstration's memory.
+    assignments = ["envoy.access_log=false", *(assignment or ())]
+    if port is not None:
+        host = settings_from(config, endpoints, assignments).envoy.listen.rpartition(":")[0]
+        assignments.append(f"envoy.listen={host}:{port}")
+    settings = settings_from(config, endpoints, assignments)
+    try:
+        assignments += settle(places_of(settings))
+    except PlaceError as error:
+        print(f"coxswain up: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    settings = settings_from(config, endpoints, assignments)
+    options = UpOptions(
+        settings=settings,
+        serve_arguments=_serve_arguments(config, endpoints, assignments),
+        wish=_wish(settings, slots, endpoints_count, simulator, service_time),
+    )
+    raise typer.Exit(asyncio.run(run(options)))
+
+
+def _serve_arguments(
+    config: Path | None, endpoints: list[str], assignments: list[str]
+) -> list[str]:
+    arguments = [] if config is None else ["--config", str(config)]
+    for endpoint in endpoints:
+        arguments += ["--endpoint", endpoint]
+    for assignment in assignments:
+        arguments += ["--set", assignment]
+    return arguments
+
+
+def _wish(
+    settings: Settings, slots: str, count: int, simulator: bool, service_time_s: float | None
+) -> FleetWish | None:
+    """The fleet to start here; None when the settings name servers, or where to learn of some."""
+    from extproc.demo.embedded import FleetWish
+
+    if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
+        if simulator or service_time_s is not None:
+            raise typer.BadParameter("your own servers cannot be simulated; leave one of them")
+        return None
+    given = slots.split(",")
+    if not all(SLOTS.fullmatch(number.strip()) and int(number) <= 1024 for number in given):
+        raise typer.BadParameter(
+            "write whole numbers from 1 to 1024, for example 2 or 2,4", param_hint="--slots"
+        )
+    numbers = [int(number) for number in given]
+    if len(numbers) == 1:
+        numbers *= count
+    return FleetWish(slots=numbers, wants_simulator=simulator, service_time_s=service_time_s)

@@ -1,0 +1,225 @@
+"""Makes a command of a coroutine that talks to a picker: the options, the errors, the end."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+import sys
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
+
+import typer
+
+from extproc.cli.admin_client import Connection, Picker, PickerError, read_token
+from extproc.cli.exit_codes import EXIT_CODES, Exit
+from extproc.cli.interrupt import run_interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+Rest = ParamSpec("Rest")
+
+PANEL: Final = "Connection"
+
+_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
+    "picker": (
+        Annotated[
+            str,
+            typer.Option(
+                "--picker",
+                metavar="HOST:PORT",
+                envvar="COXSWAIN_PICKER",
+                help="The picker's admin port.",
+                rich_help_panel=PANEL,
+            ),
+        ],
+        "127.0.0.1:9003",
+    ),
+    "token_file": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--token-file",
+                metavar="FILE",
+                envvar="COXSWAIN_TOKEN_FILE",
+                help="The file with the bearer token; or put the token into COXSWAIN_TOKEN.",
+                rich_help_panel=PANEL,
+            ),
+        ],
+        None,
+    ),
+    "tls": (
+        Annotated[
+            bool, typer.Option("--tls", help="Speak TLS, trusting the system's authorities.")
+        ],
+        False,
+    ),
+    "ca": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--ca",
+                metavar="FILE",
+                envvar="COXSWAIN_CA",
+                help="Speak TLS, trusting the authorities in this PEM file.",
+            ),
+        ],
+        None,
+    ),
+    "cert": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--cert", metavar="FILE", envvar="COXSWAIN_CERT", help="Our certificate (mTLS)."
+            ),
+        ],
+        None,
+    ),
+    "key": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--key", metavar="FILE", envvar="COXSWAIN_KEY", help="The certificate's key."
+            ),
+        ],
+        None,
+    ),
+    "server_name": (
+        Annotated[
+            str,
+            typer.Option(
+                "--server-name", metavar="NAME", help="The name in the picker's certificate."
+            ),
+        ],
+        "",
+    ),
+    "timeout": (
+        Annotated[
+            float,
+            typer.Option("--timeout", metavar="SECONDS", min=0.01, help="For each single answer."),
+        ],
+        10.0,
+    ),
+}
+
+CONNECTION_OPTIONS: Final = frozenset(_OPTIONS)
+"""The names of the options that each command which talks to a picker takes besides its own."""
+
+
+def talks(
+    command: Callable[Concatenate[Picker, Rest], Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
+    """Let typer run `command` with a connected picker as its first argument.
+
+    The options of the connection are added to its own, the exit codes to its help.
+    """
+
+    @wraps(command)
+    def run(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is not None:
+            _hand_down(context, context.invoked_subcommand)
+            return
+        chosen = {name: values.pop(name) for name in _OPTIONS}
+        try:
+            _run(_connection(**chosen), command, values)
+        except PickerError as error:
+            print(f"coxswain: {error}", file=sys.stderr)
+            raise typer.Exit(error.exit) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+
+    hints = get_type_hints(command, include_extras=True)
+    own = list(inspect.signature(command).parameters.values())[1:]
+    parameters = [
+        inspect.Parameter(
+            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+    ]
+    parameters += [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
+    parameters += [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__doc__ = f"{inspect.getdoc(command)}\n\n{EXIT_CODES}"
+    return run
+
+
+def connection_of(said: Mapping[str, Any], timeout_s: float) -> Connection:
+    """The connection that these options mean, those that are not there being as by default.
+
+    Raises `PickerError`.
+    """
+    chosen = {name: said.get(name, default) for name, (_, default) in _OPTIONS.items()}
+    return _connection(**{**chosen, "timeout": timeout_s})
+
+
+def _hand_down(context: typer.Context, subcommand: str) -> None:
+    """`coxswain endpoints --picker X drain Y` means what it says."""
+    given = {
+        name: context.params[name]
+        for name in _OPTIONS
+        if getattr(context.get_parameter_source(name), "name", "DEFAULT") == "COMMANDLINE"
+    }
+    context.default_map = {subcommand: given}
+
+
+def _run(
+    connection: Connection,
+    command: Callable[..., Coroutine[Any, Any, None]],
+    values: dict[str, Any],
+) -> None:
+    async def talk() -> None:
+        async with Picker(connection) as picker:
+            await command(picker, **values)
+
+    run_interruptible(talk)
+
+
+def _connection(
+    picker: str,
+    token_file: Path | None,
+    tls: bool,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    server_name: str,
+    timeout: float,
+) -> Connection:
+    import os
+
+    if (cert is None) != (key is None):
+        raise PickerError(Exit.USAGE, "give --cert and --key together")
+    token = os.environ.get("COXSWAIN_TOKEN", "").strip()
+    if token_file is not None:
+        token = read_token(token_file)
+    is_tls = tls or ca is not None or cert is not None
+    if token and not is_tls and not is_loopback(picker):
+        print(
+            f"coxswain: the token travels to {picker} unencrypted; use --ca or --tls",
+            file=sys.stderr,
+        )
+    return Connection(
+        address=picker,
+        token=token,
+        token_file=token_file,
+        is_tls=is_tls,
+        ca=ca,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+        timeout_s=timeout,
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can read what is sent there."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

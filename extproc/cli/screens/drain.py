@@ -1,0 +1,80 @@
+"""A drain on the screen: how many requests still run, until none does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from extproc.cli.admin_client import PickerError
+from extproc.cli.exit_codes import Exit
+from extproc.cli.output import Format, console, plain, print_json
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from extproc.cli.admin_client import Picker
+
+State = pb.DrainResponse
+
+
+async def follow_drain(picker: Picker, endpoint: str, deadline_s: float, output: Format) -> None:
+    """Drain and tell; raises `PickerError` unless it ends with nothing running there."""
+    messages = picker.follow(
+        picker.admin.Drain, pb.DrainRequest(address=endpoint, deadline_s=deadline_s)
+    )
+    try:
+        last = await (_as_json(messages) if output is Format.JSON else _as_bar(messages, endpoint))
+    except asyncio.CancelledError:
+        taken_back = f"`coxswain endpoints activate {endpoint}` takes it back"
+        print(f"coxswain: {endpoint} stays draining; {taken_back}", file=sys.stderr)
+        raise
+    if last.state == State.STATE_DEADLINE_PASSED:
+        raise PickerError(
+            Exit.NOT_YET,
+            f"{requests(last.running)} not over on {endpoint} after {deadline_s:g} s; "
+            "it stays draining",
+        )
+    if last.state != State.STATE_DRAINED:
+        raise PickerError(
+            Exit.REFUSED, f"the drain was called off: somebody activated or disabled {endpoint}"
+        )
+
+
+async def _as_json(messages: AsyncIterator[pb.DrainResponse]) -> pb.DrainResponse:
+    last = pb.DrainResponse()
+    async for last in messages:
+        print_json(plain(last), is_line=True)
+    return last
+
+
+async def _as_bar(messages: AsyncIterator[pb.DrainResponse], endpoint: str) -> pb.DrainResponse:
+    last = pb.DrainResponse()
+    screen = console()
+    columns = (
+        TextColumn("draining {task.fields[endpoint]}"),
+        BarColumn(),
+        TextColumn("{task.fields[running]} running"),
+        TimeElapsedColumn(),
+    )
+    is_piped = not screen.is_terminal  # where a bar would leave an empty line behind
+    with Progress(*columns, console=screen, transient=True, disable=is_piped) as progress:
+        task = progress.add_task("", total=None, endpoint=endpoint, running="?")
+        async for last in messages:
+            progress.update(
+                task,
+                total=max(1, last.running_at_start),
+                completed=last.running_at_start - last.running,
+                running=last.running,
+            )
+    if last.state == State.STATE_DRAINED:
+        screen.print(f"{endpoint} is drained: {requests(last.running_at_start)} ended there")
+    return last
+
+
+def requests(many: int) -> str:
+    """So many, as people say it."""
+    return f"{many} request{'' if many == 1 else 's'}"

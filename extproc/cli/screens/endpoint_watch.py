@@ -1,0 +1,56 @@
+"""The fleet on the screen while it changes; for scripts, a line of JSON for each change."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from rich.live import Live
+
+from extproc.cli.output import Format, console, plain, print_json
+from extproc.cli.screens.endpoint_table import picture
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from extproc.cli.admin_client import Picker
+
+REFRESH_S: Final = 1.0
+"""Ages change although nothing else does."""
+GAP_S: Final = 0.1
+"""A busy fleet changes hundreds of times a second, an eye does not."""
+
+
+async def watch_endpoints(
+    picker: Picker, output: Format, fetch: Callable[[], Awaitable[list[pb.Endpoint]]]
+) -> None:
+    """Show changes until interrupted; raises `PickerError` when the picker goes away."""
+    if output is Format.JSON:
+        async for message in picker.follow(picker.admin.WatchEndpoints, pb.WatchEndpointsRequest()):
+            print_json(plain(message), is_line=True)
+        return
+    changed = asyncio.Event()
+    following = asyncio.create_task(_follow(picker, changed))
+    try:
+        screen = console()
+        with Live(console=screen, auto_refresh=False) as live:
+            while not following.done():
+                changed.clear()
+                live.update(picture(await fetch(), screen.width), refresh=True)
+                await asyncio.sleep(GAP_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_S):
+                        await changed.wait()
+        await following
+    finally:
+        following.cancel()
+
+
+async def _follow(picker: Picker, changed: asyncio.Event) -> None:
+    try:
+        async for _ in picker.follow(picker.admin.WatchEndpoints, pb.WatchEndpointsRequest()):
+            changed.set()
+    finally:
+        changed.set()

@@ -1,0 +1,104 @@
+"""Requests as a table, once or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.output import (
+    ROOMY,
+    Format,
+    console,
+    plain,
+    print_json,
+    printable,
+    seconds,
+    word,
+)
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from extproc.cli.admin_client import Picker
+
+REFRESH_S: Final = 1.0
+STYLES: Final = {"reading": "blue", "waiting": "yellow", "running": "green", "answering": "green"}
+RIGHT: Final = frozenset({"PLACE", "AGE", "WAITED", "EXPECTED"})
+
+
+async def show_requests(
+    picker: Picker, question: pb.ListRequestsRequest, output: Format, *, is_watching: bool
+) -> None:
+    """Print what matches, once or each second until interrupted; raises `PickerError`."""
+    answer = await picker.ask(picker.admin.ListRequests, question)
+    if output is Format.JSON:
+        print_json(plain(answer), is_line=is_watching)
+        while is_watching:
+            await asyncio.sleep(REFRESH_S)
+            answer = await picker.ask(picker.admin.ListRequests, question)
+            print_json(plain(answer), is_line=True)
+        return
+    screen = console()
+    if not is_watching:
+        screen.print(picture(answer))
+        return
+    with Live(picture(answer), console=screen, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            answer = await picker.ask(picker.admin.ListRequests, question)
+            live.update(picture(answer), refresh=True)
+
+
+def picture(answer: pb.ListRequestsResponse) -> Group:
+    """The table, and how many there are in all."""
+    total = Text(f"{answer.total_running} running, {answer.total_waiting} waiting")
+    if answer.total_matching > len(answer.requests):
+        total.append(f"; {len(answer.requests)} of {answer.total_matching} are shown (--limit)")
+    if not answer.requests:
+        return Group(total)
+    has_models = any(request.model for request in answer.requests)
+    has_classes = any(request.criticality not in ("", "standard") for request in answer.requests)
+    has_request_ids = console().width >= ROOMY
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
+    titles += ["MODEL"] * has_models + ["CLASS"] * has_classes
+    for title in (*titles, "AGE", "WAITED", "EXPECTED"):
+        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
+    for request in answer.requests:
+        state = word("RequestState", pb.RequestState.Name(request.state))
+        cells = [Text(printable(request.request_id) or "-")] * has_request_ids
+        cells += [
+            Text(request.exchange_id),
+            Text(state, style=STYLES.get(state, "")),
+            Text(str(request.position or "")),
+            Text(request.endpoint),
+        ]
+        cells += [Text(printable(request.model))] * has_models + [
+            Text(request.criticality)
+        ] * has_classes
+        cells += [
+            Text(seconds(request.age_s)),
+            Text(seconds(request.waited_s)),
+            Text(seconds(request.expected_s) if request.HasField("expected_s") else ""),
+        ]
+        table.add_row(*cells)
+    return Group(table, Text(), total)
+
+
+def place(message: pb.WatchQueueResponse) -> str:
+    """One line for each step through the line."""
+    waited = f"waited {seconds(message.waited_s)}"
+    match message.state:
+        case pb.WatchQueueResponse.STATE_WAITING:
+            soon = (
+                f", about {seconds(message.expected_s)}" if message.HasField("expected_s") else ""
+            )
+            return f"{message.position} of {message.of}{soon} ({waited})"
+        case pb.WatchQueueResponse.STATE_SERVED:
+            return f"served by {message.endpoint} ({waited})"
+        case _:
+            return f"gone ({waited})"

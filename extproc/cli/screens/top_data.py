@@ -1,0 +1,65 @@
+"""What `coxswain top` shows: the picker at one moment, as the admin API tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.cli.fleet import all_endpoints
+from extproc.cli.output import plain
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from extproc.cli.admin_client import Picker
+
+MAX_REQUESTS: Final = 50
+"""Of those that run and of those that wait; more do not fit any screen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Endpoints the busiest first, running requests the oldest first, then the line."""
+
+    status: pb.GetStatusResponse
+    endpoints: Sequence[pb.Endpoint]
+    running: Sequence[pb.Request]
+    waiting: Sequence[pb.Request]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "status": plain(self.status),
+            "endpoints": [plain(endpoint) for endpoint in self.endpoints],
+            "running": [plain(request) for request in self.running],
+            "waiting": [plain(request) for request in self.waiting],
+        }
+
+
+async def look(picker: Picker) -> Sight:
+    """Ask for all of it at once; raises `PickerError`."""
+    running = pb.ListRequestsRequest(
+        limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_ANSWERING]
+    )
+    waiting = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_WAITING])
+    status, endpoints, ran, waited = await asyncio.gather(
+        picker.ask(picker.admin.GetStatus, pb.GetStatusRequest()),
+        all_endpoints(picker),
+        picker.ask(picker.admin.ListRequests, running),
+        picker.ask(picker.admin.ListRequests, waiting),
+    )
+    return Sight(
+        status=status,
+        endpoints=sorted(endpoints, key=_load),
+        running=ran.requests,
+        waiting=waited.requests,
+    )
+
+
+def _load(endpoint: pb.Endpoint) -> tuple[float, int, str]:
+    """The larger share of busy slots first, then the larger number, then by name."""
+    slots = endpoint.slots
+    busy = slots.leased + slots.foreign
+    return (-busy / max(1, slots.total), -busy, endpoint.name or endpoint.address)

@@ -1,0 +1,133 @@
+"""`coxswain top` on a terminal: asks, draws, and survives the picker's restart."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from rich.live import Live
+
+from extproc.cli.admin_client import PickerError
+from extproc.cli.exit_codes import Exit
+from extproc.cli.output import seconds
+from extproc.cli.screens.keys import keys
+from extproc.cli.screens.top_screen import picture
+from extproc.cli.screens.top_tables import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from rich.console import Console, Group
+
+    from extproc.cli.screens.top_data import Sight
+
+    Look = Callable[[], Awaitable[Sight]]
+
+REDRAW_S: Final = 1.0
+"""The clock goes on although no answer comes."""
+PATIENCE_S: Final = 2.0
+"""After so long without the answer that is due, the picture says so."""
+QUIT_KEYS: Final = frozenset({"q", "Q", "\x04", ""})
+
+
+class Top:
+    """Belongs to one event loop. `look` asks the picker at `address`, which has told `first`."""
+
+    def __init__(
+        self, look: Look, address: str, screen: Console, interval_s: float, first: Sight
+    ) -> None:
+        self._look = look
+        self._address = address
+        self._screen = screen
+        self._interval_s = interval_s
+        self._sight = first
+        self._seen_at = time.monotonic()
+        self._is_lost = False
+        self._is_over = False
+        self._news = asyncio.Event()
+
+    async def run(self, count: int | None) -> None:
+        """Until somebody leaves, or each of `count` sights was shown for an interval.
+
+        Raises `PickerError` when the picker wants another token; one that is gone is waited for.
+        """
+        asking = asyncio.create_task(self._ask(count), name="look at the picker")
+        asking.add_done_callback(lambda _: self._news.set())
+        try:
+            with (
+                keys(self._pressed),
+                _signals(self._leave, self._news.set),
+                Live(console=self._screen, screen=True, auto_refresh=False) as live,
+            ):
+                while not self._is_over and not asking.done():
+                    self._news.clear()
+                    live.update(self._picture(), refresh=True)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REDRAW_S):
+                            await self._news.wait()
+            if asking.done():
+                await asking
+        finally:
+            asking.cancel()
+
+    async def _ask(self, count: int | None) -> None:
+        seen = 1
+        while count is None or seen < count:
+            await asyncio.sleep(self._interval_s)
+            try:
+                self._sight = await self._look()
+            except PickerError as error:
+                if error.exit is Exit.DENIED:
+                    raise
+                self._is_lost = True
+            else:
+                seen += 1
+                self._seen_at = time.monotonic()
+                self._is_lost = False
+            self._news.set()
+        await asyncio.sleep(self._interval_s)
+
+    def _picture(self) -> Group:
+        size = self._screen.size
+        frame = Frame(
+            address=self._address,
+            width=size.width,
+            height_lines=size.height,
+            is_ascii=self._screen.options.ascii_only,
+        )
+        return picture(self._sight, frame, time.strftime("%H:%M:%S"), self._notice())
+
+    def _notice(self) -> str:
+        silent_s = time.monotonic() - self._seen_at
+        if not self._is_lost and silent_s <= self._interval_s + PATIENCE_S:
+            return ""
+        return f"no answer from {self._address} for {seconds(silent_s)}; trying again"
+
+    def _pressed(self, key: str) -> None:
+        if key in QUIT_KEYS:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_over = True
+        self._news.set()
+
+
+@contextmanager
+def _signals(leave: Callable[[], None], redraw: Callable[[], None]) -> Iterator[None]:
+    """Leave the terminal as it was also when told to end; draw again when its size changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGTERM: leave, signal.SIGHUP: leave, signal.SIGWINCH: redraw}
+    for number, act in wanted.items():
+        loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        for number in wanted:
+            loop.remove_signal_handler(number)

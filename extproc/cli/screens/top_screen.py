@@ -1,0 +1,171 @@
+"""One picture of `coxswain top`: the sums, what to mend, the busiest endpoints, the requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.output import printable, seconds, word
+from extproc.cli.screens.slot_bar import slot_bar
+from extproc.cli.screens.top_tables import endpoint_lines, issue_lines, request_lines
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from extproc.cli.screens.top_data import Sight
+    from extproc.cli.screens.top_tables import Frame
+
+CLASSES: Final = ("critical", "standard", "sheddable")
+MAX_ISSUES: Final = 3
+HEAD_LINES: Final = 7
+"""The title, five lines of sums and a blank one."""
+FIRST: Final = ("served", "passed", "withdrawn", "broken")
+"""Outcomes in this order; refusals follow, the most frequent first."""
+
+
+def picture(sight: Sight, frame: Frame, clock: str = "", notice: str = "") -> Group:
+    """All of it. `notice` says what is wrong with the picker's answers, if anything."""
+    names = {each.address: each.name or each.address for each in sight.endpoints}
+    issues = issue_lines(sight.status.problems, sight.endpoints)
+    shown_issues = issues if frame.height_lines is None else _first(issues)
+    rest = None
+    if frame.height_lines is not None:
+        rest = frame.height_lines - HEAD_LINES - len(shown_issues) - bool(shown_issues)
+    many, running, waiting = _room(sight, rest)
+    parts: list[Table | Text] = [_title(sight, frame, clock, notice), *_sums(sight, frame)]
+    if shown_issues:
+        parts += [Text(), *shown_issues]
+    parts += [Text(), endpoint_lines(sight.endpoints[:many], frame)]
+    if len(sight.endpoints) > many:
+        parts.append(Text(f"and {len(sight.endpoints) - many} more endpoints", style="dim"))
+    if running or waiting:
+        requests = [*sight.waiting[:waiting], *sight.running[:running]]
+        parts += [Text(), request_lines(requests, names, frame)]
+        more = _more(sight.status, running, waiting)
+        if more:
+            parts.append(Text(more, style="dim"))
+    return Group(*parts)
+
+
+def _first(issues: list[Text]) -> list[Text]:
+    if len(issues) <= MAX_ISSUES:
+        return issues
+    rest = len(issues) - MAX_ISSUES + 1
+    more = Text(f"! and {rest} more; `coxswain endpoints` lists them", style="yellow")
+    return [*issues[: MAX_ISSUES - 1], more]
+
+
+def _room(sight: Sight, lines: int | None) -> tuple[int, int, int]:
+    """How many endpoints, running and waiting requests to show in so many lines."""
+    endpoints, running, waiting = map(len, (sight.endpoints, sight.running, sight.waiting))
+    if lines is None:
+        return endpoints, running, waiting
+    overhead = 5  # two headings, a blank line, two lines about what is not shown
+    room = max(0, lines - overhead)
+    for_requests = min(running + waiting, max(room // 2, room - endpoints))
+    shown = min(endpoints, max(1, room - for_requests))
+    for_waiting = min(waiting, max((for_requests + 1) // 2, for_requests - running))
+    return shown, min(running, for_requests - for_waiting), for_waiting
+
+
+def _title(sight: Sight, frame: Frame, clock: str, notice: str) -> Table:
+    status = sight.status
+    left = Text(no_wrap=True, overflow="ellipsis")
+    left.append("coxswain", style="bold")
+    left.append(f" {printable(status.version)} at {frame.address}, up {seconds(status.uptime_s)}, ")
+    if notice:
+        left = Text(notice, style="bold reverse", no_wrap=True, overflow="ellipsis")
+    elif status.is_ready:
+        left.append("ready", style="green")
+    else:
+        left.append(f"not ready: {printable(status.not_ready_reason)}", style="bold red")
+    title = Table.grid(expand=True, padding=(0, 1))
+    title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    title.add_column(justify="right", no_wrap=True)
+    title.add_row(left, Text(clock))
+    return title
+
+
+def _sums(sight: Sight, frame: Frame) -> list[Table | Text]:
+    status, slots = sight.status, sight.status.slots
+    counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle"
+    counts += f", {slots.unusable} unusable" * bool(slots.unusable) + f" of {slots.total}"
+    width = max(8, min(60, frame.width - len(counts) - 11))
+    bar = slot_bar(slots, width, is_ascii=frame.is_ascii)
+    bar.append(counts)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    rows = {
+        "Slots": bar,
+        "Endpoints": _endpoint_sums(sight),
+        "Running": Text(f"{_requests_of(status.running)}{_envoys(len(status.envoys))}"),
+        "Waiting": _waiting(status),
+        "Ended": _ended(status.outcomes),
+    }
+    for label, value in rows.items():
+        value.no_wrap, value.overflow = True, "ellipsis"
+        grid.add_row(Text(label, style="bold"), value)
+    return [grid]
+
+
+def _endpoint_sums(sight: Sight) -> Text:
+    healths = dict(sight.status.endpoints_by_health)
+    many = sum(healths.values())
+    ready = healths.pop("ready", 0)
+    text = Text(f"{ready} of {many} ready")
+    for health, count in sorted(healths.items()):
+        text.append(f", {count} {health}", style="red" if health == "down" else "yellow")
+    for intent in (pb.INTENT_DRAINING, pb.INTENT_DISABLED):
+        count = sum(endpoint.intent == intent for endpoint in sight.endpoints)
+        if count:
+            name = word("Intent", pb.Intent.Name(intent))
+            text.append(f", {count} {name}", style="magenta")
+    return text
+
+
+def _requests_of(many: int) -> str:
+    return f"{many} request{'' if many == 1 else 's'}"
+
+
+def _envoys(many: int) -> str:
+    return f", {many} Envoy{'' if many == 1 else 's'} connected" if many else ""
+
+
+def _waiting(status: pb.GetStatusResponse) -> Text:
+    text = Text(f"{status.waiting} (at most {status.max_waiting})")
+    counts = status.waiting_by_class
+    classes = [f"{counts[name]} {name}" for name in CLASSES if counts.get(name)]
+    if classes:
+        text.append(f": {', '.join(classes)}")
+    if status.HasField("longest_wait_s"):
+        text.append(f"; longest {seconds(status.longest_wait_s)}", style="yellow")
+    if status.HasField("expected_s"):
+        text.append(f", all served in {seconds(status.expected_s)}")
+    return text
+
+
+def _ended(outcomes: Mapping[str, int]) -> Text:
+    def order(item: tuple[str, int]) -> tuple[int, int, str]:
+        name, count = item
+        return (FIRST.index(name) if name in FIRST else len(FIRST), -count, name)
+
+    text = Text("" if outcomes else "none yet")
+    for index, (name, count) in enumerate(sorted(outcomes.items(), key=order)):
+        is_refusal = name not in FIRST or name == "broken"
+        style = "yellow" if is_refusal else ""
+        text.append(f"{', ' * bool(index)}{count:,} {printable(name)}", style=style)
+    return text
+
+
+def _more(status: pb.GetStatusResponse, running: int, waiting: int) -> str:
+    more = []
+    if status.running > running:
+        more.append(f"{status.running - running} more running")
+    if status.waiting > waiting:
+        more.append(f"{status.waiting - waiting} more waiting")
+    return f"and {', '.join(more)}" if more else ""

@@ -1,0 +1,136 @@
+"""The lists of `coxswain top`: what to mend, the endpoints, the requests; a line for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.output import ROOMY, printable, seconds, word
+from extproc.cli.screens.endpoint_table import called, models, state
+from extproc.cli.screens.request_table import STYLES
+from extproc.cli.screens.slot_bar import slot_bar
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RIGHT: Final = frozenset({"BUSY", "AGE", "WAITED", "EXPECTED"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """Columns that single cells may take, so that the others need not give way."""
+
+    name: int
+    state: int
+    bar: int
+
+
+NARROW: Final = Widths(name=21, state=18, bar=12)
+"""A terminal of 80 columns: an address, `degraded draining`, and a dozen slots."""
+WIDE: Final = Widths(name=44, state=35, bar=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What the picture has to fit; without `height_lines` it is as long as it needs to be."""
+
+    address: str
+    width: int
+    height_lines: int | None = None
+    is_ascii: bool = False
+
+    @property
+    def is_roomy(self) -> bool:
+        return self.width >= ROOMY
+
+    @property
+    def widths(self) -> Widths:
+        return WIDE if self.is_roomy else NARROW
+
+
+def issue_lines(problems: Iterable[str], endpoints: Iterable[pb.Endpoint]) -> list[Text]:
+    """What to mend: what the picker cannot read, then each endpoint's issues, and how."""
+    return [_one_line(f"! {problem}", style="yellow") for problem in problems] + [
+        _one_line(
+            f"! {called(endpoint)}: {issue.code}: {issue.message} -> {issue.remedy}", style="yellow"
+        )
+        for endpoint in endpoints
+        for issue in endpoint.issues
+    ]
+
+
+def endpoint_lines(endpoints: Sequence[pb.Endpoint], frame: Frame) -> Table | Text:
+    """One for each endpoint, with its slots as a bar."""
+    if not endpoints:
+        return Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in")
+    widths = frame.widths
+    table = _table("ENDPOINT", "STATE", "SLOTS", "BUSY", "MODEL", "AGE")
+    for endpoint in endpoints:
+        slots = endpoint.slots
+        name = called(endpoint) if frame.is_roomy else endpoint.name or endpoint.address
+        table.add_row(
+            _one_line(name, widths.name),
+            _shortened(state(endpoint), widths.state),
+            slot_bar(slots, widths.bar, is_ascii=frame.is_ascii),
+            f"{slots.leased + slots.foreign}/{slots.total}" if slots.total else "-",
+            _one_line(models(endpoint)),
+            seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
+        )
+    return table
+
+
+def request_lines(
+    requests: Sequence[pb.Request], names: Mapping[str, str], frame: Frame
+) -> Table | Text:
+    """One for each request. `names` are those of the endpoints, by address."""
+    has_models = any(request.model for request in requests)
+    has_classes = any(request.criticality not in ("", "standard") for request in requests)
+    table = _table(
+        *("EXCHANGE", "STATE", "ENDPOINT"),
+        *["MODEL"] * has_models,
+        *["CLASS"] * has_classes,
+        "AGE",
+        *["WAITED"] * frame.is_roomy,
+        "EXPECTED",
+    )
+    for request in requests:
+        name = word("RequestState", pb.RequestState.Name(request.state))
+        place = f" {request.position}" if request.position else ""
+        table.add_row(
+            _one_line(request.exchange_id),
+            Text(f"{name}{place}", style=STYLES.get(name, "")),
+            _one_line(names.get(request.endpoint, request.endpoint), frame.widths.name),
+            *[_one_line(request.model)] * has_models,
+            *[_one_line(request.criticality, 9)] * has_classes,
+            seconds(request.age_s),
+            *[seconds(request.waited_s)] * frame.is_roomy,
+            seconds(request.expected_s) if request.HasField("expected_s") else "",
+        )
+    return table
+
+
+def _table(*titles: str) -> Table:
+    """A table of one line a row; where it is too wide, models are shortened."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(
+            title,
+            justify="right" if title in RIGHT else "left",
+            no_wrap=title != "MODEL",
+            min_width=len(title),
+        )
+    return table
+
+
+def _one_line(text: str, max_width: int | None = None, style: str = "") -> Text:
+    line = Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+    return line if max_width is None else _shortened(line, max_width)
+
+
+def _shortened(text: Text, max_width: int) -> Text:
+    text.truncate(max_width, overflow="ellipsis")
+    return text

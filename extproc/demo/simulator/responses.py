@@ -1,0 +1,191 @@
+"""The JSON that llama-server answers with, built from what the simulator knows. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from typing import Any
+
+from extproc.demo.simulator.options import SimulatorOptions
+from extproc.demo.simulator.slots import Slot, Slots, Task
+from extproc.demo.vocabulary import WORDS
+
+FINGERPRINT = "coxswain-simulator"
+CHAT_TEMPLATE = "{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}assistant:"
+EMBEDDING_LENGTH = 32
+
+Json = dict[str, Any]
+
+
+def word(task: Task, number: int) -> str:
+    """The text of an answer's token; the first one says what the rest is worth."""
+    if number == 0:
+        return "(simulated answer)"
+    return " " + WORDS[(task.id * 7 + number * 11) % len(WORDS)]
+
+
+def error(code: int, kind: str, message: str) -> Json:
+    return {"error": {"code": code, "message": message, "type": kind}}
+
+
+def slots(board: Slots, options: SimulatorOptions) -> list[Json]:
+    return [_slot(slot, options) for slot in board.all]
+
+
+def _slot(slot: Slot, options: SimulatorOptions) -> Json:
+    told: Json = {
+        "id": slot.id,
+        "n_ctx": options.context_tokens,
+        "speculative": False,
+        "is_processing": slot.is_processing,
+    }
+    task = slot.last
+    if task is None:
+        return told
+    decoded = task.decoded if slot.is_processing else 0
+    told |= {
+        "id_task": task.id,
+        "n_prompt_tokens": task.prompt_tokens + task.decoded,
+        "n_prompt_tokens_processed": task.prompt_tokens - task.cached_tokens,
+        "n_prompt_tokens_cache": task.cached_tokens,
+        "params": {**_PARAMS, **task.params, "max_tokens": task.tokens, "n_predict": task.tokens},
+        "next_token": [
+            {
+                "has_next_token": slot.is_processing,
+                "has_new_line": False,
+                "n_remain": task.tokens - decoded if slot.is_processing else -1,
+                "n_decoded": decoded,
+            }
+        ],
+    }
+    return told
+
+
+def props(options: SimulatorOptions) -> Json:
+    return {
+        "default_generation_settings": {
+            "params": {**_PARAMS, "max_tokens": -1, "n_predict": -1},
+            "n_ctx": options.context_tokens,
+        },
+        "total_slots": options.slots,
+        "model_alias": options.alias,
+        "model_ftype": "simulated",
+        "model_path": f"{options.alias}.simulated",
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": options.shows_slots,
+        "endpoint_props": False,
+        "endpoint_metrics": False,
+        "ui": False,
+        "chat_template": CHAT_TEMPLATE,
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "build_info": FINGERPRINT,
+        "is_sleeping": False,
+    }
+
+
+def models(options: SimulatorOptions, started_at: int) -> Json:
+    meta = {"n_vocab": 257, "n_ctx": options.context_tokens, "n_ctx_train": options.context_tokens}
+    entry = {"id": options.alias, "aliases": [options.alias], "tags": [], "object": "model"}
+    name = {"name": options.alias, "model": options.alias, "type": "model"}
+    return {
+        "models": [{**name, "capabilities": ["completion"]}],
+        "object": "list",
+        "data": [{**entry, "created": started_at, "owned_by": "llamacpp", "meta": meta}],
+    }
+
+
+def timings(task: Task) -> Json:
+    read_ms = (task.read_at - task.began_at) * 1000
+    said_ms = max(0.0, task.ended_at - task.read_at) * 1000
+    read = task.prompt_tokens - task.cached_tokens
+    return {
+        "cache_n": task.cached_tokens,
+        "prompt_n": read,
+        "prompt_ms": read_ms,
+        "prompt_per_token_ms": read_ms / read,
+        "prompt_per_second": 1000 * read / max(read_ms, 1e-6),
+        "predicted_n": task.decoded,
+        "predicted_ms": said_ms,
+        "predicted_per_token_ms": said_ms / max(1, task.decoded),
+        "predicted_per_second": 1000 * task.decoded / max(said_ms, 1e-6),
+    }
+
+
+def usage(tasks: list[Task]) -> Json:
+    prompt = tasks[0].prompt_tokens
+    said = sum(task.decoded for task in tasks)
+    return {
+        "completion_tokens": said,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + said,
+        "prompt_tokens_details": {"cached_tokens": tasks[0].cached_tokens},
+    }
+
+
+def completion(task: Task, options: SimulatorOptions, *, content: str) -> Json:
+    """llama.cpp's own `/completion`, whole or as the last event of a stream."""
+    return {
+        "index": 0,
+        "content": content,
+        "tokens": [],
+        "id_slot": task.slot_id,
+        "stop": True,
+        "model": options.alias,
+        "tokens_predicted": task.decoded,
+        "tokens_evaluated": task.prompt_tokens,
+        "generation_settings": {**_PARAMS, **task.params, "n_predict": task.tokens},
+        "truncated": False,
+        "stop_type": "limit",
+        "stopping_word": "",
+        "tokens_cached": task.prompt_tokens + task.decoded,
+        "timings": timings(task),
+        "system_fingerprint": FINGERPRINT,
+    }
+
+
+def completion_event(task: Task, number: int, text: str) -> Json:
+    return {
+        "index": 0,
+        "content": text,
+        "tokens": [number],
+        "stop": False,
+        "id_slot": -1,
+        "tokens_predicted": number + 1,
+        "tokens_evaluated": task.prompt_tokens,
+    }
+
+
+def openai(kind: str, identity: str, options: SimulatorOptions, choices: list[Json]) -> Json:
+    """The frame of an OpenAI answer or event; `kind` is its `object`."""
+    return {
+        "choices": choices,
+        "created": int(time.time()),
+        "model": options.alias,
+        "system_fingerprint": FINGERPRINT,
+        "object": kind,
+        "id": identity,
+    }
+
+
+def embedding(text: bytes) -> list[float]:
+    """A direction that is the same for the same text, of length 1."""
+    digest = hashlib.blake2b(text, digest_size=EMBEDDING_LENGTH).digest()
+    raw = [byte - 127.5 for byte in digest]
+    length = math.hypot(*raw)
+    return [value / length for value in raw]
+
+
+_PARAMS: Json = {
+    "seed": 4294967295,
+    "temperature": 0.800000011920929,
+    "top_k": 40,
+    "top_p": 0.949999988079071,
+    "min_p": 0.05000000074505806,
+    "n_keep": 0,
+    "n_discard": 0,
+    "ignore_eos": True,
+    "stream": False,
+    "lora": [],
+}

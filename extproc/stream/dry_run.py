@@ -1,0 +1,69 @@
+"""What this service would do with a request that nobody sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from extproc.core.rejection import Reason
+from extproc.core.scheduler.explain import Explanation, Inquiry, explain, explain_passing
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy import codec
+from extproc.stream.model_list import OURS, model_list
+from extproc.stream.request.translate import NOT_READ, understand
+
+if TYPE_CHECKING:
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.stream.exchange import ExchangeOptions
+
+
+def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) -> Explanation:
+    """Read the request as an exchange would, and explain its outcome. Changes nothing."""
+    headers = pb.HttpHeaders()
+    pseudo = {":method": inquiry.method, ":path": inquiry.path}
+    for key, value in {**inquiry.headers, **pseudo}.items():
+        headers.headers.headers.add(key=key.lower(), raw_value=value.encode())
+    try:
+        head = codec.read_request_head(headers)
+    except codec.BadRequestError as error:
+        return _refused(str(error))
+    kind = options.paths.slot_kind(head.method, head.path)
+    if kind is None:
+        if options.paths.is_closed(head.method, head.path):
+            return Explanation(candidates=(), reason=Reason.BLOCKED_PATH, takes_slot=False)
+        if options.paths.asks_for_models(head.method, head.path) and _knows_models(
+            dispatcher, options
+        ):
+            return Explanation(candidates=(), takes_slot=False, understood={"answered_by": OURS})
+        return explain_passing(dispatcher)
+    raw = inquiry.body if options.reading.wants_body(head) else b""
+    body = options.reading.read(kind, raw, is_whole=True) if raw and head.has_json else NOT_READ
+    if options.reading.is_strict and body.problem is not None:
+        return _refused(f"The body {body.problem}.")
+    request = understand(
+        head,
+        body,
+        raw,
+        kind=kind,
+        is_whole=True,
+        allowed=None,
+        longest_s=options.queue_timeout_s,
+        intake=dispatcher.state.intake,
+    )
+    if isinstance(request, str):
+        return _refused(request)
+    explanation = explain(dispatcher, request)
+    if body.problem is None:
+        return explanation
+    # It is routed by what could be read: said here, or a slip would look like a good body.
+    return replace(explanation, understood={**explanation.understood, "body": f"it {body.problem}"})
+
+
+def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
+    """Whether the picker has the list of models, or leaves the question to a server."""
+    fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
+    return model_list(fleet, dispatcher.options.intake.splits, options.started_at) is not None
+
+
+def _refused(problem: str) -> Explanation:
+    return Explanation(candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": problem})

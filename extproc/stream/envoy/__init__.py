@@ -1,0 +1,1 @@
+"""How Envoy asks and reports: messages, body modes, access log."""

@@ -1,0 +1,251 @@
+"""What Envoy's messages about headers say: values out of what clients and servers wrote."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from google.protobuf import struct_pb2
+
+from extproc.core.address import Address, AddressError
+from extproc.pb import base_pb2
+from extproc.stream.envoy.codec.names import (
+    ADAPTER,
+    CLIENT,
+    CONTROL_HEADERS,
+    CREDENTIALS,
+    FAIRNESS_ID,
+    FILTER_ATTRIBUTES,
+    LB_NAMESPACE,
+    MODEL,
+    OBJECTIVE,
+    QUEUE_TIMEOUT,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    SERVED,
+    SESSION,
+    TRACE_PARENT,
+    TTFT,
+)
+from extproc.stream.request.intern_text import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from extproc.pb import external_processor_pb2 as pb
+
+MAX_NAME_CHARS: Final = 256
+MAX_ID_CHARS: Final = 200
+MAX_PATH_CHARS: Final = 1000
+"""Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
+_MAX_ATTEMPTS: Final = 100
+
+
+class RequestHead(NamedTuple):
+    """What the request headers say to us, the path without its query.
+
+    Method and path are empty where a gateway leaves out all that HTTP/2 writes with a colon.
+    Times are None when not asked for. `tenant` is whose key it came with: named by Envoy where it
+    checks clients' keys, else made from the client's API key by a hash that only this process
+    knows; empty without a key. `fairness_id` is what the client says. `model` is what a gateway
+    read in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
+    `body_bytes` how long it will be, as far as that was told. `controls` are the headers that
+    are for us alone.
+    """
+
+    method: str
+    path: str
+    id: str
+    queue_timeout_s: float | None = None
+    ttft_s: float | None = None
+    objective: str | None = None
+    tenant: str = ""
+    fairness_id: str = ""
+    session_id: str | None = None
+    model: str | None = None
+    adapter: str | None = None
+    trace_parent: str = ""
+    has_body: bool = False
+    has_json: bool = False
+    body_bytes: int | None = None
+    controls: tuple[str, ...] = ()
+
+
+class BadRequestError(ValueError):
+    """A request that cannot be understood; `str(error)` is for the client, `head` what could be
+    read of it all the same."""
+
+    def __init__(self, message: str, head: RequestHead) -> None:
+        super().__init__(message)
+        self.head = head
+
+
+class ResponseHead(NamedTuple):
+    """What the response headers and Envoy's attributes say.
+
+    `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
+    an event stream, whose server works on after these headers.
+    """
+
+    status: int
+    is_stream: bool
+    served: Address | None
+    attempts: int
+    code_details: str
+
+    @property
+    def is_local_reply(self) -> bool:
+        return self.code_details not in ("", "via_upstream")
+
+
+def read_request_head(message: pb.HttpHeaders) -> RequestHead:
+    """Read what we need; raises `BadRequestError` for a head that no server could answer."""
+    found = _pick_out(message.headers, REQUEST_HEADERS)
+    if not (":path" in found or ":method" in found):
+        found = _pick_out(_in_lower_case(message.headers), REQUEST_HEADERS)
+    get = found.get
+    length = get("content-length", "")
+    has_body = not message.end_of_stream
+    head = RequestHead(
+        method=shared(get(":method", "")),
+        path=shared(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
+        id=get("x-request-id", "")[:MAX_ID_CHARS],
+        tenant=_tenant(found),
+        session_id=_name(get(SESSION)),
+        model=_name(get(MODEL)),
+        trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
+        has_body=has_body,
+        has_json=has_body
+        and get("content-encoding", "").lower() in _PLAIN
+        and not get("content-type", "").lower().startswith(_NOT_JSON),
+        body_bytes=int(length) if _is_count(length) else None,
+    )
+    if not head.path and ":method" in found:
+        raise BadRequestError("The request has no path.", head)
+    return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
+
+
+def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
+    """The same with what the headers for us alone ask for: most requests have none."""
+    get = found.get
+    wait_ms = get(QUEUE_TIMEOUT)
+    if wait_ms is not None and not _is_count(wait_ms):
+        problem = f"{QUEUE_TIMEOUT} must be a whole number of milliseconds, 0 or more."
+        raise BadRequestError(problem, head)
+    ttft = get(TTFT[0]) or get(TTFT[1]) or ""
+    return head._replace(
+        queue_timeout_s=None if wait_ms is None else int(wait_ms) / 1000,
+        ttft_s=int(ttft) / 1000 if _is_count(ttft) else None,
+        objective=_name(get(OBJECTIVE[0]) or get(OBJECTIVE[1])),
+        fairness_id=_name(get(FAIRNESS_ID[0]) or get(FAIRNESS_ID[1])) or "",
+        adapter=_name(get(ADAPTER)),
+        controls=tuple(filter(CONTROL_HEADERS.__contains__, found)),
+    )
+
+
+_NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
+"""Of anything else the body may be JSON: llama-server does not ask what it is called."""
+_PLAIN: Final = ("", "identity")
+"""Encodings that change nothing."""
+
+
+def _name(text: str | None) -> str | None:
+    return text[:MAX_NAME_CHARS] if text else None
+
+
+def _tenant(found: Mapping[str, str]) -> str:
+    client = found.get(CLIENT)
+    if client:
+        return f"client-{client[:MAX_NAME_CHARS]}"
+    key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
+    return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
+
+
+def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The `traceparent` of the stream itself: Envoy's own span, when Envoy traces; else ""."""
+    for key, value in metadata:
+        if key == TRACE_PARENT:
+            return value if isinstance(value, str) else ""
+    return ""
+
+
+def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
+    """Read status, kind and the facts about who served; what is missing or odd is left out."""
+    found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
+    status = found.get(":status", "")
+    attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
+    route = _UNTOLD if attributes is None else _route(attributes.SerializeToString())
+    served = route.served
+    if served is None and LB_NAMESPACE in request.metadata_context.filter_metadata:
+        fields = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
+        served = _address(fields[SERVED].string_value) if SERVED in fields else None
+    return ResponseHead(
+        status=int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
+        is_stream=found.get("content-type", "").startswith("text/event-stream"),
+        served=served,
+        attempts=route.attempts,
+        code_details=route.code_details,
+    )
+
+
+class _Route(NamedTuple):
+    """How an answer came about, as Envoy's attributes tell."""
+
+    served: Address | None = None
+    attempts: int = 1
+    code_details: str = ""
+
+
+_UNTOLD: Final = _Route()
+
+
+@lru_cache(maxsize=16_384)  # the same few servers, again and again
+def _route(attributes: bytes) -> _Route:
+    """Out of a `Struct` on the wire: to look into one costs more than to know it again."""
+    fields = struct_pb2.Struct.FromString(attributes).fields
+    return _Route(
+        served=_address(fields[_ADDRESS].string_value) if _ADDRESS in fields else None,
+        attempts=_attempts(fields[_ATTEMPTS].number_value) if _ATTEMPTS in fields else 1,
+        code_details=fields[_DETAILS].string_value if _DETAILS in fields else "",
+    )
+
+
+_ADDRESS: Final = "upstream.address"
+_ATTEMPTS: Final = "upstream.request_attempt_count"
+_DETAILS: Final = "response.code_details"
+
+
+def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, str]:
+    """The first value of each wanted header; broken bytes become replacement characters."""
+    found: dict[str, str] = {}
+    for header in headers.headers:
+        key = header.key
+        if key in wanted and key not in found:
+            found[key] = header.raw_value.decode("utf-8", "replace") or header.value
+    return found
+
+
+def _in_lower_case(headers: base_pb2.HeaderMap) -> base_pb2.HeaderMap:
+    """The same with keys as HTTP/2 has them: who leaves out `:path` may write `Content-Type`."""
+    lowered = base_pb2.HeaderMap()
+    lowered.CopyFrom(headers)
+    for header in lowered.headers:
+        header.key = header.key.lower()
+    return lowered
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _attempts(number: float) -> int:
+    """How often Envoy tried; a number that cannot be is one try."""
+    return int(number) if 1 <= number <= _MAX_ATTEMPTS else 1
+
+
+@lru_cache(maxsize=16_384)
+def _address(text: str) -> Address | None:
+    try:
+        return Address.parse(text) if text else None
+    except AddressError:
+        return None

@@ -1,0 +1,240 @@
+"""What is said to Envoy: where a request goes, that it waits, or why it is refused."""
+
+from __future__ import annotations
+
+import json
+from functools import cache, lru_cache
+from math import ceil
+from typing import TYPE_CHECKING, Final, cast
+
+from extproc.core.rejection import Reason
+from extproc.pb import external_processor_pb2 as pb
+from extproc.security.api_paths import CLOSED
+from extproc.stream.envoy.codec.names import (
+    DESTINATION,
+    EXCHANGE,
+    LB_NAMESPACE,
+    UPLOAD,
+)
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.pb import http_status_pb2
+
+OK: Final = 200
+ANY_ORIGIN: Final = "access-control-allow-origin"
+"""A web page may read what we answer in place of a llama-server, as it may read what that says:
+otherwise it could not tell a refusal from a broken network."""
+_STATUS: Final = {
+    Reason.QUEUE_FULL: 429,
+    Reason.QUEUE_TIMEOUT: 504,
+    Reason.NO_ENDPOINT: 503,
+    Reason.SHUTTING_DOWN: 503,
+    Reason.BAD_REQUEST: 400,
+    Reason.CANCELLED: 503,
+    Reason.UPLOAD_STALLED: 408,
+    Reason.SHED: 429,
+    Reason.EVICTED: 429,
+    Reason.MODEL_NOT_FOUND: 404,
+    Reason.BLOCKED_PATH: 403,
+    Reason.INTERNAL_ERROR: 500,
+    Reason.POISON_REQUEST: 502,
+}
+_TEXT: Final = {
+    Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
+    Reason.QUEUE_TIMEOUT: "No slot became free within the time this request may wait.",
+    Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
+    Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
+    Reason.CANCELLED: "An operator cancelled this request.",
+    Reason.UPLOAD_STALLED: "The rest of the request did not come.",
+    Reason.SHED: "All slots are busy, and this kind of request does not wait.",
+    Reason.EVICTED: "A more critical request took this one's place in the queue.",
+    Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
+    Reason.BLOCKED_PATH: CLOSED,
+    Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
+    Reason.POISON_REQUEST: "Two servers died while they worked on this very request; it is sent to "
+    "no other one for some minutes. Change it before you try again.",
+}
+_FINAL: Final = frozenset(
+    {
+        Reason.BAD_REQUEST,
+        Reason.BLOCKED_PATH,
+        Reason.CANCELLED,
+        Reason.MODEL_NOT_FOUND,
+        Reason.POISON_REQUEST,
+        Reason.UPLOAD_STALLED,
+    }
+)
+"""Refusals after which the same request should not be tried again by itself."""
+_ERROR_TYPE: Final = {
+    400: "invalid_request_error",
+    403: "permission_error",
+    408: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+def destination(
+    addresses: tuple[Address, ...],
+    exchange_id: str,
+    *,
+    kind: str = "request_headers",
+    removed: tuple[str, ...] = (),
+    is_upload: bool = False,
+) -> pb.ProcessingResponse:
+    """Send the request to the first of `addresses`, the others being fallbacks in order.
+
+    `kind` is the question that this answers: the request's headers, or its body. `removed` are
+    the headers that no server should see. `is_upload` has Envoy report how the body comes.
+    """
+    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
+    if addresses:
+        fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+        fields[EXCHANGE].string_value = exchange_id
+        if is_upload:
+            fields[UPLOAD].bool_value = True
+    return response
+
+
+@lru_cache(maxsize=4096)
+def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...]) -> bytes:
+    """The same for whatever exchange, as bytes: to read them is faster than to build it anew."""
+    response = pb.ProcessingResponse()
+    answer = getattr(response, kind)
+    answer.SetInParent()  # also without any address it is an answer
+    mutation = answer.response.header_mutation
+    mutation.remove_headers.extend(removed)
+    if not addresses:
+        mutation.remove_headers.append(DESTINATION)  # nor does its client choose
+    else:
+        value = ",".join(map(str, addresses))
+        _set(mutation, DESTINATION, value)
+        fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+        fields[DESTINATION].string_value = value
+    return response.SerializeToString()
+
+
+def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
+    """Put another body into an answer about the whole body.
+
+    Its length is no longer told: Envoy 1.40 answers 500 to a length that it or we set anew.
+    """
+    _put_body(response.request_body.response, body)
+
+
+def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
+    """Put the whole body into an answer about the headers: nothing more of the request is asked
+    about, and trailers go their way."""
+    common = response.request_headers.response
+    common.status = common.CONTINUE_AND_REPLACE
+    _put_body(common, body)
+
+
+def _put_body(common: pb.CommonResponse, body: bytes) -> None:
+    common.header_mutation.remove_headers.append("content-length")
+    common.body_mutation.body = body
+
+
+def ready_answer(body: bytes) -> pb.ProcessingResponse:
+    """Answer 200 with JSON instead of a server."""
+    response = pb.ProcessingResponse()
+    immediate = response.immediate_response
+    immediate.status.code = cast("http_status_pb2.StatusCode", OK)
+    immediate.details = "coxswain_answered"
+    immediate.body = body
+    _set(immediate.headers, "content-type", "application/json")
+    _set(immediate.headers, ANY_ORIGIN, "*")
+    return response
+
+
+def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:
+    """Send a piece of a body on its way in full-duplex mode."""
+    response = pb.ProcessingResponse()
+    streamed = getattr(response, kind).response.body_mutation.streamed_response
+    streamed.body = body
+    streamed.end_of_stream = is_last
+    return response
+
+
+@cache
+def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
+    """Let the headers wait in Envoy and send the body: all of it, which must fit into what
+    Envoy keeps, or the first part, as much as that is, and word of trailers behind it.
+
+    What is not repeated here would be switched off for this exchange. The message is shared:
+    change it nowhere.
+    """
+    response = pb.ProcessingResponse()
+    response.request_headers.SetInParent()
+    mode = response.mode_override
+    mode.response_header_mode = mode.SEND
+    mode.response_trailer_mode = mode.SEND
+    if is_whole:
+        mode.request_body_mode = mode.BUFFERED
+    else:
+        mode.request_body_mode = mode.BUFFERED_PARTIAL
+        mode.request_trailer_mode = mode.SEND
+    return response
+
+
+@lru_cache(maxsize=1024)  # most requests did not wait, and there are few servers
+def told_way(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
+    """Let the answer through, with headers that tell the client about the way of its request:
+    who served, how long it was in line, how often Envoy tried.
+
+    The message is shared: change it nowhere.
+    """
+    response = pb.ProcessingResponse()
+    mutation = response.response_headers.response.header_mutation
+    if served is not None:
+        _set(mutation, "x-coxswain-endpoint", str(served))
+    _set(mutation, "x-coxswain-queue-ms", str(waited_ms))
+    _set(mutation, "x-coxswain-attempts", str(attempts))
+    return response
+
+
+def hold(timeout_s: float) -> pb.ProcessingResponse:
+    """Ask Envoy to wait for the real answer that much longer (at least 1 ms)."""
+    response = pb.ProcessingResponse()
+    response.override_message_timeout.FromMilliseconds(max(1, ceil(timeout_s * 1000)))
+    return response
+
+
+def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
+    """Answer instead of a server, in OpenAI's error shape."""
+    status = _STATUS[reason]
+    response = pb.ProcessingResponse()
+    immediate = response.immediate_response
+    immediate.status.code = cast("http_status_pb2.StatusCode", status)
+    immediate.details = f"coxswain_{reason.value}"
+    error = {
+        "message": text or _TEXT[reason],
+        "type": _ERROR_TYPE.get(status, "server_error"),
+        "code": reason.value,
+    }
+    immediate.body = json.dumps({"error": error}).encode()
+    _set(immediate.headers, "content-type", "application/json")
+    _set(immediate.headers, "x-coxswain-reason", reason.value)
+    _set(immediate.headers, ANY_ORIGIN, "*")
+    _set(immediate.headers, "access-control-expose-headers", "retry-after, x-coxswain-reason")
+    if reason not in _FINAL:
+        _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
+    return response
+
+
+@lru_cache(maxsize=8)
+def unchanged(kind: str) -> pb.ProcessingResponse:
+    """Let a part of the exchange through as it is; `kind` is the question's field name.
+
+    The message is shared: change it nowhere.
+    """
+    response = pb.ProcessingResponse()
+    getattr(response, kind).SetInParent()
+    return response
+
+
+def _set(mutation: pb.HeaderMutation, key: str, value: str) -> None:
+    option = mutation.set_headers.add()
+    option.header.key = key
+    option.header.raw_value = value.encode()
+    option.append_action = option.OVERWRITE_IF_EXISTS_OR_ADD

@@ -1,0 +1,96 @@
+"""One direction of a body in full-duplex mode: every byte passes through here, and comes out again.
+
+    HOLDING --open--> FLOWING --end--> OVER
+
+Held is what came before the decision; its bound is the reader's, who opens the relay as soon as
+enough is here. Chunks come in any size and go out at 62,000 bytes at most. The end of the stream
+is told once, with the last chunk, however often it is heard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.stream.envoy.codec import chunk
+
+if TYPE_CHECKING:
+    from extproc.pb import external_processor_pb2 as pb
+
+MAX_CHUNK_BYTES: Final = 62_000
+"""What the endpoint picker protocol allows in one message."""
+
+
+class Relay:
+    """Fed with the messages of one direction; `kind` is their field's name."""
+
+    __slots__ = (
+        "_has_trailers",
+        "_held",
+        "_is_over",
+        "_kind",
+        "has_end",
+        "has_flowed",
+        "held_bytes",
+        "is_open",
+    )
+
+    def __init__(self, kind: str, *, is_open: bool = False) -> None:
+        self._kind = kind
+        self._held: list[bytes] = []
+        self.is_open = is_open
+        self._is_over = False
+        self._has_trailers = False
+        self.held_bytes = 0
+        self.has_end = False
+        self.has_flowed = False
+
+    def take(self, body: bytes, *, is_last: bool) -> list[pb.ProcessingResponse]:
+        """Take in one chunk; returns what goes out because of it."""
+        if not self.has_end:
+            self.has_end = is_last
+            if body:
+                self._held.append(body)
+                self.held_bytes += len(body)
+        return self._flow() if self.is_open else []
+
+    def end_by_trailers(self) -> None:
+        """Trailers came: they end the stream, so no chunk will."""
+        self.has_end = True
+        self._has_trailers = True
+
+    def held(self) -> bytes:
+        """All that is held, in one piece."""
+        if len(self._held) > 1:
+            self._held = [b"".join(self._held)]
+        return self._held[0] if self._held else b""
+
+    def replace(self, body: bytes) -> None:
+        """Let `body` go out in place of all that is held."""
+        self._held = [body]
+        self.held_bytes = len(body)
+
+    def open(self) -> list[pb.ProcessingResponse]:
+        """Let flow what is held and what will come."""
+        self.is_open = True
+        return self._flow()
+
+    def _flow(self) -> list[pb.ProcessingResponse]:
+        if self._is_over:
+            return []
+        pieces = [
+            body[start : start + MAX_CHUNK_BYTES]
+            for body in self._held
+            for start in range(0, len(body), MAX_CHUNK_BYTES)
+        ]
+        self.has_flowed = self.has_flowed or bool(pieces)
+        self._held.clear()
+        self.held_bytes = 0
+        self._is_over = self.has_end
+        tells_end = self.has_end and not self._has_trailers
+        if tells_end and not pieces:
+            pieces.append(b"")
+        last = len(pieces) - 1
+        return [
+            chunk(self._kind, piece, is_last=tells_end and number == last)
+            for number, piece in enumerate(pieces)
+        ]

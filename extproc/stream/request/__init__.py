@@ -1,0 +1,1 @@
+"""Reads one request: its headers, path, body and hints."""

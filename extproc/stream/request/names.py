@@ -1,0 +1,62 @@
+"""The names in a request: its model and its adapter, and what makes them impossible to serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.stream.request.lora import is_object
+
+if TYPE_CHECKING:
+    from extproc.core.fleet.resolver import Intake
+    from extproc.core.request import Request
+    from extproc.stream.envoy.codec import RequestHead
+    from extproc.stream.request.body import RequestBody
+
+UNSAYABLE: Final = (
+    "The model's name stands for another one, which can be told to the server only where the "
+    "whole body is read and is a JSON object; this one is not. Name the model itself."
+)
+HIDDEN: Final = (
+    "The model stands too far behind in this long body to be read, and several are served. Put "
+    "it before the messages, or name it in the header x-gateway-model-name, too."
+)
+BOTH: Final = "Name an adapter or give the server's numbers in lora, not both."
+NOT_WHOLE: Final = (
+    "An adapter can be named only where the whole body is read and is a JSON object; this one is "
+    "not."
+)
+
+
+def names_of(head: RequestHead, body: RequestBody, intake: Intake) -> tuple[str | None, str | None]:
+    """The model and the adapter that are meant. The body is what the server will read, so it
+    counts before what a gateway says it read there."""
+    model, adapter = intake.names.split(body.model or head.model)
+    return model, head.adapter or adapter
+
+
+def why_not(
+    model: str | None,
+    adapter: str | None,
+    body: RequestBody,
+    raw: bytes,
+    intake: Intake,
+    *,
+    is_whole: bool,
+) -> str | None:
+    """Why a request with these names cannot be served, for its client; None when it can.
+
+    `raw` are the bytes of the body that are here, `is_whole` tells that these are all.
+    """
+    if adapter is not None:
+        if body.adapter_numbers is not None:
+            return BOTH
+        if not is_whole or not is_object(raw):
+            return NOT_WHOLE
+    if model is None and body.is_cut and intake.must_know_models:
+        return HIDDEN
+    return None
+
+
+def why_not_after_all(request: Request) -> str:
+    """The same of one that waited until a server told that its model's name names an adapter."""
+    return BOTH if request.adapter_numbers else NOT_WHOLE

@@ -1,0 +1,256 @@
+"""One request as it comes in, until it is clear what it wants.
+
+    headers --takes no slot----------------> PassOn, or Told by us (the models of the fleet)
+            --its path is closed-----------> Denied
+            --takes one, body wanted-------> more is wanted (None) --enough came--> Wish
+            --takes one--------------------> Wish
+    any     --cannot be understood, or a gateway's hint leaves nobody--> Denied
+
+A `Wish` goes to the core; `delivery` says how what the core picked reaches the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.objective import Criticality
+from extproc.core.rejection import Reason
+from extproc.core.request import Kind, Request
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.body_mode import Question
+from extproc.stream.model_list import model_list
+from extproc.stream.request.lora import with_last_word
+from extproc.stream.request.names import why_not_after_all
+from extproc.stream.request.subset import HintError, read_subset
+from extproc.stream.request.translate import NOT_READ, understand
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.fleet.subset_hints import Hint
+    from extproc.core.scheduler.decision import Picked
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.pb import external_processor_pb2 as pb
+    from extproc.stream.options import ExchangeOptions
+    from extproc.stream.request.body import RequestBody
+    from extproc.stream.request.paths import Paths
+
+RETRY_S: Final = 1.0
+"""When to ask again after a gateway's hint left nobody: its next one may be newer."""
+
+
+TOO_MANY_SLOW_UPLOADS: Final = (
+    "Many long requests came too slowly, so for some minutes a request that is longer than the "
+    "proxy's buffer is served at once or not at all. Shorter requests wait as usual."
+)
+TOO_MANY_BYTES: Final = (
+    "All slots are busy, and the bodies of the requests that wait take all the memory that is "
+    "set for them (queue.max_bytes)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """It takes slots: the core decides."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """It takes none: any of these may answer it."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """We answer it ourselves."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """It cannot be served as it is; an empty text is the reason's own."""
+
+    reason: Reason
+    text: str = ""
+    retry_after_s: float = 0.0
+
+
+Understood = Wish | PassOn | Told | Denied
+
+NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
+
+
+class Reception:
+    """Fed with the messages about one request. Synchronous; changes nothing but itself."""
+
+    __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "head", "question", "request")
+
+    def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions) -> None:
+        self._dispatcher = dispatcher
+        self._options = options
+        self._kind: Kind | None = None
+        self._hint: Hint | None = None
+        self.head: codec.RequestHead | None = None
+        self.question = Question()
+        self.request: Request | None = None
+
+    def begin(self, message: pb.ProcessingRequest) -> Understood | None:
+        """Read the headers, the first message of a stream; None when the body is wanted too."""
+        self.question.begin(message)
+        try:
+            head = self.head = codec.read_request_head(message.request_headers)
+        except codec.BadRequestError as error:
+            self.head = error.head
+            return Denied(Reason.BAD_REQUEST, str(error))
+        try:
+            self._hint = read_subset(message, self._dispatcher.state.subsets)
+        except HintError as hint_error:  # compiled, a name has one type
+            return Denied(Reason.BAD_REQUEST, str(hint_error))
+        paths = self._options.paths
+        self._kind = _kind_of(head, paths)
+        if self._kind is None:
+            if head.path and paths.is_closed(head.method, head.path):
+                return Denied(Reason.BLOCKED_PATH)
+            told = self._models() if paths.asks_for_models(head.method, head.path) else None
+            return told or self._pass_on()
+        if self.question.can_bring_body and self._options.reading.wants_body(head):
+            return None
+        return self._wish(NOT_READ)
+
+    def bring_body(self) -> list[pb.ProcessingResponse]:
+        """What has to be said so that the body comes."""
+        assert self.head is not None
+        told_bytes = self.head.body_bytes
+        is_short = told_bytes is not None and told_bytes <= self._options.reading.short_bytes
+        return self.question.bring_body(is_short=is_short)
+
+    def take(self, part: pb.HttpBody) -> Understood | None:
+        """Read what came of the body; None when that is not enough yet."""
+        is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)
+        return self._read() if is_enough else None
+
+    def take_trailers(self) -> Understood | None:
+        """The body ended with trailers; None when it is not here."""
+        return self._read() if self.question.take_trailers() else None
+
+    def read_what_came(self) -> Understood:
+        """No more of the body will come: what is here has to do."""
+        self.question.end_body()
+        return self._read() if self.question.body else self._wish(NOT_READ)
+
+    @property
+    def announced(self) -> Request | None:
+        """A request that takes slots as far as its headers tell whose it is; None for others."""
+        if self.head is None or self._kind is None:
+            return None
+        return Request(
+            id=self.head.id, timeout_s=0.0, kind=self._kind, objective=self.head.objective
+        )
+
+    def refusal_text(self, reason: Reason) -> str:
+        """What to tell the client beyond the reason's own text."""
+        if self.request is None:
+            return ""
+        if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
+            return TOO_MANY_BYTES
+        if reason is Reason.SHED and self.request.is_partial:
+            objective = self._dispatcher.state.intake.objective_of(self.request)
+            is_meant = objective.criticality is Criticality.SHEDDABLE
+            return "" if is_meant else TOO_MANY_SLOW_UPLOADS
+        return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
+
+    def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
+        """Where the request goes, and its body if that must say something else there."""
+        request, question = self.request, self.question
+        assert request is not None
+        addresses = (picked.lease.address, *picked.fallbacks)
+        if request.adapter is not None or picked.adapter_id is not None:
+            # Another server numbers its adapters otherwise: there is no fallback.
+            return addresses[:1], with_last_word(
+                question.body, model=picked.model, adapter_id=picked.adapter_id
+            )
+        is_renamed = picked.model is not None and picked.model != request.model
+        if is_renamed and not request.is_verbatim:
+            return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
+        return addresses, None
+
+    def _read(self) -> Understood:
+        head, question, reading = self.head, self.question, self._options.reading
+        assert head is not None and self._kind is not None
+        if not head.has_json:
+            return self._wish(NOT_READ)
+        body = reading.read(self._kind, question.body, is_whole=question.is_whole)
+        if reading.is_strict and body.problem is not None:
+            return Denied(Reason.BAD_REQUEST, f"The body {body.problem}.")
+        return self._wish(body)
+
+    def _wish(self, body: RequestBody) -> Wish | Denied:
+        head, kind = self.head, self._kind
+        assert head is not None and kind is not None
+        allowed = self._allowed()
+        self._hint = None  # a long one must not be kept for as long as its request waits
+        if allowed is not None and not allowed:
+            return NOBODY
+        question = self.question
+        request = understand(
+            head,
+            body,
+            question.body,
+            kind=kind,
+            is_whole=question.is_whole,
+            allowed=allowed,
+            longest_s=self._options.queue_timeout_s,
+            intake=self._dispatcher.state.intake,
+            kept_bytes=self._options.reading.kept_of(
+                head, len(question.body), has_all=question.has_all
+            ),
+            is_partial=bool(question.body) and not question.has_all,
+        )
+        if isinstance(request, str):
+            return Denied(Reason.BAD_REQUEST, request)
+        self.request = request
+        if not self._may_be_reworded(request):
+            question.forget_body()
+        return Wish(request)
+
+    def _may_be_reworded(self, request: Request) -> bool:
+        """Whether the server that is picked may have to be told something else."""
+        splits = self._dispatcher.options.intake.splits
+        names = self._dispatcher.state.intake.names
+        is_named = request.adapter is not None or request.model in splits
+        return is_named or names.must_wait(request)
+
+    def _pass_on(self) -> PassOn | Denied:
+        allowed = self._allowed()
+        addresses = tuple(self._dispatcher.passing(allowed))
+        if not addresses and (allowed is not None or self.question.must_be_answered):
+            return NOBODY
+        return PassOn(addresses)
+
+    def _models(self) -> Told | None:
+        allowed = self._allowed()
+        endpoints = (
+            endpoint
+            for endpoint in self._dispatcher.fleet
+            if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
+        )
+        names = self._dispatcher.options.intake.splits
+        found = model_list(endpoints, names, self._options.started_at)
+        return None if found is None else Told(found)
+
+    def _allowed(self) -> frozenset[Address] | None:
+        if self._hint is None:
+            return None
+        return self._dispatcher.state.subsets.allowed(self._hint)
+
+
+def _kind_of(head: codec.RequestHead, paths: Paths) -> Kind | None:
+    """What it does with its slot; None when it takes none. Where nobody told its path, a body
+    tells that it takes one: gateways have their inference routes asked about."""
+    if head.path or not head.has_body:
+        return paths.slot_kind(head.method, head.path)
+    return Kind.GENERATION

@@ -1,0 +1,198 @@
+"""From what headers and body say to the request that the core decides on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.constraints import NO_NUMBERS
+from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
+from extproc.core.request import Kind, Request
+from extproc.stream.request.body import RequestBody, read_body
+from extproc.stream.request.body_tail import TAIL_BYTES
+from extproc.stream.request.lora import is_object
+from extproc.stream.request.names import UNSAYABLE, names_of, why_not
+
+if TYPE_CHECKING:
+    from extproc.core.address import Address
+    from extproc.core.fleet.model_names import Names
+    from extproc.core.fleet.resolver import Intake
+    from extproc.stream.envoy.codec import RequestHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """Whether bodies are read, and how. `limit_bytes` is how much of each; one that is told to be
+    no longer than `short_bytes` is asked for whole, which must fit into what Envoy keeps.
+
+    `kept_bytes` is how much of a body is kept while its request waits.
+
+    `is_strict` refuses a body that cannot be read; otherwise it is routed without what could
+    not be. Raises `ValueError` for a limit below 1.
+    """
+
+    reads_bodies: bool = True
+    limit_bytes: int = 65_536
+    short_bytes: int = 65_536
+    kept_bytes: int = 4 * 1024 * 1024
+    is_strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.limit_bytes < 1:
+            raise ValueError(f"reading {self.limit_bytes} bytes of a body reads nothing")
+
+    def wants_body(self, head: RequestHead) -> bool:
+        """Whether the body of a request that takes a slot is to be asked for.
+
+        Also one that tells nothing: a client that never sends it must not occupy a slot.
+        """
+        return self.reads_bodies and head.has_body
+
+    def kept_of(self, head: RequestHead, here_bytes: int, *, has_all: bool) -> int:
+        """How many bytes of a body are kept while its request waits, by Envoy or, in full duplex,
+        by us; `here_bytes` came already, and `has_all` tells that these are all."""
+        if has_all:
+            return here_bytes
+        told_bytes = head.body_bytes
+        coming = self.kept_bytes if told_bytes is None else min(told_bytes, self.kept_bytes)
+        return max(here_bytes, coming)
+
+    def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
+        """Read as much of a body as the limit allows, and the last keys of a longer one."""
+        part = body[: self.limit_bytes]
+        is_short = len(part) == len(body)
+        return read_body(
+            part,
+            kind,
+            is_whole=is_whole and is_short,
+            is_strict=self.is_strict,
+            end=body[-TAIL_BYTES:] if is_whole and not is_short else b"",
+        )
+
+
+NOT_READ: Final = RequestBody()
+"""What is known of a body that was not asked for, or is not JSON."""
+
+
+def understand(
+    head: RequestHead,
+    body: RequestBody,
+    raw: bytes,
+    *,
+    kind: Kind,
+    is_whole: bool,
+    allowed: frozenset[Address] | None,
+    longest_s: float,
+    intake: Intake,
+    kept_bytes: int = 0,
+    is_partial: bool = False,
+) -> Request | str:
+    """The request that is meant, or why it cannot be served, for its client.
+
+    `raw` are the bytes of the body that are here, `is_whole` tells that these are all. It may
+    wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
+    `is_partial` tells that a part was waited for, and is not all.
+    """
+    model, adapter = names_of(head, body, intake)
+    problem = why_not(model, adapter, body, raw, intake, is_whole=is_whole)
+    if problem is not None:
+        return problem
+    asked_s = head.queue_timeout_s
+    request = request_of(
+        head,
+        body,
+        kind=kind,
+        model=model,
+        adapter=adapter,
+        timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
+        allowed=allowed,
+        names=intake.names,
+        fingerprint=fingerprint_of(raw, head),
+        is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
+        kept_bytes=kept_bytes,
+        is_uploading=not is_whole,
+        is_partial=is_partial,
+    )
+    return UNSAYABLE if intake.is_unsayable(request) else request
+
+
+def request_of(
+    head: RequestHead,
+    body: RequestBody,
+    *,
+    kind: Kind,
+    model: str | None,
+    adapter: str | None,
+    timeout_s: float,
+    allowed: frozenset[Address] | None,
+    names: Names,
+    is_verbatim: bool = False,
+    kept_bytes: int = 0,
+    is_uploading: bool = False,
+    fingerprint: int = 0,
+    is_partial: bool = False,
+) -> Request:
+    """The request. The names are those that the body's and the head's stand for; `timeout_s`
+    and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
+    are one. `is_verbatim` tells that its body
+    has to go out as it is, `is_uploading` that more of it is to come."""
+    numbers = body.adapter_numbers or NO_NUMBERS
+    return Request(
+        id=head.id,
+        timeout_s=timeout_s,
+        weight_slots=body.weight_slots,
+        kind=kind,
+        model=model,
+        adapter=adapter,
+        adapter_numbers=numbers,
+        objective=head.objective,
+        tenant=head.tenant,
+        fairness_id=head.fairness_id,
+        session_id=head.session_id,
+        prompt_blocks=chain(names.seed(model, adapter, numbers), body.text) if body.text else (),
+        prompt_tokens=_prompt_tokens(head, body),
+        max_tokens=body.max_tokens,
+        allowed=allowed,
+        ttft_s=head.ttft_s,
+        is_verbatim=is_verbatim,
+        body_bytes=kept_bytes,
+        is_uploading=is_uploading,
+        traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
+        fingerprint=fingerprint,
+        is_partial=is_partial,
+    )
+
+
+@lru_cache(maxsize=256)
+def _traits(path: str, has_grammar: bool, has_tools: bool, has_media: bool) -> str:
+    """One text for all requests that a server may fail at together."""
+    found = {"grammar": has_grammar, "tools": has_tools, "media": has_media}
+    return " ".join([path, *(name for name, is_there in found.items() if is_there)])
+
+
+def fingerprint_of(raw: bytes, head: RequestHead) -> int:
+    """Equal for equal bodies on one path, 0 where none was read. Of a long body its length and
+    its ends count. Python's hash has a secret of its own in each process."""
+    if not raw:
+        return 0
+    part = raw if len(raw) <= WHOLE_BYTES else raw[:END_BYTES] + raw[-END_BYTES:]
+    return hash((part, len(raw), head.body_bytes, head.path)) or 1
+
+
+WHOLE_BYTES: Final = 8192
+END_BYTES: Final = WHOLE_BYTES // 2
+
+
+def _prompt_tokens(head: RequestHead, body: RequestBody) -> int | None:
+    """A guess at the length of the prompt: its text, where all of it was read, else the body's.
+
+    None where the bytes say nothing of it: images, sounds, what is compressed or sent as a form.
+    """
+    if not head.has_json or body.has_media:
+        return None
+    if body.is_complete and body.text:
+        return len(body.text) // CHARS_PER_TOKEN
+    if head.body_bytes is None:
+        return len(body.text) // CHARS_PER_TOKEN if body.text else None
+    return head.body_bytes // CHARS_PER_TOKEN

@@ -1,0 +1,112 @@
+"""What the answer tells: who served, whom Envoy went past, whether the server failed or is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.slots.lease import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from extproc.core.address import Address
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.slots.lease import Lease
+    from extproc.stream.envoy.codec import ResponseHead
+
+
+def learn(
+    dispatcher: Dispatcher,
+    response: ResponseHead,
+    asked: Sequence[Address],
+    lease: Lease | None,
+    now: float,
+) -> None:
+    """Tell the core what the response headers show. `asked` is the list that Envoy walked."""
+    if response.is_local_reply:
+        if "connection_failure" in response.code_details:
+            for address in asked[: response.attempts]:
+                dispatcher.connect_failed(address, now)
+        elif lease is not None:
+            if response.served is not None:
+                dispatcher.served_by(lease, response.served, now)
+            _blame(dispatcher, response, lease, now)
+        return
+    served = response.served
+    if served is None:
+        if lease is not None:
+            _answered(dispatcher, response, lease, now)
+        return
+    # Those before the one who served could not be reached, or answered 503: attempts tell no more.
+    for address in asked[: response.attempts - 1]:
+        if address != served:
+            dispatcher.connect_failed(address, now)
+    if lease is not None:
+        dispatcher.served_by(lease, served, now)
+        _answered(dispatcher, response, lease, now)
+
+
+def _answered(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
+    is_error = not 200 <= response.status < 300
+    dispatcher.answered(lease, now, is_stream=response.is_stream, is_error=is_error)
+    if is_error:
+        _blame(dispatcher, response, lease, now)
+
+
+def _blame(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
+    fault = fault_of(response)
+    if fault is not None:
+        dispatcher.failed(lease, fault, now)
+
+
+UNAVAILABLE: Final = 503
+NOT_IMPLEMENTED: Final = 501
+"""What a llama-server says that was started without what is asked for: nothing failed."""
+
+
+def fault_of(response: ResponseHead) -> Fault | None:
+    """How the server failed, or None: it did not, or nobody knows. 4xx is the client's."""
+    if not response.is_local_reply:
+        if response.status == UNAVAILABLE:
+            return Fault.UNAVAILABLE
+        is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED
+        return Fault.SERVER_ERROR if is_failure else None
+    details = response.code_details
+    if details.startswith("upstream_reset_before_response_started"):
+        return Fault.RESET if any(cause in details for cause in _SERVER_LEFT) else None
+    return Fault.TIMEOUT if details in _GAVE_UP else None
+
+
+_SERVER_LEFT: Final = ("connection_termination", "remote_reset", "protocol_error")
+_GAVE_UP: Final = frozenset(
+    {"upstream_per_try_idle_timeout", "upstream_per_try_timeout", "upstream_response_timeout"}
+)
+
+
+def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:
+    """Whether the client did not get a server's whole answer, as far as Envoy tells."""
+    if response is None or response.is_local_reply or is_cancelled:
+        return True
+    return response.is_stream and is_broken
+
+
+def lease_end(
+    response: ResponseHead | None, *, is_cut: bool, is_unsent: bool, is_handed_over: bool
+) -> LeaseEnd:
+    """How a request ended, for its server's slot."""
+    if is_unsent or not may_still_run(response, is_cut=is_cut):
+        return LeaseEnd.SERVED
+    return LeaseEnd.HANDED_OVER if is_handed_over else LeaseEnd.ABANDONED
+
+
+def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
+    """Whether the server may still be at work on a request whose stream has ended.
+
+    llama-server sends the headers of an ordinary answer when it has finished, so only an
+    event stream that Envoy reported, or an answer that never came, leaves it working. What
+    could not be connected was never there.
+    """
+    if response is not None and "connection_failure" in response.code_details:
+        return False
+    return is_cut

@@ -1,0 +1,51 @@
+"""Ends requests that hold a slot while the rest of their body does not come, or comes slowly.
+
+Most of a long body never passes the picker: Envoy sends it straight to the server. So Envoy
+reports, several times within `envoy.request_body_grace_s`, how much came of each request that got
+its server before it was whole and has no answer yet. `upload.Upload` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from extproc.stream.envoy.codec import EXCHANGE, LB_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.pb import access_log_pb2 as pb
+
+
+class UploadReports:
+    """Hands Envoy's reports to running exchanges, and ends those that may not go on. Belongs to
+    one event loop."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def take_in(self, entry: pb.HTTPAccessLogEntry) -> None:
+        """Learn from one report. An exchange is ended in a task of its own, since that writes to
+        the network; it is ended once, so there are never more tasks than leases."""
+        common = entry.common_properties
+        namespaces = common.metadata.filter_metadata
+        if LB_NAMESPACE not in namespaces:
+            return
+        stream = self._registry.get(namespaces[LB_NAMESPACE].fields[EXCHANGE].string_value)
+        if stream is None:
+            return
+        now = self._clock()
+        why = stream.upload_reported(
+            entry.request.request_body_bytes,
+            now,
+            is_whole=common.HasField("time_to_last_rx_byte"),
+        )
+        if why is None:
+            return
+        ending = asyncio.create_task(stream.end_upload(why, now))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)

@@ -1,0 +1,124 @@
+"""Endpoints by a list that somebody wrote. Its host names are resolved once.
+
+Each name is looked up as this machine does it (hosts file included) until it has addresses,
+and keeps those as long as it is listed; `dns.py` is for names that move. A name with several
+addresses is that many endpoints, but its IPv6 addresses count only where it has no others: they
+are most likely the same servers once more, whose slots would be given away twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from extproc.core.address import AddressError, is_ip
+from scraper.discovery.discovered_endpoint import Listing, Nomination, Publish, nominate
+
+RETRY_S = 2.0
+LOOKUPS_AT_ONCE = 2
+"""Each occupies a thread, maybe for many seconds."""
+
+Lookup: TypeAlias = Callable[[str], Awaitable[list[str]]]
+"""The IP addresses of a name; raises `OSError` when it has none."""
+
+log = logging.getLogger("coxswain.discovery")
+
+
+async def look_up(host: str) -> list[str]:
+    """As this machine's own resolver sees it."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise OSError(f"{host!r} is no host name") from None
+    return of_one_kind(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+
+
+def of_one_kind(ips: Sequence[str]) -> list[str]:
+    """The IPv4 addresses among them; all, where there is none."""
+    return [ip for ip in ips if ":" not in ip] or list(ips)
+
+
+class ListedEndpoints:
+    """The source called `source`. `publish` hears of all that resolves, at each change.
+
+    Belongs to one event loop; end it with `aclose`.
+    """
+
+    def __init__(
+        self, source: str, publish: Publish, lookup: Lookup = look_up, retry_s: float = RETRY_S
+    ) -> None:
+        self._source = source
+        self._publish = publish
+        self._lookup = lookup
+        self._retry_s = retry_s
+        self._listings: Sequence[Listing] = ()
+        self._addresses: dict[str, list[str]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def set(self, listings: Sequence[Listing]) -> None:
+        """Name these from now on. Publishes at once what is known, and the rest when it is."""
+        self._listings = tuple(listings)
+        hosts = {listing.host for listing in self._listings}
+        self._addresses = {h: found for h, found in self._addresses.items() if h in hosts}
+        for host in hosts - self._addresses.keys():
+            if is_ip(host):
+                self._addresses[host] = [host]
+        self._stop()
+        self._tell()
+        if self._unknown():
+            self._task = asyncio.create_task(
+                self._resolve(), name=f"resolve the endpoints of {self._source}"
+            )
+
+    async def aclose(self) -> None:
+        """Look nothing up any more; what was published stays."""
+        task = self._task
+        self._stop()
+        if task is not None:
+            await asyncio.wait({task})
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _unknown(self) -> list[str]:
+        hosts = dict.fromkeys(listing.host for listing in self._listings)
+        return [host for host in hosts if host not in self._addresses]
+
+    def _tell(self) -> None:
+        nominations: list[Nomination] = []
+        for listing in self._listings:
+            for ip in self._addresses.get(listing.host, ()):
+                try:
+                    nominations.append(nominate(listing, ip))
+                except AddressError as error:
+                    log.warning("%s: %s: %s", self._source, listing.host, error)
+        self._publish(self._source, nominations, not self._unknown())
+
+    async def _resolve(self) -> None:
+        missed: set[str] = set()
+        gate = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+        async def resolve(host: str) -> None:
+            async with gate:
+                try:
+                    self._addresses[host] = await self._lookup(host)
+                except OSError as error:
+                    if host not in missed:
+                        missed.add(host)
+                        reason = error.strerror or str(error)
+                        log.warning(
+                            "%s: %s is unknown (%s); it is looked up again every %g s",
+                            *(self._source, host, reason, self._retry_s),
+                        )
+                    return
+            self._tell()
+
+        while unknown := self._unknown():
+            await asyncio.gather(*(resolve(host) for host in unknown))
+            if self._unknown():
+                await asyncio.sleep(self._retry_s)

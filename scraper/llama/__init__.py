@@ -1,0 +1,1 @@
+"""Speaks to one llama-server: its HTTP API, and what its answers mean."""

@@ -1,0 +1,120 @@
+"""The models of a llama-server in router mode. Pure: listings and counts in, readings out.
+
+A router has no slots of its own; each loaded model is a process with some. Only loaded
+models are asked, and those that may fall asleep by the rules of `scraper/probe/idle_sleep.py`.
+A router with nothing loaded offers one slot: the request that takes it loads a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extproc.core.observation import Issue, ModelReading, Sight
+from scraper.llama.parse import ModelEntry, ModelStatus
+from scraper.llama.slots_request import SlotsTold
+from scraper.probe import issues
+from scraper.probe.idle_sleep import SleepTrial, SleepWatch
+from scraper.schedule import Attention
+
+
+@dataclass(slots=True, kw_only=True)
+class _Model:
+    entry: ModelEntry
+    sleep: SleepWatch
+    slots: int | None = None
+    busy_slots: int | None = None
+
+
+class RouterModels:
+    """What is known of one router's models, from its last listing and the counts since."""
+
+    def __init__(self, trial: SleepTrial) -> None:
+        self._trial = trial
+        self._models: dict[str, _Model] = {}
+        self._autoloads = True
+
+    def start_process(self) -> None:
+        """Another process serves the address now: forget what was learned of the last one."""
+        self._models = {}
+        self._autoloads = True
+
+    def list(self, entries: tuple[ModelEntry, ...], autoloads: bool) -> None:
+        """Take over a new listing; models that left it are forgotten."""
+        self._autoloads = autoloads
+        self._models = {entry.name: self._updated(entry) for entry in entries}
+
+    def _updated(self, entry: ModelEntry) -> _Model:
+        model = self._models.get(entry.name)
+        if model is None or model.entry.may_sleep != entry.may_sleep:
+            sleep = SleepWatch(self._trial, declared=entry.may_sleep)
+            model = _Model(entry=entry, sleep=sleep)
+        elif entry.status is ModelStatus.LOADED and model.entry.status is not entry.status:
+            model.sleep.start_process()  # loaded anew or woken: look who is there
+        model.entry = entry
+        if entry.status is not ModelStatus.LOADED:
+            model.busy_slots = None
+        return model
+
+    def models_to_ask(self, now: float, attention: Attention) -> tuple[str, ...]:
+        """The loaded models whose /slots may be asked now."""
+        return tuple(
+            name
+            for name, model in self._models.items()
+            if model.entry.status is ModelStatus.LOADED
+            and model.sleep.may_ask_slots(now, attention)
+        )
+
+    def count(self, told: SlotsTold) -> None:
+        """Take over the counts of the models that were asked."""
+        for name, (slots, busy_slots) in (told.by_model or {}).items():
+            model = self._models.get(name)
+            if model is not None:
+                model.slots, model.busy_slots = slots, busy_slots
+                model.sleep.slots_told(told.began_at, busy_slots)
+
+    @property
+    def sight(self) -> Sight:
+        statuses = {model.entry.status for model in self._models.values()}
+        if ModelStatus.LOADED in statuses:
+            return Sight.READY
+        if ModelStatus.LOADING in statuses:
+            return Sight.LOADING
+        is_waiting = self._autoloads or ModelStatus.SLEEPING in statuses
+        return Sight.ASLEEP if is_waiting else Sight.READY
+
+    @property
+    def slots(self) -> int | None:
+        """Slots of the loaded models, else of the sleeping ones, else what loads one."""
+        for status in (ModelStatus.LOADED, ModelStatus.SLEEPING):
+            known = [m.slots for m in self._models.values() if m.entry.status is status]
+            if known:
+                told = [slots for slots in known if slots is not None]
+                return sum(told) if told else None
+        return 1 if self._autoloads else 0
+
+    @property
+    def busy_slots(self) -> int:
+        """Busy slots of the loaded models; one that was left in peace counts as last seen."""
+        return sum(model.busy_slots or 0 for model in self._models.values())
+
+    def readings(self) -> tuple[ModelReading, ...]:
+        return tuple(
+            ModelReading(
+                name=name,
+                aliases=model.entry.aliases,
+                is_loaded=model.entry.status is ModelStatus.LOADED,
+                is_loading=model.entry.status is ModelStatus.LOADING,
+                slots=model.slots,
+                busy_slots=model.busy_slots,
+            )
+            for name, model in self._models.items()
+        )
+
+    def issues(self) -> tuple[Issue, ...]:
+        failed = tuple(
+            name for name, model in self._models.items() if model.entry.status is ModelStatus.FAILED
+        )
+        found = [issues.model_failed(failed)] if failed else []
+        if self.sight is Sight.READY and self.slots == 0:
+            found.append(issues.no_model_loaded())
+        return tuple(found)

@@ -1,0 +1,130 @@
+"""The one question that counts slots, of a plain server and of a router's loaded models.
+
+Its two times bound the ledger's arithmetic, so they are taken around /slots alone: before
+the first such GET is sent, after the last answer that was counted is complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from extproc.core.observation import MAX_ENTRIES, MAX_SLOTS, SlotReading
+from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
+from scraper.llama.parse import ParseError, parse_slots
+
+MAX_ASKED_MODELS = 64
+"""Loaded models of one router beyond this many are not asked for their slots."""
+NOT_LOADED = frozenset({400, 404, 503})
+"""How a router and its children say that a model is not, not yet or no longer there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsTold:
+    """How many slots were busy at some moment of [began_at, answered_at].
+
+    `by_model` maps a router's models to (slots, busy slots), without those that turned out
+    not to be loaded; it is None for a plain server. Of a router `busy` names the models, and
+    `context_tokens` is the largest.
+    """
+
+    began_at: float
+    answered_at: float
+    slots: int
+    busy_slots: int
+    newest_task: int | None
+    is_first_on_connection: bool
+    by_model: dict[str, tuple[int, int]] | None
+    busy: tuple[SlotReading, ...] = ()
+    context_tokens: int | None = None
+
+
+def garbled(answer: Answer, error: ParseError) -> Failure:
+    """A complete answer that says nothing usable, as a failure with the same times."""
+    return Failure(
+        kind=FailureKind.UNUSABLE,
+        message=str(error),
+        began_at=answer.began_at,
+        answered_at=answer.answered_at,
+    )
+
+
+async def ask_slots(client: LlamaClient) -> SlotsTold | Answer | Failure:
+    """GET /slots of a plain server; an answer that is not 200 comes back as it is."""
+    answer = await client.ask("/slots")
+    if isinstance(answer, Failure) or answer.status != 200:
+        return answer
+    try:
+        reading = parse_slots(answer.body)
+    except ParseError as error:
+        return garbled(answer, error)
+    return SlotsTold(
+        began_at=answer.began_at,
+        answered_at=answer.answered_at,
+        slots=reading.slots,
+        busy_slots=reading.busy_slots,
+        newest_task=reading.newest_task,
+        is_first_on_connection=answer.is_first_on_connection,
+        by_model=None,
+        busy=reading.busy,
+        context_tokens=reading.context_tokens,
+    )
+
+
+async def ask_slots_of_models(
+    client: LlamaClient, models: tuple[str, ...]
+) -> SlotsTold | Answer | Failure:
+    """GET /slots of each of a router's `models` (at least one), one after the other.
+
+    If none of them is loaded any more, the last refusal is the answer.
+
+    `autoload=false` keeps the router from loading a model that was unloaded meanwhile (its
+    answer is then 400).
+    """
+    by_model: dict[str, tuple[int, int]] = {}
+    busy: list[SlotReading] = []
+    context_tokens: int | None = None
+    began_at: float | None = None
+    answered_at = 0.0
+    is_first = False
+    refusal: Answer | None = None
+    for model in models[:MAX_ASKED_MODELS]:
+        answer = await client.ask(f"/slots?model={quote(model, safe='')}&autoload=false")
+        if isinstance(answer, Answer) and answer.status in NOT_LOADED:
+            refusal = answer
+            continue
+        if isinstance(answer, Failure) or answer.status != 200:
+            return answer
+        try:
+            reading = parse_slots(answer.body)
+        except ParseError as error:
+            return garbled(answer, error)
+        by_model[model] = (reading.slots, reading.busy_slots)
+        busy += [replace(one, model=model) for one in reading.busy[: MAX_ENTRIES - len(busy)]]
+        if reading.context_tokens is not None:
+            context_tokens = max(context_tokens or 0, reading.context_tokens)
+        began_at = answer.began_at if began_at is None else began_at
+        answered_at = answer.answered_at
+        is_first = is_first or answer.is_first_on_connection
+    if began_at is None:
+        assert refusal is not None, "asked for no model at all"
+        return refusal
+    slots = sum(slots for slots, _ in by_model.values())
+    if slots > MAX_SLOTS:
+        return Failure(
+            kind=FailureKind.UNUSABLE,
+            message=f"the router's models have more than {MAX_SLOTS} slots together",
+            began_at=began_at,
+            answered_at=answered_at,
+        )
+    return SlotsTold(
+        began_at=began_at,
+        answered_at=answered_at,
+        slots=slots,
+        busy_slots=sum(busy for _, busy in by_model.values()),
+        newest_task=None,
+        is_first_on_connection=is_first,
+        by_model=by_model,
+        busy=tuple(busy),
+        context_tokens=context_tokens,
+    )

@@ -1,0 +1,1 @@
+"""One scrape of one endpoint, and what is remembered between scrapes."""

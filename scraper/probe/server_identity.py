@@ -1,0 +1,90 @@
+"""What was learnt of the process behind an address, and the hints that it is another one now.
+
+Pure. A process is told apart by the marker that llama-server draws at random when it
+starts; where it shows none (a router, an old build, a pinned marker), by what it runs and
+by how often we saw it gone or its task numbers start again.
+"""
+
+from __future__ import annotations
+
+from extproc.core.observation import AdapterReading, Issue, ModelReading
+from scraper.llama.parse import ModelEntry, PropsReading
+from scraper.llama.slots_request import SlotsTold
+
+MAX_ADAPTER_FAILURES = 5
+"""Looks in a row at which a server may leave open which adapters it has, and be waited for."""
+
+
+class Facts:
+    """The identity of one server. `hidden` says why it does not show its slots, if so."""
+
+    def __init__(self) -> None:
+        self.props: PropsReading | None = None
+        self.hidden: Issue | None = None
+        self.models: tuple[ModelReading, ...] = ()
+        self.adapters: tuple[AdapterReading, ...] | None = None
+        self.instance: str | None = None
+        self._adapter_failures = 0
+        self._restarts = 0
+        self._slots: int | None = None
+        self._newest_task: int | None = None
+
+    @property
+    def is_router(self) -> bool:
+        return self.props is not None and self.props.is_router
+
+    @property
+    def slots(self) -> int | None:
+        """How many slots it told last; None before it told any."""
+        if self._slots is not None:
+            return self._slots
+        return self.props.total_slots if self.props is not None else None
+
+    def learn(self, props: PropsReading | None, hidden: Issue | None) -> bool:
+        """Take over an answer to /props (None: it tells none). Whether the process is new."""
+        self.props, self.hidden = props, hidden
+        if props is not None and props.is_process_unique:
+            instance = props.process
+        else:
+            instance = f"{'' if props is None else props.process}-{self._restarts}"
+        is_new = instance != self.instance
+        if is_new:
+            self.models = ()
+            self.adapters = None
+            self._adapter_failures = 0
+            self._slots = None
+            self._newest_task = None
+            self.instance = instance
+        return is_new
+
+    def learn_models(self, entries: tuple[ModelEntry, ...]) -> None:
+        """Take over the names; the one in /props must do where there are none."""
+        self.models = tuple(ModelReading(name=e.name, aliases=e.aliases) for e in entries)
+        if not self.models and self.props is not None and self.props.model is not None:
+            self.models = (ModelReading(name=self.props.model),)
+
+    def learn_adapters(self, adapters: tuple[AdapterReading, ...] | None) -> None:
+        """Take over the adapters, () where it tells of none; None: it gave no answer."""
+        self.adapters = adapters
+        self._adapter_failures = 0 if adapters is not None else self._adapter_failures + 1
+
+    @property
+    def awaits_adapters(self) -> bool:
+        """Whether the adapters were asked for, and are to be asked for again at once."""
+        return self.adapters is None and 0 < self._adapter_failures < MAX_ADAPTER_FAILURES
+
+    def count(self, told: SlotsTold) -> bool:
+        """Take over a count of slots. Whether it hints that another process told it."""
+        is_hinted = self._slots is not None and told.slots != self._slots
+        if told.newest_task is not None:
+            if self._newest_task is not None and told.newest_task < self._newest_task:
+                self._restarts += 1
+                is_hinted = True
+            self._newest_task = told.newest_task
+        self._slots = told.slots
+        return is_hinted
+
+    def vanish(self) -> None:
+        """Nobody listened there: whoever does next is another process."""
+        if self.instance is not None and self.instance.endswith(f"-{self._restarts}"):
+            self._restarts += 1

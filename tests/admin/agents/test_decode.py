@@ -1,0 +1,226 @@
+"""What an agent sees arrives as it was seen; what no agent sends is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from extproc.admin.agents.decode import (
+    MessageError,
+    read_hello,
+    read_look,
+)
+from extproc.core.address import Address
+from extproc.core.observation import (
+    MAX_ENTRIES,
+    MAX_TEXT_CHARS,
+    AdapterReading,
+    Issue,
+    ModelReading,
+    Observation,
+    Sight,
+    SlotReading,
+)
+from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from scraper.agent.messages import look_message
+from scraper.llama.parse import parse_adapters, parse_models, parse_slots
+from tests.fakes.authority import Authority
+
+HERE = Address("10.0.0.1", 8080)
+
+FULL = Observation(
+    address=HERE,
+    began_at=10.0,
+    answered_at=11.0,
+    sight=Sight.READY,
+    slots=4,
+    busy_slots=2,
+    models=(
+        ModelReading(
+            name="m", aliases=("a", "b"), is_loaded=False, is_loading=True, slots=3, busy_slots=1
+        ),
+    ),
+    issues=(Issue(code="slow-slots", message="slow", remedy="wait"),),
+    instance="process-1",
+    slot_readings=(
+        SlotReading(
+            task_id=7,
+            prompt_tokens=100,
+            cached_tokens=50,
+            processed_tokens=20,
+            decoded_tokens=3,
+            remaining_tokens=9,
+            model="m",
+        ),
+        SlotReading(task_id=8),
+    ),
+    context_tokens=4096,
+    adapters=(AdapterReading(id=1, name="sql"),),
+    awaits_adapters=True,
+)
+BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=Sight.UNREACHABLE)
+
+
+def there_and_back(observation: Observation) -> Observation:
+    message = look_message(observation, 12.0)
+    look = pb.Look.FromString(message.SerializeToString())
+    return read_look(look, HERE, observation.began_at, observation.answered_at)
+
+
+def test_the_full_observation_leaves_no_field_at_its_default() -> None:
+    """So that a new field which the message forgets makes the next test fail."""
+    for record in (FULL, FULL.models[0], FULL.slot_readings[0], FULL.adapters[0]):  # type: ignore[index]  # there is one
+        for field in fields(record):
+            assert getattr(record, field.name) != field.default, field.name
+
+
+@pytest.mark.parametrize("observation", [FULL, BARE])
+def test_an_observation_arrives_as_it_was(observation: Observation) -> None:
+    assert there_and_back(observation) == observation
+
+
+@pytest.mark.parametrize("sight", list(Sight))
+def test_every_sight_has_its_number(sight: Sight) -> None:
+    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=sight, adapters=())
+    assert there_and_back(seen) == seen
+
+
+def test_ages_are_told_not_times() -> None:
+    look = look_message(FULL, 12.5)
+    assert (look.began_ago_s, look.answered_ago_s) == (2.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        pb.Hello(address="", agent_id="a"),
+        pb.Hello(address="gpu-1:8080", agent_id="a"),
+        pb.Hello(address="10.0.0.1:0", agent_id="a"),
+        pb.Hello(address="10.0.0.1:1" + "x" * 100_000, agent_id="a"),
+        pb.Hello(address="10.0.0.1:1"),
+        pb.Hello(address="10.0.0.1:1", agent_id="x" * 1000),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", name="no spaces"),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", name="x" * 1000),
+        pb.Hello(address="10.0.0.1:1", agent_id="a", slots=1_000_000),
+    ],
+)
+def test_a_hello_that_no_agent_says_is_refused(hello: pb.Hello) -> None:
+    with pytest.raises(MessageError):
+        read_hello(hello)
+
+
+def hello(**tls: str) -> pb.Hello:
+    return pb.Hello(address=str(HERE), agent_id="a", tls=pb.Tls(**tls))
+
+
+def test_a_server_without_tls_needs_no_trust() -> None:
+    spec, trust = read_hello(pb.Hello(address=str(HERE), agent_id="a"))
+    assert (spec.tls_profile, trust) == ("", None)
+
+
+def test_a_key_that_an_agent_offers_is_its_servers_alone() -> None:
+    """It goes with the address, and is shown nowhere; without one clients' own keys count."""
+    spec, _ = read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key="sk-1"))
+    assert spec.authorization == "Bearer sk-1" and spec.is_demanding
+    assert "sk-1" not in repr(spec)
+    assert read_hello(pb.Hello(address=str(HERE), agent_id="a"))[0].authorization == ""
+
+
+@pytest.mark.parametrize("key", ["two words", "sk-1\r\nx-admin: yes", "caf\u00e9", "s" * 5000])
+def test_a_key_that_no_header_carries_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(MessageError, match=r"hello\.api_key") as caught:
+        read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key=key))
+    assert key not in str(caught.value)
+
+
+def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> None:
+    """By a name and the told authorities, and by its IP address and the system's where it says
+    neither; the private key beside them is not taken."""
+    authority = Authority(tmp_path)
+    told = authority.issue("other").key.read_text() + authority.ca.read_text()
+    spec, trust = read_hello(hello(server_name="gpu.example", authorities=told))
+    assert trust is not None and trust.ip is None
+    assert trust.authorities == authority.ca.read_text().strip()
+    assert (spec.tls_profile, spec.server_name) == (trust.profile, "gpu.example")
+    assert spec.is_reported
+    bare_spec, bare = read_hello(hello())
+    assert bare is not None and (bare.ip, bare.authorities) == (HERE.host, None)
+    assert bare_spec.tls_profile == bare.profile != trust.profile
+
+
+def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path) -> None:
+    one, other = (Authority(tmp_path, name).ca.read_text() for name in ("one", "other"))
+    profiles = [
+        read_hello(hello(server_name=name, authorities=pem))[0].tls_profile
+        for name, pem in (("a.example", one), ("b.example", one), ("a.example", other))
+    ]
+    assert profiles[0] == profiles[1] != profiles[2]
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        {"server_name": "10.0.0.1"},
+        {"server_name": "0.0.0.0"},
+        {"server_name": "224.0.0.1"},
+        {"server_name": "two words"},
+        {"server_name": "x" * 300},
+        {"authorities": "nonsense"},
+        {"authorities": "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"},
+        {"authorities": "-----BEGIN CERTIFICATE-----\n\u00e9\n-----END CERTIFICATE-----"},
+        {"authorities": "x" * (64 * 1024 + 1)},
+    ],
+)
+def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
+    """Authorities that are none would be everybody."""
+    with pytest.raises(MessageError, match=r"hello\.tls"):
+        read_hello(hello(**tls))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pb.Look(),
+        pb.Look(sight=99),  # type: ignore[arg-type]  # an unknown number
+        pb.Look(sight=pb.Look.SIGHT_READY, slots=100_000),
+        pb.Look(sight=pb.Look.SIGHT_READY, busy_slots=100_000),
+        pb.Look(sight=pb.Look.SIGHT_READY, models=[pb.Look.Model()] * (MAX_ENTRIES + 1)),
+        pb.Look(sight=pb.Look.SIGHT_READY, busy=[pb.Look.Slot()] * (MAX_ENTRIES + 1)),
+        pb.Look(
+            sight=pb.Look.SIGHT_READY,
+            models=[pb.Look.Model(aliases=["a"] * (MAX_ENTRIES + 1))],
+        ),
+    ],
+)
+def test_a_look_that_no_agent_sees_is_refused(look: pb.Look) -> None:
+    with pytest.raises(MessageError):
+        read_look(look, HERE, 1.0, 1.0)
+
+
+def test_all_that_a_scraper_reads_is_taken() -> None:
+    """From a server that tells more than is kept, and has the longest names."""
+    many, name = range(MAX_ENTRIES + 1), "m" * (MAX_TEXT_CHARS - 4)
+    told = [{"is_processing": True, "id_task": each} for each in many]
+    adapters = [{"id": number, "path": f"{number}.gguf"} for number in many]
+    models = parse_models(json.dumps({"data": [{"id": f"{name}{n:04}"} for n in many]}).encode())
+    seen = Observation(
+        address=HERE,
+        began_at=1.0,
+        answered_at=1.0,
+        sight=Sight.READY,
+        models=tuple(ModelReading(name=model.name) for model in models),
+        adapters=parse_adapters(json.dumps(adapters).encode()),
+        slot_readings=parse_slots(json.dumps(told).encode()).busy,
+    )
+    assert read_look(look_message(seen, 1.0), HERE, 1.0, 1.0) == seen
+    assert len(seen.models) == len(seen.slot_readings) == MAX_ENTRIES
+
+
+def test_texts_are_cut_and_kept_in_one_line() -> None:
+    issue = pb.Look.Issue(code="x\ny", message="m" * 10_000, remedy="r")
+    seen = read_look(pb.Look(sight=pb.Look.SIGHT_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0)
+    assert len(seen.issues) == 20
+    assert seen.issues[0].code == "x y" and len(seen.issues[0].message) == MAX_TEXT_CHARS

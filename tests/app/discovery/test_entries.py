@@ -1,0 +1,146 @@
+"""Claims about extproc/app/discovery/entries.py: from the settings to what discovery takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from extproc.app.discovery.entries import listings_of, names_of, read_endpoints, secret_files
+from extproc.settings import Settings, SettingsError
+from scraper.discovery.discovered_endpoint import ListingError
+from tests.fakes.authority import Authority
+
+KEY = "sk-secret"
+
+
+def settings(**content: object) -> Settings:
+    return Settings.model_validate(content)
+
+
+def test_an_endpoint_with_everything(tmp_path: Path) -> None:
+    """Its key and its authorities are read; the key is in no text about it."""
+    key, ca = tmp_path / "key", Authority(tmp_path).ca
+    key.write_text(f"{KEY}\n")
+    (listing,) = listings_of(
+        settings(
+            endpoints=[
+                {
+                    "address": "https://gpu.example:8443",
+                    "name": "gpu-1",
+                    "slots": 4,
+                    "may_sleep": True,
+                    "api_key_file": str(key),
+                    "inject_key": True,
+                    "ca_file": str(ca),
+                    "server_name": "inner.example",
+                }
+            ]
+        ).endpoints
+    )
+    assert (listing.host, listing.port, listing.name) == ("gpu.example", 8443, "gpu-1")
+    assert (listing.slots, listing.may_sleep) == (4, True)
+    assert (listing.api_key, listing.is_injected, listing.is_tls) == (KEY, True, True)
+    assert (listing.ca_file, listing.server_name) == (str(ca), "inner.example")
+    assert listing.trust is not None
+    assert KEY not in repr(listing)
+
+
+def test_a_plain_endpoint_asks_for_nothing() -> None:
+    """No key, no TLS, no file is read."""
+    (listing,) = listings_of(settings(endpoints=["10.0.0.5:8080"]).endpoints)
+    assert str(listing) == "10.0.0.5:8080"
+    assert (listing.api_key, listing.is_tls, listing.ca_file, listing.ca_digest) == (
+        *(None, False),
+        *(None, ""),
+    )
+
+
+def test_names_are_services_where_they_are_srv() -> None:
+    """A name of hosts brings its port, a name of services none."""
+    hosts, services = names_of(
+        settings(discovery={"dns": ["dns://llama:8080", "srv://_llama._tcp.example"]}).discovery.dns
+    )
+    assert (hosts.is_service, hosts.listing.host, hosts.listing.port) == (False, "llama", 8080)
+    assert (services.is_service, services.listing.port) == (True, 0)
+
+
+def test_other_authorities_at_the_same_place_are_others(tmp_path: Path) -> None:
+    """The digest tells, so that a certificate that was replaced is noticed."""
+    ca = Authority(tmp_path, "ca").ca
+    endpoints = settings(endpoints=[{"address": "https://a:1", "ca_file": str(ca)}]).endpoints
+    (before,) = listings_of(endpoints)
+    (unchanged,) = listings_of(endpoints)
+    Authority(tmp_path, "ca")
+    (after,) = listings_of(endpoints)
+    assert before == unchanged
+    assert before.ca_digest != after.ca_digest
+
+
+def _missing(path: Path) -> None:
+    pass
+
+
+def _no_certificates(path: Path) -> None:
+    path.write_text("nothing of the kind")
+
+
+def _enormous(path: Path) -> None:
+    certificate = Authority(path.parent).ca.read_bytes()
+    path.write_bytes(certificate + b"\n" * 5 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("make", [_missing, _no_certificates, _enormous, Path.mkdir, os.mkfifo])
+def test_authorities_that_are_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """The endpoint and the file are named; a pipe nobody writes to is not waited for."""
+    ca = tmp_path / "ca.pem"
+    make(ca)
+    endpoints = settings(endpoints=[{"address": "https://a:1", "ca_file": str(ca)}]).endpoints
+    with pytest.raises(SettingsError) as caught:
+        listings_of(endpoints)
+    (problem,) = caught.value.problems
+    assert problem.key == "ca_file" and "a:1" in problem.where
+    assert problem.message.startswith(f"{ca}: ")
+
+
+def test_a_key_that_no_header_can_carry_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what is wrong with it, and not what it is."""
+    monkeypatch.setenv("GPU_KEY", "sk secret")
+    endpoints = settings(endpoints=[{"address": "a:1", "api_key_env": "GPU_KEY"}]).endpoints
+    with pytest.raises(SettingsError) as caught:
+        listings_of(endpoints)
+    assert "visible ASCII" in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_an_endpoints_file_tells_its_secrets_also_when_one_is_missing(tmp_path: Path) -> None:
+    """So that the key's coming is noticed, though the file itself does not change."""
+    noted: list[set[Path]] = []
+    key = tmp_path / "key"
+    content = f"endpoints: [{{address: 'a:1', api_key_file: '{key}'}}]".encode()
+    with pytest.raises(ListingError, match=str(key)):
+        read_endpoints(content, "fleet.yaml", noted.append)
+    key.write_text(KEY)
+    (listing,) = read_endpoints(content, "fleet.yaml", noted.append)
+    assert listing.api_key == KEY
+    assert noted == [{key}, {key}]
+
+
+def test_a_broken_endpoints_file_names_all_its_mistakes() -> None:
+    """In one message, each with its line."""
+    content = b"endpoints:\n  - {address: 'a:1', slot: 2}\n  - {address: 'b'}\n"
+    with pytest.raises(ListingError) as caught:
+        read_endpoints(content, "fleet.yaml", lambda files: None)
+    assert "fleet.yaml:2" in str(caught.value) and "fleet.yaml:3" in str(caught.value)
+
+
+def test_secret_files_of_many() -> None:
+    """Keys and authorities, with the home folder put in."""
+    endpoints = settings(
+        endpoints=[
+            {"address": "https://a:1", "ca_file": "~/ca.pem", "api_key_file": "/keys/a"},
+            {"address": "b:1"},
+        ]
+    ).endpoints
+    assert secret_files(endpoints) == {Path.home() / "ca.pem", Path("/keys/a")}

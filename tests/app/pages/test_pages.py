@@ -1,0 +1,27 @@
+"""Claims about extproc/app/pages/pages.py: what a started service tells over HTTP."""
+
+from __future__ import annotations
+
+import httpx
+
+from extproc.app import Service
+from extproc.settings import Settings
+
+
+async def test_status_of_a_service_without_endpoints() -> None:
+    """Who it is, since when, why it is not ready, and that nothing has happened yet."""
+    anywhere = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+    service = Service(Settings.model_validate({"listen": anywhere}))
+    await service.start()
+    try:
+        url = f"http://127.0.0.1:{service.http_port}"
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            status = (await client.get("/status")).json()
+            assert (await client.get("/")).status_code == 200
+    finally:
+        await service.stop()
+    assert status["not_ready"] == ["no endpoint is known"]
+    assert status["problems"] == []
+    assert status["version"] and status["uptime_s"] >= 0
+    assert status["outcomes"] == {} and status["endpoints"] == {}
+    assert status["slots"] == dict.fromkeys(("total", "leased", "foreign", "idle", "unusable"), 0)

@@ -1,0 +1,90 @@
+"""Claims about extproc/cli/screens/request_table.py: what an operator reads of the requests."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from extproc.cli.screens import request_table
+from extproc.cli.screens.request_table import picture
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+RUNNING = pb.Request(
+    exchange_id="e1",
+    request_id="r1",
+    state=pb.REQUEST_STATE_ANSWERING,
+    endpoint="10.0.0.1:8080",
+    model="tiny",
+    criticality="critical",
+    age_s=12.0,
+    waited_s=0.5,
+)
+WAITING = pb.Request(
+    exchange_id="e2",
+    request_id="r2",
+    state=pb.REQUEST_STATE_WAITING,
+    criticality="standard",
+    age_s=3.0,
+    waited_s=3.0,
+    position=1,
+    expected_s=4.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_table, "console", lambda: Console(width=150))
+
+
+def words(line: str) -> str:
+    """What stands in its columns, however wide they are."""
+    return " ".join(line.split())
+
+
+def drawn(*requests: pb.Request, matching: int | None = None) -> list[str]:
+    screen = Console(file=StringIO(), width=150)
+    answer = pb.ListRequestsResponse(
+        requests=requests,
+        total_running=1,
+        total_waiting=1,
+        total_matching=len(requests) if matching is None else matching,
+    )
+    screen.print(picture(answer))
+    assert isinstance(screen.file, StringIO)
+    return screen.file.getvalue().splitlines()
+
+
+def test_all_that_is_known_of_each() -> None:
+    """Ids, state, place, endpoint, model, class, age, wait and what is expected."""
+    header, running, waiting, _, total = drawn(RUNNING, WAITING)
+    assert words(header) == "REQUEST EXCHANGE STATE PLACE ENDPOINT MODEL CLASS AGE WAITED EXPECTED"
+    assert words(running) == "r1 e1 answering 10.0.0.1:8080 tiny critical 12s 0.5s"
+    assert words(waiting) == "r2 e2 waiting 1 standard 3.0s 3.0s 4.0s"
+    assert total == "1 running, 1 waiting"
+
+
+def test_columns_that_would_tell_nothing_are_left_out() -> None:
+    """No model was read, and all are of the ordinary class."""
+    (header, *_) = drawn(WAITING)
+    assert "MODEL" not in header and "CLASS" not in header
+
+
+def test_a_narrow_screen_does_without_the_clients_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange's id is shorter, and every command takes it."""
+    monkeypatch.setattr(request_table, "console", lambda: Console(width=100))
+    (header, row, *_) = drawn(RUNNING)
+    assert "REQUEST" not in header and row.split()[0] == "e1"
+
+
+def test_a_list_that_was_cut_says_so() -> None:
+    """With the option that shows more; and none at all is just the sums."""
+    assert drawn(RUNNING, matching=7)[-1].endswith("1 of 7 are shown (--limit)")
+    assert drawn() == ["1 running, 1 waiting"]
+
+
+def test_clients_cannot_write_on_the_terminal() -> None:
+    """They name their requests and models themselves."""
+    nasty = pb.Request(exchange_id="e", request_id="\x1b[2J", model="\x1b]0;x\x07", age_s=1.0)
+    assert not any("\x1b" in line or "\x07" in line for line in drawn(nasty))

@@ -1,0 +1,106 @@
+"""The models of a router: which are asked, and what they come to together."""
+
+from __future__ import annotations
+
+from extproc.core.observation import Sight
+from scraper.llama.parse import ModelEntry, ModelStatus
+from scraper.llama.router import RouterModels
+from scraper.llama.slots_request import SlotsTold
+from scraper.probe.idle_sleep import SleepTrial
+from scraper.schedule import Attention
+
+IDLE, STEADY = Attention.IDLE, Attention.STEADY
+
+
+def entry(name: str, status: ModelStatus, may_sleep: bool = False) -> ModelEntry:
+    return ModelEntry(name=name, aliases=(), status=status, may_sleep=may_sleep)
+
+
+def told(**models: tuple[int, int]) -> SlotsTold:
+    return SlotsTold(
+        began_at=1.0,
+        answered_at=2.0,
+        slots=sum(slots for slots, _ in models.values()),
+        busy_slots=sum(busy for _, busy in models.values()),
+        newest_task=None,
+        is_first_on_connection=False,
+        by_model=dict(models),
+    )
+
+
+def router(*entries: ModelEntry, autoloads: bool = True) -> RouterModels:
+    models = RouterModels(SleepTrial())
+    models.list(entries, autoloads)
+    return models
+
+
+def test_only_loaded_models_are_asked_and_summed() -> None:
+    models = router(
+        entry("a", ModelStatus.LOADED),
+        entry("b", ModelStatus.UNLOADED),
+        entry("c", ModelStatus.LOADED),
+        entry("d", ModelStatus.LOADING),
+    )
+    assert models.models_to_ask(0.0, IDLE) == ("a", "c")
+    models.count(told(a=(4, 1), c=(2, 2)))
+    assert (models.sight, models.slots, models.busy_slots) == (Sight.READY, 6, 3)
+    by_name = {reading.name: reading for reading in models.readings()}
+    assert (by_name["a"].slots, by_name["a"].busy_slots, by_name["a"].is_loaded) == (4, 1, True)
+    assert (by_name["b"].slots, by_name["b"].busy_slots, by_name["b"].is_loaded) == (
+        None,
+        None,
+        False,
+    )
+
+
+def test_an_unloaded_model_has_no_busy_slots_and_keeps_its_size() -> None:
+    models = router(entry("a", ModelStatus.LOADED))
+    models.count(told(a=(4, 3)))
+    models.list((entry("a", ModelStatus.UNLOADED),), True)
+    (reading,) = models.readings()
+    assert (reading.is_loaded, reading.slots, reading.busy_slots) == (False, 4, None)
+    assert models.busy_slots == 0
+
+
+def test_nothing_loaded_offers_the_slot_that_loads_a_model() -> None:
+    models = router(entry("a", ModelStatus.UNLOADED))
+    assert (models.sight, models.slots) == (Sight.ASLEEP, 1)
+
+
+def test_nothing_loaded_and_no_autoload_is_an_issue() -> None:
+    models = router(entry("a", ModelStatus.UNLOADED), autoloads=False)
+    assert (models.sight, models.slots) == (Sight.READY, 0)
+    assert [issue.code for issue in models.issues()] == ["no-model-loaded"]
+
+
+def test_a_first_model_on_its_way_is_loading() -> None:
+    assert router(entry("a", ModelStatus.LOADING)).sight is Sight.LOADING
+
+
+def test_sleeping_models_keep_their_slots_and_are_not_asked() -> None:
+    models = router(entry("a", ModelStatus.LOADED, may_sleep=True))
+    models.count(told(a=(4, 0)))
+    models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), True)
+    assert (models.sight, models.slots) == (Sight.ASLEEP, 4)
+    assert models.models_to_ask(0.0, STEADY) == ()
+
+
+def test_a_model_that_may_sleep_is_left_in_peace_while_idle() -> None:
+    models = router(entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED))
+    assert models.models_to_ask(0.0, IDLE) == ("a", "b")
+    models.count(told(a=(4, 0), b=(4, 0)))
+    assert models.models_to_ask(3.0, IDLE) == ("b",)
+    assert models.models_to_ask(3.0, STEADY) == ("a", "b")
+    models.list(
+        (entry("a", ModelStatus.SLEEPING, may_sleep=True), entry("b", ModelStatus.LOADED)), True
+    )
+    models.list(
+        (entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED)), True
+    )
+    assert models.models_to_ask(6.0, IDLE) == ("a", "b"), "it woke: look who is there"
+
+
+def test_a_model_that_failed_to_load_is_an_issue() -> None:
+    models = router(entry("a", ModelStatus.LOADED), entry("b", ModelStatus.FAILED))
+    (issue,) = models.issues()
+    assert issue.code == "model-failed" and "b" in issue.message

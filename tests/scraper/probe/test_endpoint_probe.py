@@ -1,0 +1,451 @@
+"""One look over real HTTP: what is asked in which state, and what it comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extproc.core.observation import MAX_ENTRIES, Observation, Sight
+from scraper.options import ScraperOptions
+from scraper.probe.endpoint_probe import Lookout
+from scraper.probe.server_identity import MAX_ADAPTER_FAILURES
+from scraper.schedule import Attention
+from scraper.target import EndpointTarget
+from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.patience import PATIENT, PATIENT_LOOKS
+
+RECORDED = Path(__file__).parent.parent / "data" / "llamacpp"
+IMPATIENT = replace(PATIENT_LOOKS, patience_s=0.02)
+NEVER_ASLEEP = {"may_sleep": False}
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeLlamaServer]:
+    async with FakeLlamaServer(busy=(True, False)) as server:
+        yield server
+
+
+Open = Callable[..., Lookout]
+
+
+@pytest.fixture
+async def open_lookout(fake: FakeLlamaServer) -> AsyncIterator[Open]:
+    async with AsyncExitStack() as stack:
+
+        def open_one(options: ScraperOptions = PATIENT_LOOKS, **target: Any) -> Lookout:
+            lookout = Lookout(
+                EndpointTarget(address=fake.address, **target), options, time.monotonic
+            )
+            stack.push_async_callback(lookout.aclose)
+            return lookout
+
+        yield open_one
+
+
+@pytest.fixture
+def lookout(open_lookout: Open) -> Lookout:
+    return open_lookout()
+
+
+async def look(lookout: Lookout, attention: Attention = Attention.IDLE) -> Observation:
+    return await lookout.look(attention)
+
+
+async def look_until_counted(lookout: Lookout) -> None:
+    """One look is enough, unless its patience was over before the answer came."""
+    while (await look(lookout)).busy_slots is None:
+        pass
+
+
+def codes(observation: Observation) -> list[str]:
+    return [issue.code for issue in observation.issues]
+
+
+async def test_the_first_look_learns_and_the_next_ones_only_count(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    first = await look(lookout)
+    assert (first.sight, first.slots, first.busy_slots) == (Sight.READY, 2, 1)
+    assert [(m.name, m.aliases) for m in first.models] == [("fake", ("pretend",))]
+    assert fake.paths() == ["/props", "/v1/models", "/lora-adapters", "/slots"]
+    fake.busy = (True, True)
+    second = await look(lookout)
+    assert second.busy_slots == 2
+    assert second.instance == first.instance is not None
+    assert fake.paths()[4:] == ["/slots"]
+
+
+async def test_metrics_are_never_asked_for(fake: FakeLlamaServer, lookout: Lookout) -> None:
+    for attention in Attention:
+        await look(lookout, attention)
+    assert fake.count("/metrics") == 0
+
+
+async def test_the_times_are_those_of_slots_alone(fake: FakeLlamaServer, lookout: Lookout) -> None:
+    gate = asyncio.Event()
+    fake.replies["/v1/models"] = Reply(status=500, gate=gate)
+    looking = asyncio.create_task(look(lookout))
+    await fake.was_asked("/v1/models")
+    gate.set()
+    learnt_at = time.monotonic()
+    observation = await looking
+    assert learnt_at <= observation.began_at <= observation.answered_at <= time.monotonic()
+    assert [model.name for model in observation.models] == ["fake"]
+
+
+async def test_adapters_are_asked_for_until_they_are_told(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """A busy server may give no answer at first. It is ready all the same."""
+    fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
+    for _ in range(2):
+        told = await look(lookout)
+        assert (told.sight, told.adapters, told.awaits_adapters) == (Sight.READY, None, True)
+    fake.replies["/lora-adapters"] = Reply.of([{"id": 0, "path": "/a/poet.gguf", "scale": 0.0}])
+    told = await look(lookout)
+    assert told.adapters is not None and not told.awaits_adapters
+    assert [(adapter.id, adapter.name) for adapter in told.adapters] == [(0, "poet")]
+    asked = fake.count("/lora-adapters")
+    assert (await look(lookout)).adapters == told.adapters
+    assert fake.count("/lora-adapters") == asked == 3
+
+
+async def test_a_server_that_never_tells_its_adapters_is_not_waited_for_for_ever(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
+    looks = [await look(lookout) for _ in range(MAX_ADAPTER_FAILURES + 2)]
+    awaited = [told.awaits_adapters for told in looks]
+    assert awaited == [True] * (MAX_ADAPTER_FAILURES - 1) + [False] * 3
+    assert fake.count("/lora-adapters") == MAX_ADAPTER_FAILURES
+
+
+@pytest.mark.parametrize("reply", [Reply.of({}, 404), Reply.of({}, 401), Reply.of({"no": "list"})])
+async def test_a_server_that_tells_no_adapters_has_none(
+    fake: FakeLlamaServer, lookout: Lookout, reply: Reply
+) -> None:
+    fake.replies["/lora-adapters"] = reply
+    told = await look(lookout)
+    assert (told.adapters, told.awaits_adapters) == ((), False)
+
+
+async def test_a_loading_server_is_loading_whatever_is_asked(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.is_loading = True
+    observation = await look(lookout)
+    assert (observation.sight, observation.slots, observation.issues) == (Sight.LOADING, None, ())
+    fake.is_loading = False
+    assert (await look(lookout)).sight is Sight.READY
+    fake.is_loading = True
+    assert (await look(lookout)).sight is Sight.LOADING
+
+
+async def test_hidden_slots_are_said_with_their_remedy(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.shows_slots = False
+    observation = await look(lookout)
+    assert (observation.sight, observation.slots) == (Sight.READY, 2)
+    assert observation.busy_slots is None
+    assert codes(observation) == ["slots-disabled"]
+    assert "--slots" in observation.issues[0].remedy
+    assert fake.count("/slots") == 0, "/props told that they are hidden"
+    await look(lookout)
+    assert fake.paths()[-1] == "/health"
+
+
+async def test_hidden_slots_that_only_slots_tells(fake: FakeLlamaServer, lookout: Lookout) -> None:
+    fake.replies["/slots"] = Reply.of({"error": {"code": 501}}, 501)
+    observation = await look(lookout)
+    assert codes(observation) == ["slots-disabled"] and observation.slots == 2
+
+
+@pytest.mark.parametrize("key", [None, "wrong"])
+async def test_a_refused_key_is_an_issue_of_a_ready_server(
+    fake: FakeLlamaServer, open_lookout: Open, key: str | None
+) -> None:
+    fake.api_key = "sesame"
+    lookout = open_lookout(api_key=key, slots=3)
+    for observation in [await look(lookout) for _ in range(2)]:
+        assert (observation.sight, observation.slots) == (Sight.READY, 3)
+        assert observation.busy_slots is None
+        assert codes(observation) == ["unauthorized"]
+        assert "api_key_file" in observation.issues[0].remedy
+        assert "wrong" not in str(observation)
+
+
+async def test_the_right_key_opens(fake: FakeLlamaServer, open_lookout: Open) -> None:
+    fake.api_key = "sesame"
+    observation = await look(open_lookout(api_key="sesame"))
+    assert (observation.busy_slots, observation.issues) == (1, ())
+
+
+async def test_the_operators_slots_win_and_too_many_are_an_issue(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    few = await look(open_lookout(slots=1))
+    assert (few.slots, few.busy_slots, few.issues) == (1, 1, ())
+    many = await look(open_lookout(slots=5))
+    assert many.slots == 5 and codes(many) == ["slots-override-too-large"]
+
+
+async def test_a_server_that_went_away_is_unreachable_and_is_learnt_anew(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    before = await look(lookout)
+    await fake.stop()
+    gone = await look(lookout)
+    assert gone.sight is Sight.UNREACHABLE and codes(gone) == ["unreachable"]
+    assert gone.slots is None and gone.busy_slots is None
+    async with FakeLlamaServer(busy=(False,) * 4, port=fake.address.port) as other:
+        other.marker = "<__media_two__>"
+        back = await look(lookout)
+    assert (back.sight, back.slots, back.busy_slots) == (Sight.READY, 4, 0)
+    assert back.instance not in (None, before.instance)
+
+
+async def test_a_server_replaced_between_two_looks_is_noticed_in_one(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    lookout = open_lookout(**NEVER_ASLEEP)
+    before = await look(lookout)
+    fake.break_connections()
+    fake.marker, fake.busy = "<__media_two__>", (False, False)
+    after = await look(lookout)
+    assert after.instance != before.instance
+    assert after.busy_slots == 0
+
+
+async def test_task_numbers_that_start_again_tell_an_unmarked_process(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    fake.marker, fake.task = None, 70
+    lookout = open_lookout(**NEVER_ASLEEP)
+    before = await look(lookout)
+    fake.task = 71
+    assert (await look(lookout)).instance == before.instance
+    fake.task = 2
+    assert (await look(lookout)).instance != before.instance
+
+
+async def test_a_slot_count_that_changes_is_told_and_looked_into(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    lookout = open_lookout(**NEVER_ASLEEP)
+    await look(lookout)
+    asked = len(fake.asked)
+    fake.busy = (True, True, False)
+    observation = await look(lookout)
+    assert (observation.slots, observation.busy_slots) == (3, 2)
+    assert fake.paths()[asked:] == ["/slots", "/props"]
+
+
+async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    lookout = open_lookout(IMPATIENT)
+    await look_until_counted(lookout)
+    gate = asyncio.Event()
+    fake.replies["/slots"] = Reply.of([{"is_processing": True}] * 2)
+    fake.replies["/slots"].gate = gate
+    asked_before = fake.count("/slots")
+    slow_since = []
+    for _ in range(3):
+        slow = await look(lookout)
+        slow_since.append(slow.began_at)
+        assert (slow.sight, slow.busy_slots) == (Sight.READY, None)
+        assert codes(slow) == ["slow-slots"]
+    assert fake.count("/slots") == asked_before + 1, "one question, kept open"
+    gate_opened_at = time.monotonic()
+    gate.set()
+    while (late := await look(lookout)).busy_slots is None:
+        slow_since.append(late.began_at)
+    assert late.busy_slots == 2 and late.issues == ()
+    assert late.began_at < gate_opened_at <= late.answered_at
+    assert max(slow_since) <= late.began_at, "no observation in between makes it old news"
+
+
+async def test_slots_that_never_answer_stay_no_failure(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    timeouts = replace(PATIENT, slots_read_s=0.05)
+    options = replace(PATIENT_LOOKS, timeouts=timeouts)
+    lookout = open_lookout(options)
+    fake.replies["/slots"] = Reply(gate=asyncio.Event())
+    for _ in range(2):
+        assert codes(await look(lookout)) == ["slow-slots"]
+    assert fake.count("/slots") == 2
+
+
+async def test_a_server_that_stalls_altogether_fails(
+    fake: FakeLlamaServer, open_lookout: Open
+) -> None:
+    timeouts = replace(PATIENT, read_s=0.5, slots_read_s=0.5)
+    lookout = open_lookout(ScraperOptions(patience_s=0.05, timeouts=timeouts))
+    await look_until_counted(lookout)
+    for path in ("/slots", "/health", "/props"):
+        fake.replies[path] = Reply(gate=asyncio.Event())
+    observation = await look(lookout)
+    assert (observation.sight, codes(observation)) == (Sight.FAILED, ["no-answer"])
+    fake.replies.clear()
+    await look_until_counted(lookout)
+
+
+@pytest.mark.parametrize("path", ["/props", "/slots"])
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (Reply(body=b"{"), "bad-answer"),
+        (Reply.of({"secret": "prompt"}), "bad-answer"),
+        (Reply.of([{"is_processing": "yes"}]), "bad-answer"),
+        (Reply(body=b"[" * 100_000), "bad-answer"),
+        (Reply(body=b" " * (8 * 1024 * 1024 + 1)), "bad-answer"),
+        (Reply(status=302, headers={"Location": "/health"}), "bad-answer"),
+        (Reply(status=500, body=b"prompt"), "bad-answer"),
+        (Reply(body=b"x" * 50, cut_after=70), "no-answer"),
+    ],
+)
+async def test_a_useless_answer_fails_once_and_says_why_without_quoting_it(
+    fake: FakeLlamaServer, lookout: Lookout, path: str, reply: Reply, code: str
+) -> None:
+    fake.replies[path] = reply
+    observation = await look(lookout)
+    assert (observation.sight, codes(observation)) == (Sight.FAILED, [code])
+    assert observation.busy_slots is None
+    assert "prompt" not in str(observation) and "xx" not in str(observation)
+    fake.replies.clear()
+    assert (await look(lookout)).busy_slots == 1
+
+
+async def test_another_program_at_the_address_fails(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    for path in ("/props", "/slots", "/health", "/v1/models"):
+        fake.replies[path] = Reply(status=404, body=b"nginx")
+    observation = await look(lookout)
+    assert (observation.sight, codes(observation)) == (Sight.FAILED, ["bad-answer"])
+
+
+async def test_a_server_without_props_still_counts(fake: FakeLlamaServer, lookout: Lookout) -> None:
+    fake.replies["/props"] = Reply(status=404)
+    observation = await look(lookout)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.READY, 2, 1)
+
+
+# Sleep
+
+
+async def test_a_sleeper_is_seen_asleep_and_not_woken(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.is_sleeping = True
+    for attention in (*Attention, *Attention):
+        observation = await look(lookout, attention)
+        assert (observation.sight, observation.slots) == (Sight.ASLEEP, 2)
+        assert observation.busy_slots == 0
+    assert fake.count("/slots") == 0
+
+
+async def test_a_sleeper_that_somebody_woke_is_counted_until_it_is_idle(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.is_sleeping = True
+    await look(lookout)
+    fake.is_sleeping = False
+    assert (await look(lookout)).busy_slots == 1
+    fake.busy = (False, False)
+    assert (await look(lookout)).busy_slots == 0
+    quiet = await look(lookout)
+    assert (quiet.sight, quiet.busy_slots, quiet.issues) == (Sight.READY, None, ())
+    assert fake.count("/slots") == 2
+    assert (await look(lookout, Attention.STEADY)).busy_slots == 0
+
+
+# Routers
+
+
+async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded", "f": "loading"}
+    observation = await look(lookout)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.READY, 4, 2)
+    readings = {model.name: model for model in observation.models}
+    assert (readings["a"].slots, readings["a"].busy_slots) == (2, 1)
+    assert not readings["e"].is_loaded and not readings["f"].is_loaded
+    queries = [asked.query for asked in fake.asked if asked.path == "/slots"]
+    assert queries == [{"model": [name], "autoload": ["false"]} for name in ("a", "b/c d")]
+    assert all(asked.query == {} for asked in fake.asked if asked.path == "/props")
+
+
+async def test_a_routers_tasks_are_told_with_their_models(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """And the most that one slot holds, of whichever model."""
+    fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded"}
+    fake.model_slots = {
+        "a": (RECORDED / "router_slots_loaded_model.json").read_bytes(),
+        "b/c d": (RECORDED / "slots_busy.json").read_bytes(),
+    }
+    observation = await look(lookout)
+    assert (observation.slots, observation.busy_slots) == (6, 2)
+    told = [(one.model, one.task_id, one.decoded_tokens) for one in observation.slot_readings]
+    assert told == [("b/c d", 4, 713), ("b/c d", 3, 714)]
+    assert observation.context_tokens == 32_768
+
+
+async def test_a_routers_tasks_are_as_many_as_a_plain_servers(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    """All busy slots are counted, and of all models together the first ones read."""
+    fake.router_models = {"a": "loaded", "b": "loaded"}
+    slots = [{"is_processing": True, "id_task": number} for number in range(MAX_ENTRIES - 1)]
+    fake.model_slots = dict.fromkeys("ab", json.dumps(slots).encode())
+    observation = await look(lookout)
+    assert observation.busy_slots == 2 * len(slots)
+    assert [one.model for one in observation.slot_readings] == ["a"] * len(slots) + ["b"]
+    assert observation.context_tokens is None
+
+
+async def test_a_model_unloaded_between_the_questions_is_left_out(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    gate = asyncio.Event()
+    fake.router_models = {"a": "loaded", "b": "loaded"}
+    listing = Reply.of({"data": fake._models()})
+    listing.gate = gate
+    fake.replies["/v1/models"] = listing
+    looking = asyncio.create_task(look(lookout))
+    await fake.was_asked("/v1/models")
+    fake.router_models = {"a": "loaded", "b": "unloaded"}
+    gate.set()
+    assert (await looking).busy_slots == 1
+    fake.router_models = {"a": "unloaded", "b": "unloaded"}
+    none_left = await look(lookout)
+    assert (none_left.sight, none_left.busy_slots) == (Sight.READY, None)
+
+
+async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
+    fake: FakeLlamaServer, lookout: Lookout
+) -> None:
+    fake.router_models = {"a": "unloaded"}
+    observation = await look(lookout)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.ASLEEP, 1, 0)
+    assert fake.count("/slots") == 0
+
+
+async def test_closing_in_the_middle_of_a_stall_leaves_nothing(fake: FakeLlamaServer) -> None:
+    lookout = Lookout(EndpointTarget(address=fake.address), IMPATIENT, time.monotonic)
+    fake.replies["/slots"] = Reply(gate=asyncio.Event())
+    await look(lookout)
+    await lookout.aclose()
+    await fake.had_no_connections()

@@ -1,0 +1,149 @@
+"""/slots is never asked of a sleeper, and seldom enough of one that wants to sleep."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scraper.probe.idle_sleep import Nature, SleepTrial, SleepWatch
+from scraper.schedule import Attention
+
+TRIAL = SleepTrial(linger_s=30.0, trial_s=900.0)
+
+
+class Sleeper:
+    """A llama-server's idle timer, as its source has it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.last_task_at = 0.0
+        self.slept_at: float | None = None
+        self.wakes_by_probe = 0
+
+    def is_asleep(self, now: float) -> bool:
+        if self.slept_at is None and now - self.last_task_at >= self.timeout_s:
+            self.slept_at = now
+        return self.slept_at is not None
+
+    def take_task(self, now: float) -> None:
+        self.slept_at = None
+        self.last_task_at = now
+
+
+def look(watch: SleepWatch, sleeper: Sleeper, now: float, attention: Attention) -> bool:
+    """One look as `Lookout` does it; whether /slots was asked."""
+    if watch.needs_props(now, attention):
+        watch.props_told(sleeper.is_asleep(now))
+    if not watch.may_ask_slots(now, attention):
+        return False
+    sleeper.wakes_by_probe += sleeper.is_asleep(now)
+    sleeper.take_task(now)
+    watch.slots_told(now, busy_slots=0)
+    return True
+
+
+@given(
+    timeout_s=st.integers(1, 800),
+    interval_s=st.sampled_from([0.2, 0.5, 1.0, 2.0, 3.7]),
+    declared=st.sampled_from([None, True]),
+)
+def test_whoever_wants_to_sleep_sleeps_and_is_never_woken(
+    timeout_s: int, interval_s: float, declared: bool | None
+) -> None:
+    watch, sleeper = SleepWatch(TRIAL, declared), Sleeper(timeout_s)
+    now = 0.0
+    while now < 4_000 and sleeper.slept_at is None:
+        look(watch, sleeper, now, Attention.IDLE)
+        now += interval_s
+    assert watch.nature is Nature.SLEEPS
+    for _ in range(100):
+        assert not look(watch, sleeper, now, Attention.IDLE)
+        now += interval_s
+    assert sleeper.wakes_by_probe == 0
+
+
+def test_a_declared_sleeper_is_asked_once_and_then_left_in_peace() -> None:
+    watch, sleeper = SleepWatch(TRIAL, declared=True), Sleeper(100)
+    asked = [look(watch, sleeper, 2.0 * i, Attention.IDLE) for i in range(60)]
+    assert asked == [True] + [False] * 59
+    assert sleeper.slept_at == 100.0
+
+
+def test_a_server_that_never_sleeps_is_known_as_such_after_the_trial() -> None:
+    watch, sleeper = SleepWatch(TRIAL, declared=None), Sleeper(10**9)
+    now = 0.0
+    while watch.nature is Nature.UNKNOWN:
+        look(watch, sleeper, now, Attention.IDLE)
+        now += 2.0
+    assert watch.nature is Nature.STAYS_AWAKE
+    assert now < 3 * TRIAL.trial_s
+    assert not watch.needs_props(now, Attention.IDLE)
+    assert watch.may_ask_slots(now, Attention.IDLE)
+
+
+def test_a_build_that_knows_no_sleep_needs_no_trial() -> None:
+    watch = SleepWatch(TRIAL, declared=None)
+    watch.props_told(None)
+    assert watch.nature is Nature.STAYS_AWAKE
+
+
+def test_the_operator_may_say_that_it_stays_awake() -> None:
+    watch = SleepWatch(TRIAL, declared=False)
+    assert not watch.needs_props(0.0, Attention.IDLE)
+    assert watch.may_ask_slots(10_000.0, Attention.IDLE)
+
+
+def test_what_is_seen_asleep_sleeps_whatever_was_declared() -> None:
+    watch = SleepWatch(TRIAL, declared=False)
+    watch.props_told(True)
+    assert not watch.may_ask_slots(0.0, Attention.STEADY)
+
+
+@pytest.mark.parametrize("attention", [Attention.STEADY, Attention.RESTLESS])
+def test_our_own_leases_are_reason_enough_to_ask(attention: Attention) -> None:
+    watch, sleeper = SleepWatch(TRIAL, declared=True), Sleeper(10**9)
+    look(watch, sleeper, 0.0, Attention.IDLE)
+    assert not look(watch, sleeper, 2.0, Attention.IDLE)
+    assert look(watch, sleeper, 4.0, attention)
+
+
+def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> None:
+    watch = SleepWatch(TRIAL, declared=None)
+    watch.props_told(False)
+    watch.slots_told(0.0, busy_slots=1)
+    assert not watch.needs_props(100.0, Attention.STEADY)
+    assert watch.needs_props(100.0, Attention.RESTLESS)
+    watch.props_told(True)
+    assert watch.needs_props(100.0, Attention.STEADY)
+
+
+def test_busy_slots_are_watched_until_they_are_free() -> None:
+    watch = SleepWatch(TRIAL, declared=True)
+    watch.props_told(False)
+    watch.slots_told(0.0, busy_slots=1)
+    assert watch.may_ask_slots(2.0, Attention.IDLE)
+    assert not watch.needs_props(0.2, Attention.IDLE)
+    assert watch.needs_props(2.0, Attention.IDLE)
+    watch.slots_told(2.0, busy_slots=0)
+    assert not watch.may_ask_slots(4.0, Attention.IDLE)
+
+
+def test_somebody_woke_it_so_look_who() -> None:
+    watch = SleepWatch(TRIAL, declared=None)
+    watch.props_told(True)
+    assert not watch.may_ask_slots(0.0, Attention.IDLE)
+    watch.props_told(False)
+    assert watch.may_ask_slots(2.0, Attention.IDLE)
+
+
+def test_another_process_is_another_trial() -> None:
+    watch = SleepWatch(TRIAL, declared=None)
+    watch.props_told(None)
+    watch.start_process()
+    assert watch.nature is Nature.UNKNOWN
+
+
+def test_an_impossible_trial_is_refused() -> None:
+    with pytest.raises(ValueError):
+        SleepTrial(linger_s=10.0, trial_s=5.0)

@@ -1,0 +1,87 @@
+"""Claims about scraper/probe/report.py: pure, so answers are made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.observation import Observation, Sight
+from scraper.llama.client import Answer, Failure, FailureKind
+from scraper.llama.router import RouterModels
+from scraper.llama.slots_request import SlotsTold
+from scraper.probe import issues
+from scraper.probe.idle_sleep import SleepTrial
+from scraper.probe.report import Report
+from scraper.probe.server_identity import Facts
+from scraper.target import EndpointTarget
+
+ADDRESS = Address("10.0.0.1", 8080)
+
+
+def report(facts: Facts | None = None, slots: int | None = None) -> Report:
+    target = EndpointTarget(address=ADDRESS, slots=slots)
+    return Report(target, facts or Facts(), RouterModels(SleepTrial()))
+
+
+def answer(status: int = 200) -> Answer:
+    return Answer(
+        status=status, body=b"secret", began_at=1.0, answered_at=1.5, is_first_on_connection=False
+    )
+
+
+def failure(kind: FailureKind) -> Failure:
+    return Failure(kind=kind, message="in our words", began_at=1.0, answered_at=1.5)
+
+
+def codes(observation: Observation) -> list[str]:
+    return [issue.code for issue in observation.issues]
+
+
+@pytest.mark.parametrize(
+    ("told", "sight", "code"),
+    [
+        (answer(503), Sight.LOADING, []),
+        (answer(500), Sight.FAILED, ["bad-answer"]),
+        (failure(FailureKind.UNREACHABLE), Sight.UNREACHABLE, ["unreachable"]),
+        (failure(FailureKind.TIMED_OUT), Sight.FAILED, ["no-answer"]),
+        (failure(FailureKind.BROKEN), Sight.FAILED, ["no-answer"]),
+        (failure(FailureKind.UNUSABLE), Sight.FAILED, ["bad-answer"]),
+    ],
+)
+def test_answers_that_cannot_be_used(told: Answer | Failure, sight: Sight, code: list[str]) -> None:
+    """Each has its sight and its issue, tells no slots, and quotes nothing that came."""
+    found = report(slots=4).useless(told, "/props")
+    assert (found.sight, codes(found)) == (sight, code)
+    assert (found.slots, found.busy_slots) == (None, None)
+    assert (found.began_at, found.answered_at) == (1.0, 1.5)
+    assert "secret" not in repr(found)
+
+
+def test_what_is_set_wins_over_what_is_told() -> None:
+    """More slots than the server has are something to mend; fewer are the operator's choice."""
+    facts = Facts()
+    facts.count(
+        SlotsTold(
+            began_at=0.0,
+            answered_at=0.5,
+            slots=2,
+            busy_slots=1,
+            newest_task=None,
+            is_first_on_connection=False,
+            by_model=None,
+        )
+    )
+    more = report(facts, slots=4).observe(answer(), Sight.READY, busy_slots=1)
+    assert (more.slots, codes(more)) == (4, ["slots-override-too-large"])
+    fewer = report(facts, slots=1).observe(answer(), Sight.READY, busy_slots=1)
+    assert (fewer.slots, codes(fewer)) == (1, [])
+    loading = report(facts, slots=4).observe(answer(), Sight.LOADING)
+    assert (loading.slots, codes(loading)) == (None, [])
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    """That it hides its slots, and what this look found besides."""
+    facts = Facts()
+    facts.hidden = issues.slots_disabled()
+    found = report(facts).observe(answer(), Sight.READY, also=issues.slow_slots(2.0))
+    assert codes(found) == ["slots-disabled", "slow-slots"]

@@ -1,0 +1,87 @@
+"""Which process is behind an address."""
+
+from __future__ import annotations
+
+from scraper.llama.parse import ModelEntry, ModelStatus, PropsReading
+from scraper.llama.slots_request import SlotsTold
+from scraper.probe.server_identity import Facts
+
+
+def props(process: str = "p", is_unique: bool = True, total: int = 2) -> PropsReading:
+    return PropsReading(
+        is_router=False,
+        total_slots=total,
+        shows_slots=True,
+        is_asleep=False,
+        model="m",
+        autoloads=False,
+        process=process,
+        is_process_unique=is_unique,
+    )
+
+
+def told(slots: int = 2, task: int | None = None) -> SlotsTold:
+    return SlotsTold(
+        began_at=0.0,
+        answered_at=0.0,
+        slots=slots,
+        busy_slots=0,
+        newest_task=task,
+        is_first_on_connection=False,
+        by_model=None,
+    )
+
+
+def test_another_marker_is_another_process_which_starts_from_nothing() -> None:
+    facts = Facts()
+    assert facts.learn(props("one"), None)
+    facts.learn_models(())
+    facts.count(told(slots=4))
+    assert not facts.learn(props("one"), None)
+    assert facts.slots == 4
+    assert facts.learn(props("two"), None)
+    assert facts.models == ()
+    assert facts.slots == 2
+
+
+def test_a_marked_process_is_the_same_after_a_refused_connection() -> None:
+    facts = Facts()
+    facts.learn(props("one"), None)
+    facts.vanish()
+    assert not facts.learn(props("one"), None)
+
+
+def test_an_unmarked_process_that_was_gone_is_another_one() -> None:
+    facts = Facts()
+    facts.learn(props(is_unique=False), None)
+    for _ in range(3):
+        facts.vanish()
+    assert facts.learn(props(is_unique=False), None)
+    assert not facts.learn(props(is_unique=False), None)
+
+
+def test_an_unmarked_process_whose_tasks_start_again_is_another_one() -> None:
+    facts = Facts()
+    facts.learn(props(is_unique=False), None)
+    assert not facts.count(told(task=7))
+    assert not facts.count(told(task=None))
+    assert facts.count(told(task=1))
+    assert facts.learn(props(is_unique=False), None)
+
+
+def test_another_slot_count_hints_at_another_process_once() -> None:
+    facts = Facts()
+    facts.learn(props(total=2), None)
+    assert not facts.count(told(slots=2))
+    assert facts.count(told(slots=3))
+    assert not facts.count(told(slots=3))
+
+
+def test_the_name_in_props_does_where_there_is_no_list() -> None:
+    facts = Facts()
+    facts.learn(props(), None)
+    facts.learn_models(())
+    assert [model.name for model in facts.models] == ["m"]
+    entry = ModelEntry(name="n", aliases=("x",), status=ModelStatus.LOADED, may_sleep=False)
+    facts.learn_models((entry,))
+    assert [(model.name, model.aliases) for model in facts.models] == [("n", ("x",))]

@@ -1,0 +1,137 @@
+"""Claims about extproc/status/status_json.py and readiness.py, on a real core."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import EndpointSpec, Health, Intent
+from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.request import Request
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.status import why_not_ready
+from extproc.status.status_json import picture
+
+ADDRESS = Address("10.0.0.1", 8080)
+
+
+def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
+    """One endpoint of two slots, looked at when `busy_slots` are told."""
+    dispatcher = Dispatcher(Random(1))
+    dispatcher.set_members("test", [EndpointSpec(address=ADDRESS, name="gpu-1")], 0.0)
+    if busy_slots is not None:
+        dispatcher.observe(
+            Observation(
+                address=ADDRESS,
+                began_at=1.0,
+                answered_at=1.0,
+                sight=Sight.READY,
+                slots=2,
+                busy_slots=busy_slots,
+                models=(ModelReading(name="tiny"),),
+                issues=(Issue(code="slow", message="it is slow", remedy="wait"),),
+            ),
+            1.0,
+        )
+    return dispatcher
+
+
+def test_picture_of_one_endpoint() -> None:
+    """Slots, health, models, age and issues of an endpoint stand under its address."""
+    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher.submit(Request(id="a", timeout_s=9), 1.5)
+    dispatcher.submit(Request(id="b", timeout_s=9), 1.5)
+    envoys = [
+        ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1),
+        ConnectedEnvoy(node_id="envoy-2", acknowledged_version=-1),
+    ]
+    tree = picture(dispatcher, exchanges=5, envoys=envoys, outcomes={"served": 7}, now=3.0)
+    endpoint = tree["endpoints"]["10.0.0.1:8080"]
+    assert endpoint["slots"] == {
+        "total": 2,
+        "leased": 1,
+        "foreign": 1,
+        "idle": 0,
+        "unusable": 0,
+    }
+    assert (endpoint["name"], endpoint["health"], endpoint["intent"]) == (
+        "gpu-1",
+        "degraded",
+        "active",
+    )
+    assert endpoint["models"] == ["tiny"] and endpoint["observed_age_s"] == 2.0
+    assert endpoint["issues"] == [{"code": "slow", "message": "it is slow", "remedy": "wait"}]
+    assert tree["slots"] == endpoint["slots"]
+    assert (tree["running"], tree["exchanges"]) == (1, 5), "some are read, or take no slot"
+    assert tree["queue"] == {
+        "waiting": 1,
+        "max": 1024,
+        "body_bytes": 0,
+        "max_body_bytes": 1024**3,
+        "by_class": {"critical": 0, "standard": 1, "sheddable": 0},
+        "longest_wait_s": 1.5,
+        "expected_s": None,
+    }
+    assert tree["outcomes"] == {"served": 7}
+    assert tree["envoys"] == [
+        {"node_id": "envoy-1", "acknowledged_version": 1},
+        {"node_id": "envoy-2", "acknowledged_version": None},
+    ]
+    json.dumps(tree)
+
+
+def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:
+    """Nobody can have them: they are told apart, for it and in the sum."""
+    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
+    tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=3.0)
+    assert (tree["slots"]["idle"], tree["slots"]["unusable"]) == (0, 1)
+    assert tree["slots"] == tree["endpoints"]["10.0.0.1:8080"]["slots"]
+
+
+def test_unseen_endpoint_has_no_age() -> None:
+    """An endpoint that was never looked at has no observation age."""
+    tree = picture(dispatcher_with(), exchanges=0, envoys=(), outcomes={}, now=3.0)
+    assert tree["endpoints"]["10.0.0.1:8080"]["observed_age_s"] is None
+
+
+def test_ready_with_one_endpoint_that_takes_requests() -> None:
+    """One endpoint that may be picked is enough, also when all its slots are busy."""
+    assert why_not_ready(dispatcher_with(busy_slots=2)) == ()
+
+
+def test_reasons_name_the_endpoint_and_its_state() -> None:
+    """Without one, each endpoint is named with what keeps requests from it."""
+    assert why_not_ready(Dispatcher(Random(1))) == ("no endpoint is known",)
+    assert why_not_ready(dispatcher_with())[1] == "10.0.0.1:8080 is loading"
+    dispatcher = dispatcher_with(busy_slots=0)
+    dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
+    assert why_not_ready(dispatcher)[1] == "10.0.0.1:8080 is disabled; it is slow"
+    dispatcher.set_intent(ADDRESS, Intent.ACTIVE, 2.0)
+    dispatcher.set_routable(ADDRESS, False, 2.0)
+    assert "not known to Envoy yet" in why_not_ready(dispatcher)[1]
+
+
+def test_many_endpoints_are_counted_not_named() -> None:
+    """The page stays short, however large the fleet."""
+    dispatcher = Dispatcher(Random(1))
+    specs = [EndpointSpec(address=Address("10.0.0.2", port)) for port in range(1, 101)]
+    dispatcher.set_members("test", specs, 0.0)
+    reasons = why_not_ready(dispatcher)
+    assert len(reasons) == 12 and reasons[-1] == "and 90 more"
+
+
+def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
+    """Two words for two things: neither says of a dead server that requests are routed to it."""
+    dispatcher = dispatcher_with(busy_slots=0)
+    told = []
+    for health in (Health.READY, Health.DOWN):
+        endpoint = dispatcher.fleet.get(ADDRESS)
+        assert endpoint is not None
+        endpoint.health = health
+        tree = picture(dispatcher, exchanges=0, envoys=[], outcomes={}, now=3.0)
+        told.append(tree["endpoints"]["10.0.0.1:8080"])
+    assert [each["gets_requests"] for each in told] == [True, False]
+    assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)

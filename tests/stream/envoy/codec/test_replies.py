@@ -1,0 +1,115 @@
+"""Claims about extproc/stream/envoy/codec/replies.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.rejection import Reason
+from extproc.stream.envoy import codec
+from extproc.stream.envoy.codec import names
+from tests.fakes import envoy_messages as envoy
+
+A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
+
+
+def test_a_destination() -> None:
+    """The header and the metadata are equal, first choice first; control headers are removed."""
+    answer = codec.destination((A, B), "e1", removed=(names.ADAPTER, names.QUEUE_TIMEOUT))
+    value = f"{A},{B}"
+    common = answer.request_headers.response
+    assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: value}
+    assert list(common.header_mutation.remove_headers) == [names.ADAPTER, names.QUEUE_TIMEOUT]
+    fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
+    assert fields[codec.DESTINATION].string_value == value
+    assert fields[codec.EXCHANGE].string_value == "e1"
+    option = common.header_mutation.set_headers[0]
+    assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD, "a client's value is lost"
+
+
+def test_nobody_to_send_to() -> None:
+    """Then the policy below decides: no header, no metadata, but still no control headers."""
+    answer = codec.destination((), "e1")
+    assert answer.WhichOneof("response") == "request_headers"
+    mutation = answer.request_headers.response.header_mutation
+    assert envoy.set_headers(mutation) == {}
+    assert list(mutation.remove_headers) == [codec.DESTINATION], "its client chooses neither"
+    assert not answer.HasField("dynamic_metadata")
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "kind"),
+    [
+        (Reason.QUEUE_FULL, 429, "rate_limit_error"),
+        (Reason.QUEUE_TIMEOUT, 504, "server_error"),
+        (Reason.NO_ENDPOINT, 503, "server_error"),
+        (Reason.SHUTTING_DOWN, 503, "server_error"),
+        (Reason.CANCELLED, 503, "server_error"),
+        (Reason.BAD_REQUEST, 400, "invalid_request_error"),
+    ],
+)
+def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
+    """OpenAI's shape, the reason in a header, and when to come again where that makes sense."""
+    answer = codec.refusal(reason, 2.1, "Because." if reason is Reason.BAD_REQUEST else "")
+    immediate = answer.immediate_response
+    assert envoy.refusal(answer) == (status, reason.value)
+    error = json.loads(immediate.body)["error"]
+    assert (error["type"], error["code"]) == (kind, reason.value)
+    assert error["message"].endswith(".")
+    headers = envoy.set_headers(immediate.headers)
+    assert headers["content-type"] == "application/json"
+    is_final = reason in (Reason.BAD_REQUEST, Reason.CANCELLED)
+    assert headers.get("retry-after") == (None if is_final else "3")
+    assert immediate.details == f"coxswain_{reason.value}"
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-expose-headers"] == "retry-after, x-coxswain-reason"
+
+
+def test_an_answer_of_ours() -> None:
+    """JSON that pages of any origin may read, as they may read a llama-server's."""
+    immediate = codec.ready_answer(b"{}").immediate_response
+    assert (immediate.status.code, immediate.body) == (200, b"{}")
+    assert envoy.set_headers(immediate.headers) == {
+        "content-type": "application/json",
+        "access-control-allow-origin": "*",
+    }
+
+
+def test_every_reason_has_its_answer() -> None:
+    """A new reason cannot be forgotten here."""
+    for reason in Reason:
+        status, _ = envoy.refusal(codec.refusal(reason, 0.0, "Because."))
+        assert 400 <= status < 600
+        if reason is not Reason.BAD_REQUEST:
+            assert json.loads(codec.refusal(reason, 0.0).immediate_response.body)
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(65.0, 65_000), (0.0, 1), (-1.0, 1)])
+def test_a_hold(seconds: float, milliseconds: int) -> None:
+    """Alone in its message, and never below Envoy's smallest."""
+    answer = codec.hold(seconds)
+    assert answer.WhichOneof("response") is None
+    assert answer.override_message_timeout.ToMilliseconds() == milliseconds
+
+
+@pytest.mark.parametrize("kind", ["request_body", "response_body", "response_trailers"])
+def test_unchanged(kind: str) -> None:
+    """A question of each kind has an answer of that kind, with nothing in it."""
+    answer = codec.unchanged(kind)
+    assert answer.WhichOneof("response") == kind
+    assert getattr(answer, kind).ByteSize() == 0
+
+
+def test_added_response_headers() -> None:
+    """They overwrite what a server sent under these names."""
+    answer = codec.told_way(None, 20, 1)
+    mutation = answer.response_headers.response.header_mutation
+    assert envoy.set_headers(mutation) == {
+        "x-coxswain-queue-ms": "20",
+        "x-coxswain-attempts": "1",
+    }
+    assert (
+        mutation.set_headers[0].append_action == mutation.set_headers[0].OVERWRITE_IF_EXISTS_OR_ADD
+    )

@@ -1,0 +1,161 @@
+"""Claims about extproc/stream/envoy/access_log.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import grpc
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.exchange_record import Verdict
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.scheduler.exchange_registry import Registry
+from extproc.pb import access_log_service_pb2 as pb
+from extproc.stream.envoy.access_log import SERVICE, EndReports
+from extproc.stream.exchange import Exchange, ExchangeOptions
+from extproc.stream.upload_watchdog import UploadReports
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.log import logged
+from tests.fakes.small_fleet import SmallFleet
+
+DESTINATION, SERVED = "x-gateway-destination-endpoint", "x-gateway-destination-endpoint-served"
+
+
+def message(*entries: Mapping[str, str], namespace: str = "envoy.lb") -> pb.StreamAccessLogsMessage:
+    """What Envoy's access log sends: one entry for each exchange that broke off."""
+    told = pb.StreamAccessLogsMessage()
+    for values in entries:
+        entry = told.http_logs.log_entry.add()
+        fields = entry.common_properties.metadata.filter_metadata[namespace].fields
+        for key, value in values.items():
+            fields[key].string_value = value
+    return told
+
+
+class Desk:
+    """Reports, a registry with one running event stream, and what was heard too late."""
+
+    def __init__(self) -> None:
+        self.fleet = SmallFleet(1, 1)
+        self.registry = Registry()
+        self.late: list[Address] = []
+        self.reports = EndReports(
+            self.registry, self.late.append, UploadReports(self.registry, lambda: self.fleet.now)
+        )
+        self.exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        self.exchange.feed(envoy.request_headers(), self.fleet.now)
+        self.exchange.take_reply()
+        answer = envoy.response_headers(content_type="text/event-stream")
+        self.exchange.feed(answer, self.fleet.now)
+        self.registry._exchanges[self.exchange.id] = self.exchange  # type: ignore[assignment]
+
+    def verdict(self) -> Verdict:
+        return self.exchange.end(self.fleet.now).verdict
+
+
+def test_a_running_exchange_is_marked() -> None:
+    """It counts as broken when its stream ends; nobody is late."""
+    desk = Desk()
+    desk.reports.take_in(message({"x-coxswain-exchange": desk.exchange.id}))
+    assert desk.verdict() is Verdict.BROKEN
+    assert desk.late == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_servers_fault"),
+    [
+        ("upstream_connection_termination", True),
+        ("upstream_remote_reset", True),
+        ("upstream_protocol_error", True),
+        (None, False),
+    ],
+)
+def test_whose_fault_it_was_is_read(flag: str | None, is_servers_fault: bool) -> None:
+    """A client that left says nothing of its server."""
+    desk = Desk()
+    report = message({"x-coxswain-exchange": desk.exchange.id})
+    if flag is not None:
+        setattr(report.http_logs.log_entry[0].common_properties.response_flags, flag, True)
+    desk.reports.take_in(report)
+    desk.exchange.end(desk.fleet.now)
+    evidence = desk.fleet.dispatcher.state.outliers._evidence
+    failures = [failure for each in evidence.values() for failure in each.failures]
+    expected = [Fault.BROKEN_ANSWER] if is_servers_fault else []
+    assert [failure.fault for failure in failures] == expected
+
+
+def test_without_a_report_it_was_served() -> None:
+    """A report about another exchange is none about this one."""
+    desk = Desk()
+    desk.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
+    assert desk.verdict() is Verdict.SERVED
+
+
+def test_a_late_report_tells_where_to_look() -> None:
+    """Who served, or else the first of those who were to serve."""
+    desk = Desk()
+    desk.reports.take_in(
+        message(
+            {"x-coxswain-exchange": "over", SERVED: "10.0.0.1:8001", DESTINATION: "10.0.0.1:8000"},
+            {"x-coxswain-exchange": "over", DESTINATION: "10.0.0.1:8000,10.0.0.1:8001"},
+        )
+    )
+    assert desk.late == [Address("10.0.0.1", 8001), Address("10.0.0.1", 8000)]
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", ",", "10.0.0.1:" + "9" * 5000])
+def test_odd_entries_are_passed_over(text: str) -> None:
+    """Neither an odd address nor another filter's metadata stops the entries after it."""
+    desk = Desk()
+    desk.reports.take_in(message({DESTINATION: text}, {"x-coxswain-exchange": desk.exchange.id}))
+    desk.reports.take_in(message({DESTINATION: "10.0.0.1:8000"}, namespace="envoy.other"))
+    desk.reports.take_in(pb.StreamAccessLogsMessage())
+    assert desk.late == []
+    assert desk.verdict() is Verdict.BROKEN
+
+
+async def test_over_a_real_stream() -> None:
+    """Messages count as they come; the end of the stream is no error."""
+    desk = Desk()
+    server = grpc.aio.server()
+    desk.reports.add_to(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        method: grpc.aio.StreamUnaryMultiCallable[
+            pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse
+        ] = channel.stream_unary(
+            f"/{SERVICE}/StreamAccessLogs",
+            request_serializer=pb.StreamAccessLogsMessage.SerializeToString,
+            response_deserializer=pb.StreamAccessLogsResponse.FromString,
+        )
+        call = method()
+        await call.write(message({DESTINATION: "10.0.0.1:8000"}))
+        await eventually(lambda: desk.late)
+        await call.write(message({DESTINATION: "10.0.0.1:8001"}))
+        await call.done_writing()
+        await call
+    assert [address.port for address in desk.late] == [8000, 8001]
+    await server.stop(0)
+
+
+async def test_bytes_that_are_no_report_are_refused_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not by a traceback."""
+    server = grpc.aio.server()
+    Desk().reports.add_to(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(
+            f"/{SERVICE}/StreamAccessLogs"
+        )
+        call = method()
+        await call.write(b"\xff\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (record,) = logged(caplog)
+    assert record.getMessage() == "end reports: bytes that are no StreamAccessLogsMessage"
+    await server.stop(0)

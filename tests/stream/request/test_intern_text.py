@@ -1,0 +1,20 @@
+"""Claims about extproc/stream/request/intern_text.py."""
+
+from __future__ import annotations
+
+from extproc.stream.request.intern_text import shared
+
+
+def test_one_copy() -> None:
+    """Equal texts that came one by one are one object."""
+    copies = [b"/v1/chat/completions".decode() for _ in range(2)]
+    assert copies[0] is not copies[1]
+    assert shared(copies[0]) is shared(copies[1])
+    assert shared(copies[0]) == copies[0]
+
+
+def test_what_strangers_say_is_forgotten() -> None:
+    """However many different texts come, a bounded number is kept."""
+    for number in range(5000):
+        shared(f"/stranger/{number}")
+    assert shared.cache_info().currsize <= 1024

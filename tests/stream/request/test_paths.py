@@ -1,0 +1,202 @@
+"""Claims about extproc/stream/request/paths.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.request import Kind
+from extproc.security.api_paths import SLOT_PATHS
+from extproc.security.path_rule import PathRule
+from extproc.stream.request.paths import Paths, normalised
+
+PATHS = Paths()
+slot_kind = PATHS.slot_kind
+
+OF_LLAMA_SERVER = """
+/completion /completions /v1/completions /chat/completions /v1/chat/completions /infill
+/responses /v1/responses /v1/messages /audio/transcriptions /v1/audio/transcriptions
+/embedding /embeddings /v1/embeddings /rerank /reranking /v1/rerank /v1/reranking
+"""
+
+
+@pytest.mark.parametrize("path", OF_LLAMA_SERVER.split())
+def test_each_of_llama_servers_slot_paths_is_known(path: str) -> None:
+    """A path that is forgotten would overrun full servers."""
+    kind = Kind.EMBEDDING if "embed" in path or "rerank" in path else Kind.GENERATION
+    assert slot_kind("POST", path) is kind
+
+
+NAMES = [
+    "completions",
+    "chat/completions",
+    "messages",
+    "responses",
+    "infill",
+    "audio/transcriptions",
+]
+NAMES += ["embedding", "embeddings", "rerank", "reranking"]
+
+
+def test_the_table_has_every_name_with_and_without_its_version() -> None:
+    """And what only llama.cpp has ever had, once."""
+    wanted = {f"{version}/{name}" for name in NAMES for version in ("", "/v1")}
+    assert wanted | {"/completion", "/api/chat"} == set(SLOT_PATHS)
+
+
+@pytest.mark.parametrize("path", sorted(SLOT_PATHS))
+def test_each_of_the_table(path: str) -> None:
+    """A POST takes a slot, however the path is spelt; other methods do not."""
+    for spelling in (
+        path,
+        f"{path}?stream=true",
+        f"{path}/",
+        f"/{path}",
+        f"/props/..{path}",
+        path.replace("e", "%65"),
+        f"{path}?x=/../health",
+        f"{path}#part",
+    ):
+        assert slot_kind("POST", spelling) is not None, spelling
+    for method in ("GET", "HEAD", "OPTIONS", "post", ""):
+        assert slot_kind(method, path) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/health",
+        "/v1/models",
+        "/props",
+        "/slots",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/v1/messages/count_tokens",
+        "/v1/responses/input_tokens",
+        "/v1/chat/completions/control",
+        "/completion/..",
+        "/completionx",
+        "/V1/COMPLETIONS",
+        "/%2563ompletions",
+        "/",
+        "",
+        "?",
+        "*",
+    ],
+)
+def test_others_take_none(path: str) -> None:
+    """What llama.cpp answers beside its slots is never queued."""
+    assert slot_kind("POST", path) is None
+
+
+@given(st.text())
+def test_any_path_has_one_spelling(path: str) -> None:
+    """No text breaks it; the spelling starts with one slash, ends with none, has no dots."""
+    plain = normalised(path)
+    assert plain == "/" or (plain[0] == "/" and plain[1:2] != "/" and plain[-1] != "/")
+    assert not {"", ".", ".."} & set(plain.split("/")[2:])
+
+
+@given(st.binary())
+def test_broken_bytes_are_a_path(data: bytes) -> None:
+    """Percent escapes that are no UTF-8, and bytes that were replaced on the way."""
+    slot_kind("POST", data.decode(errors="replace"))
+    slot_kind("POST", "/" + "".join(f"%{byte:02x}" for byte in data))
+
+
+def rules(*texts: str) -> tuple[PathRule, ...]:
+    return tuple(map(PathRule.parse, texts))
+
+
+@pytest.mark.parametrize("path", sorted(SLOT_PATHS))
+def test_slots_are_taken_below_the_prefix_too(path: str) -> None:
+    """And below no other."""
+    paths = Paths("/llama")
+    for spelling in (path, f"/llama{path}", f"/llama{path}/", f"//llama/{path}?x=1"):
+        assert paths.slot_kind("POST", spelling) is SLOT_PATHS[path], spelling
+        assert not paths.is_closed("POST", spelling)
+    for spelling in (f"/other{path}", f"/llama/llama{path}"):
+        assert paths.slot_kind("POST", spelling) is None
+        assert paths.is_closed("POST", spelling)
+    assert PATHS.slot_kind("POST", f"/llama{path}") is None
+    assert PATHS.is_closed("POST", f"/llama{path}")
+
+
+def test_the_models_are_asked_for_below_the_prefix_too() -> None:
+    for path in ("/v1/models", "/llama/v1/models", "/llama/models/"):
+        assert Paths("/llama").asks_for_models("GET", path)
+    assert not PATHS.asks_for_models("GET", "/llama/v1/models")
+
+
+OPEN = """
+GET /health | GET /v1/health | GET /v1/models | GET /models | GET /props | GET /props?model=m
+POST /tokenize | POST /detokenize | POST /apply-template | POST /v1/messages/count_tokens
+POST /v1/chat/completions/input_tokens | POST /v1/responses/input_tokens
+GET / | HEAD / | GET /index.html | GET /?x=1 | GET /bundle.js | GET /bundle.css | GET /build.json
+GET /_app/immutable/bundle.Dz0tER.js | GET /_app/immutable/assets/bundle.x.css
+GET /_app/version.json | GET /sw.js | GET /workbox-1a2b3c.js | GET /manifest.webmanifest
+GET /favicon.ico | GET /favicon-dark.svg | GET /pwa-64x64.png | GET /recommended-mcp/exa.png
+GET /loading.html | OPTIONS /v1/chat/completions | OPTIONS /props | HEAD /v1/models
+"""
+SHUT = """
+GET /slots | POST /slots/0?action=erase | GET /metrics | POST /props | GET /lora-adapters
+POST /lora-adapters | POST /models | DELETE /models | POST /models/load | POST /models/unload
+GET /models/sse | GET /tools | POST /tools | GET /cors-proxy?url=http://x | POST /predict
+GET /v1/stream | GET /v1/stream?conv_id=1 | GET /v1/stream/abc | DELETE /v1/stream/abc
+POST /v1/streams/lookup | POST /v1/chat/completions/control | OPTIONS /slots | HEAD /slots
+GET /v1/chat/completions | PUT /v1/chat/completions | BREW /health | GET /v1/stream/abc.js
+GET /%73lots | GET //slots | GET /props/../slots | GET /health/%2e%2e/slots | GET /%u0073lots
+GET /_app/../slots | GET /_app/%u002e%u002e/slots | GET /_app/%252e%252e/slots | POST /sw.js
+GET /prefix/health | GET /x/index.html | GET /SLOTS | GET /HEALTH | GET /v1 | GET /health/x
+GET /slots%3f.js | GET /slots%00.js | GET \\slots | GET http://elsewhere/slots
+"""
+
+
+@pytest.mark.parametrize(
+    "asked", [one.strip() for line in OPEN.split("\n") for one in line.split("|") if one.strip()]
+)
+def test_what_llama_server_serves_to_users_is_open(asked: str) -> None:
+    assert not PATHS.is_closed(*asked.split())
+
+
+@pytest.mark.parametrize(
+    "asked", [one.strip() for line in SHUT.split("\n") for one in line.split("|") if one.strip()]
+)
+def test_what_is_not_known_is_closed(asked: str) -> None:
+    """The rest of llama-server's routes, and any that a later one may have."""
+    assert PATHS.is_closed(*asked.split())
+
+
+def test_the_settings_open_more_and_close_more() -> None:
+    """What is blocked is so also where it is open; a slot path that is blocked takes no slot."""
+    paths = Paths("", rules("GET /slots*", "/static*"), rules("/static/private*", "POST /infill"))
+    assert not paths.is_closed("GET", "/slots/0") and paths.is_closed("POST", "/slots/0")
+    assert not paths.is_closed("PUT", "/static/a") and paths.is_closed("PUT", "/static/private/a")
+    assert paths.slot_kind("POST", "/infill") is None and paths.is_closed("POST", "/infill")
+    assert paths.slot_kind("POST", "//infill/") is None
+    assert paths.slot_kind("POST", "/completion") is Kind.GENERATION
+
+
+def test_what_is_hidden_stays_closed_where_all_is_open() -> None:
+    paths = Paths("", rules("/*"), rules("/slots*"))
+    assert not paths.is_closed("BREW", "/any/thing")
+    for path in ("/slots", "/%73lots", "/%u0073lots", "/a/../SLOTS/1", "/%2573lots"):
+        assert paths.is_closed("GET", path), path
+
+
+def test_a_path_that_nobody_told_is_not_judged() -> None:
+    """Some gateways tell none; their own routes have to close what must be."""
+    assert not PATHS.is_closed("POST", "")
+    assert not PATHS.is_closed("GET", "?x=1")
+
+
+@given(st.text(), st.text())
+def test_any_method_and_path_are_judged(method: str, path: str) -> None:
+    """Without an error, and what takes a slot is open."""
+    for paths in (PATHS, Paths("/llama", rules("/*"))):
+        if paths.slot_kind(method, path) is not None:
+            assert not paths.is_closed(method, path)
+        else:
+            paths.is_closed(method, path)

@@ -1,0 +1,74 @@
+"""Claims about extproc/stream/model_list.py: what the whole fleet serves, as one list."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.stream.model_list import model_list
+
+
+def endpoint(*models: ModelReading, adapters: tuple[str, ...] = ()) -> Endpoint:
+    address = Address("10.0.0.1", 8000)
+    found = Endpoint(EndpointSpec(address=address))
+    found.observe(
+        Observation(
+            address=address,
+            began_at=1.0,
+            answered_at=1.0,
+            sight=Sight.READY,
+            models=models,
+            adapters=tuple(AdapterReading(id=n, name=name) for n, name in enumerate(adapters)),
+        ),
+        3,
+    )
+    return found
+
+
+def listed(*endpoints: Endpoint, names: tuple[str, ...] = ()) -> dict[str, Any]:
+    found = model_list(endpoints, names, 7)
+    assert found is not None
+    whole = json.loads(found)
+    assert whole["object"] == "list"
+    by_id = {one["id"]: one for one in whole["data"]}
+    assert len(by_id) == len(whole["data"]), "each once"
+    return by_id
+
+
+def test_each_model_once_with_the_aliases_of_all_its_servers() -> None:
+    a, b = (ModelReading(name="tiny", aliases=(alias,)) for alias in "ab")
+    found = listed(endpoint(b), endpoint(a), endpoint(ModelReading(name="large")))
+    assert list(found) == ["tiny", "large"]
+    assert found["tiny"]["aliases"] == ["a", "b"]
+    assert {(one["object"], one["created"], one["owned_by"]) for one in found.values()} == {
+        ("model", 7, "llamacpp")
+    }
+
+
+def test_a_model_is_loaded_if_any_server_has_it_loaded() -> None:
+    cold = endpoint(ModelReading(name="tiny", is_loaded=False))
+    warm = endpoint(ModelReading(name="tiny"))
+    for endpoints in ((cold, warm), (warm, cold)):
+        assert listed(*endpoints)["tiny"]["status"] == {"value": "loaded"}
+    assert listed(cold)["tiny"]["status"] == {"value": "unloaded"}
+
+
+def test_names_of_the_settings_are_models_too() -> None:
+    """But a server's own word on a name counts before."""
+    found = listed(endpoint(ModelReading(name="tiny")), names=("chat", "tiny"))
+    assert [(name, one["owned_by"]) for name, one in found.items()] == [
+        ("tiny", "llamacpp"),
+        ("chat", "coxswain"),
+    ]
+
+
+def test_adapters_are_listed_as_they_are_named() -> None:
+    found = listed(endpoint(ModelReading(name="tiny"), adapters=("bard", "poet")))
+    assert list(found) == ["tiny", "tiny:bard", "tiny:poet"]
+
+
+def test_where_no_server_has_told_there_is_no_list() -> None:
+    assert model_list([endpoint()], ("chat",), 7) is None

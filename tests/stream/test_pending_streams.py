@@ -1,0 +1,109 @@
+"""Claims about extproc/stream/pending_streams.py."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from extproc.core.queue.ticket import Ticket
+from extproc.core.scheduler.decision import Picked
+from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
+from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.running_stream import RunningStream
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandStream
+from tests.fakes.small_fleet import SmallFleet
+
+
+class Line:
+    """One slot that is taken, and exchanges that wait for it."""
+
+    def __init__(self) -> None:
+        self.room = WaitingRoom()
+        self.fleet = SmallFleet(1)
+        self.fleet.listener.on_settled = self.room.settled
+        self.lease = self.fleet.pick()
+
+    def stream(self, request_id: str = "") -> tuple[RunningStream, Ticket]:
+        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
+        assert exchange.ticket is not None
+        return RunningStream(exchange, cast("Any", HandStream())), exchange.ticket
+
+
+async def test_a_settlement_has_an_owner_at_once() -> None:
+    """The exchange holds its lease before anything else has run."""
+    line = Line()
+    stream, ticket = line.stream()
+    line.room.enter(stream, ticket)
+    line.fleet.finish(line.lease)
+    assert stream.exchange.stage is Stage.LEASED
+    assert isinstance(line.fleet.listener.settlements[ticket.id], Picked)
+
+
+async def test_leaving() -> None:
+    """Who left is forgotten; leaving once more, or after a settlement, is no error."""
+    line = Line()
+    first, second = line.stream(), line.stream()
+    line.room.enter(*first)
+    line.room.enter(*second)
+    line.room.leave(first[1])
+    line.room.leave(first[1])
+    line.fleet.dispatcher.withdraw(first[1], line.fleet.now)
+    line.fleet.finish(line.lease)
+    line.room.leave(second[1])
+    assert second[0].exchange.stage is Stage.LEASED
+    assert line.room._waiting == {}
+
+
+async def test_a_ticket_that_nobody_waits_for() -> None:
+    """Its settlement is not taken: the caller gives the lease back."""
+    line = Line()
+    _, ticket = line.stream()
+    line.fleet.finish(line.lease)
+    assert line.room.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
+
+
+async def test_a_settlement_that_cannot_be_told() -> None:
+    """The stream owns the lease all the same, and its own coroutine hears of the failure."""
+    line = Line()
+    stream, ticket = line.stream()
+    line.room.enter(stream, ticket)
+    waiting = stream.settled()
+    stream.exchange._reception.head = None  # what the answer is made of
+    line.fleet.finish(line.lease)
+    assert stream.lease is not None
+    with pytest.raises(AssertionError):
+        await waiting
+    stream.exchange.end(line.fleet.now)
+    assert line.fleet.account(line.fleet.addresses[0]).leased_slots == 0
+
+
+async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
+    """While it waits, and of several with one id the last to come."""
+    line = Line()
+    first, second = line.stream("a"), line.stream("a")
+    line.room.enter(*first)
+    line.room.enter(*second)
+    assert line.room.find("a") is second[1]
+    assert line.room.find("b") is None
+    line.room.leave(first[1])
+    assert line.room.find("a") is second[1]
+    line.room.leave(second[1])
+    assert line.room.find("a") is None
+
+
+async def test_who_has_no_id_is_not_found() -> None:
+    """An empty id names nobody."""
+    line = Line()
+    line.room.enter(*line.stream())
+    assert line.room.find("") is None
+
+
+async def test_who_was_served_is_not_found() -> None:
+    """The wait is over with the settlement, before anything else has run."""
+    line = Line()
+    line.room.enter(*line.stream("a"))
+    line.fleet.finish(line.lease)
+    assert line.room.find("a") is None

@@ -1,0 +1,68 @@
+"""Claims about extproc/stream/response_feedback.py: whose fault an answer is."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked
+from extproc.stream import response_feedback as answer
+from extproc.stream.envoy import codec
+from tests.fakes.small_fleet import SmallFleet
+
+RESET = "upstream_reset_before_response_started"
+
+
+def told(status: int, details: str = "via_upstream") -> codec.ResponseHead:
+    return codec.ResponseHead(
+        status=status, is_stream=False, served=None, attempts=1, code_details=details
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "fault"),
+    [
+        (200, "via_upstream", None),
+        (400, "via_upstream", None),
+        (401, "via_upstream", None),
+        (404, "via_upstream", None),
+        (500, "via_upstream", Fault.SERVER_ERROR),
+        (501, "via_upstream", None),
+        (502, "via_upstream", Fault.SERVER_ERROR),
+        (503, "via_upstream", Fault.UNAVAILABLE),
+        (502, f"{RESET}{{connection_termination}}", Fault.RESET),
+        (502, f"{RESET}{{remote_reset}}", Fault.RESET),
+        (502, f"{RESET}{{protocol_error}}", Fault.RESET),
+        (503, f"{RESET}{{remote_connection_failure|delayed_connect_error:_111}}", None),
+        (503, f"{RESET}{{connection_timeout}}", None),
+        (503, f"{RESET}{{overflow}}", None),
+        (504, "upstream_per_try_idle_timeout", Fault.TIMEOUT),
+        (408, "coxswain_upload-stalled", None),
+        (503, "no_healthy_upstream", None),
+        (413, "request_payload_too_large", None),
+    ],
+)
+def test_what_is_the_servers_fault(status: int, details: str, fault: Fault | None) -> None:
+    """4xx is the client's, 501 what a server was not started for, the rest nobody's here."""
+    assert answer.fault_of(told(status, details)) is fault
+
+
+@pytest.mark.parametrize(
+    ("response", "is_ejected"),
+    [
+        (told(500), True),
+        (told(502, f"{RESET}{{connection_termination}}"), True),
+        (told(400), False),
+        (told(200), False),
+    ],
+)
+def test_the_core_hears_of_it(response: codec.ResponseHead, is_ejected: bool) -> None:
+    fleet = SmallFleet(8, 8)
+    bad = fleet.addresses[0]
+    for _ in range(3):
+        request = Request(id="r", timeout_s=1.0, allowed=frozenset({bad}))
+        outcome = fleet.dispatcher.submit(request, fleet.now)
+        assert isinstance(outcome, Picked)
+        answer.learn(fleet.dispatcher, response, (bad,), outcome.lease, fleet.now)
+    assert fleet.endpoint(bad).is_ejected is is_ejected

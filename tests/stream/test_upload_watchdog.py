@@ -1,0 +1,110 @@
+"""Claims about extproc/stream/upload_watchdog.py."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from extproc.core.exchange_record import Verdict
+from extproc.core.scheduler.exchange_registry import Registry
+from extproc.pb import access_log_pb2 as pb
+from extproc.stream.exchange import Exchange, ExchangeOptions
+from extproc.stream.running_stream import RunningStream
+from extproc.stream.stage import Stage
+from extproc.stream.upload_watchdog import UploadReports
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandStream
+from tests.fakes.small_fleet import SmallFleet
+
+
+class Desk:
+    """Reports about requests to one server with one slot."""
+
+    def __init__(self) -> None:
+        self.fleet = SmallFleet(1)
+        self.registry = Registry()
+        self.reports = UploadReports(self.registry, lambda: self.fleet.now)
+
+    def ask(self) -> tuple[Exchange, HandStream]:
+        hand = HandStream()
+        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        exchange.feed(envoy.request_headers(), self.fleet.now)
+        exchange.take_reply()
+        self.registry.enter(RunningStream(exchange, cast("Any", hand)))
+        return exchange, hand
+
+    async def tell(
+        self, exchange: Exchange, body_bytes: int, *, is_whole: bool = False, after_s: float = 15.0
+    ) -> None:
+        """A report, `after_s` after what was before it."""
+        self.fleet.now += after_s
+        entry = pb.HTTPAccessLogEntry()
+        entry.request.request_body_bytes = body_bytes
+        metadata = entry.common_properties.metadata.filter_metadata
+        metadata["envoy.lb"].fields["x-coxswain-exchange"].string_value = exchange.id
+        if is_whole:
+            entry.common_properties.time_to_last_rx_byte.FromSeconds(1)
+        self.reports.take_in(entry)
+        await asyncio.sleep(0)
+
+
+async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
+    """It is refused once, and its slot is free for others."""
+    desk = Desk()
+    exchange, hand = desk.ask()
+    for body_bytes in (10, 20, 20, 20, 20):
+        await desk.tell(exchange, body_bytes)
+    assert [envoy.refusal(answer) for answer in hand.sent] == [(408, "upload-stalled")]
+    record = exchange.end(desk.fleet.now)
+    assert record.reason is not None and record.reason.value == "upload-stalled"
+    assert record.verdict is Verdict.BROKEN
+
+
+async def test_who_goes_on_is_left_alone() -> None:
+    """However slowly; nor does it matter how long a whole request waits for its answer."""
+    desk = Desk()
+    exchange, hand = desk.ask()
+    for body_bytes in (10, 11, 12):
+        await desk.tell(exchange, body_bytes)
+    for _ in range(3):
+        await desk.tell(exchange, 12, is_whole=True)
+    assert hand.sent == []
+
+
+async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
+    """It is refused with the rate that was wanted; the next in line is a whole request."""
+    desk = Desk()
+    exchange, hand = desk.ask()
+    for body_bytes in (10, 11, 12):
+        await desk.tell(exchange, body_bytes, after_s=0.5)
+    waiting, _ = desk.ask()
+    assert waiting.stage is Stage.WAITING
+    for body_bytes in (13, 14, 15):
+        assert hand.sent == []
+        await desk.tell(exchange, body_bytes, after_s=0.5)
+    (answer,) = hand.sent
+    assert envoy.refusal(answer) == (408, "upload-stalled")
+    assert b"less than 125000 bytes a second while others waited" in answer.SerializeToString()
+
+
+async def test_who_waits_or_is_answered_is_left_alone() -> None:
+    """In the line nothing is held for it, and a server may answer before the request's end."""
+    desk = Desk()
+    answered, first = desk.ask()
+    waiting, second = desk.ask()
+    answered.feed(envoy.response_headers(), desk.fleet.now)
+    for exchange in (answered, waiting):
+        for _ in range(3):
+            await desk.tell(exchange, 10)
+    assert first.sent == second.sent == []
+
+
+async def test_a_report_of_nobody_known_is_passed_over() -> None:
+    """Nor is one without our metadata an error."""
+    desk = Desk()
+    exchange, hand = desk.ask()
+    desk.registry.leave(RunningStream(exchange, cast("Any", hand)))
+    for _ in range(2):
+        await desk.tell(exchange, 10)
+        desk.reports.take_in(pb.HTTPAccessLogEntry())
+    assert hand.sent == []

@@ -1,0 +1,99 @@
+"""Claims about extproc/telemetry/batcher.py."""
+
+from __future__ import annotations
+
+import threading
+
+from extproc.telemetry.batcher import Pump, PumpOptions
+
+LONG_S = 60.0
+
+
+class Sink:
+    """Takes batches; while `gate` is closed it hangs as a receiver does."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.fails = False
+
+    def send(self, batch: list[int]) -> int:
+        self.entered.set()
+        self.gate.wait(LONG_S)
+        if self.fails:
+            raise OSError("gone")
+        self.batches.append(batch)
+        return 0
+
+
+def options(max_queued: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> PumpOptions:
+    return PumpOptions(max_queued=max_queued, max_batch=max_batch, delay_s=delay_s)
+
+
+def test_everything_arrives_in_order_and_in_batches() -> None:
+    """What was put before the end is sent before the end, in batches of bounded size."""
+    sink = Sink()
+    pump: Pump[int] = Pump("test", sink.send, options(max_queued=1000))
+    for number in range(100):
+        pump.put(number)
+    assert pump.close(LONG_S)
+    assert [number for batch in sink.batches for number in batch] == list(range(100))
+    assert max(map(len, sink.batches)) <= 4 and pump.dropped == 0
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    """The delay is for half-empty batches: a full one goes at once."""
+    sink = Sink()
+    pump: Pump[int] = Pump("test", sink.send, options(delay_s=LONG_S))
+    for number in range(4):
+        pump.put(number)
+    assert sink.entered.wait(LONG_S / 2)
+    pump.close(LONG_S)
+
+
+def test_closing_does_not_wait_for_the_delay() -> None:
+    """What lies in the queue when the process ends is sent at once."""
+    sink = Sink()
+    pump: Pump[int] = Pump("test", sink.send, options(delay_s=LONG_S))
+    pump.put(1)
+    assert pump.close(LONG_S / 2) and sink.batches == [[1]]
+
+
+def test_a_receiver_that_hangs_blocks_nobody() -> None:
+    """`put` returns at once; beyond the bound things are dropped and counted, none before."""
+    sink = Sink()
+    sink.gate.clear()
+    pump: Pump[int] = Pump("test", sink.send, options(max_queued=10))
+    pump.put(0)
+    assert sink.entered.wait(LONG_S)
+    for number in range(1, 31):
+        pump.put(number)
+    assert pump.dropped == 20
+    assert not pump.close(0.0), "closing does not wait for it either"
+    sink.gate.set()
+    assert pump.close(LONG_S)
+    assert [number for batch in sink.batches for number in batch] == list(range(11))
+
+
+def test_a_failure_is_counted_and_survived() -> None:
+    """What could not be sent is dropped; what comes later is sent."""
+    sink = Sink()
+    sink.fails = True
+    pump: Pump[int] = Pump("test", sink.send, options(max_batch=1))
+    pump.put(1)
+    while pump.dropped == 0:
+        threading.Event().wait(0.001)
+    sink.fails = False
+    pump.put(2)
+    assert pump.close(LONG_S)
+    assert sink.batches == [[2]] and pump.dropped == 1
+
+
+def test_after_closing_nothing_is_taken() -> None:
+    """A late thing is dropped and counted, and wakes nobody."""
+    pump: Pump[int] = Pump("test", Sink().send, options())
+    pump.close(LONG_S)
+    pump.put(1)
+    assert pump.dropped == 1

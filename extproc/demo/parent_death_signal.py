@@ -1,9 +1,9 @@
 """Run as a file: ask the kernel to kill this process when its parent dies, then become a command.
 
 `python parent_death_signal.py PARENT_PID COMMAND [ARGUMENT ...]`. It replaces itself by the
-command, so that the command's process is the one that was started. Where the kernel has no such request (it is
-Linux's), the command runs all the same. Only the standard library's built-in parts are used:
-it starts in some 20 ms.
+command, so that the command's process is the one that was started. Where the kernel has no such
+request (it is Linux's), the command runs all the same. Only the standard library's built-in parts
+are used: it starts in some 20 ms.
 """
 
 from __future__ import annotations

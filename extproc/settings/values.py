@@ -126,9 +126,22 @@ def _server_name(text: str) -> str:
     return text
 
 
+MAX_NAME_BYTES: Final = 255
+MAX_PATH_BYTES: Final = 4095
+"""Of a file name and of a path on Linux (NAME_MAX, PATH_MAX less its closing zero)."""
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 def _file(text: str) -> str:
     if "\0" in text:
         raise PydanticCustomError("file", "no file has a name with a zero byte in it")
+    if any(_size(part) > MAX_NAME_BYTES for part in Path(text).parts):
+        raise PydanticCustomError("file", f"no file has a name of more than {MAX_NAME_BYTES} bytes")
+    if _size(text) > MAX_PATH_BYTES:
+        raise PydanticCustomError("file", f"no path has more than {MAX_PATH_BYTES} bytes")
     try:
         Path(text).expanduser()
     except RuntimeError:

@@ -214,6 +214,8 @@ def test_empty_file_and_empty_sections(tmp_path: Path, text: str) -> None:
         ("admin: {token_file: ~nobody-of-this-name/f}\n", ":1: admin.token_file: the home folder"),
         ("grpc_tls: {cert_file: ~nobody-of-this-name/f, key_file: k}\n", "the home folder"),
         ('clients: {keys_file: "a\\0"}\n', ":1: clients.keys_file: no file has a name with"),
+        (f"discovery: {{file: {'x' * 256}}}\n", ":1: discovery.file: no file has a name of more"),
+        (f"discovery: {{file: {'x/' * 2_048}}}\n", ":1: discovery.file: no path has more"),
         ("queue: !!python/object:os.system {}\n", "queue"),
         ("drain_timeout_s: 2026-99-99\n", ":1: drain_timeout_s: expected a number, got a text"),
         ('drain_timeout_s: !!float ""\n', ":1: drain_timeout_s: expected a number, got an empty"),

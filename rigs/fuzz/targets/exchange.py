@@ -90,6 +90,7 @@ class Attempt:
             self._settle()
         while self._exchanges:
             self._exchanges.pop().end(self.fleet.now)
+            self._settle()
         self.fleet.now += 60.0
         self.fleet.dispatcher.advance(self.fleet.now)
 

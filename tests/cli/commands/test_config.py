@@ -12,7 +12,7 @@ import pytest
 from extproc.settings import Settings, load_settings, settings_reference, settings_schema
 from tests.cli.typed_command import Command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_help_and_version(coxswain: Command) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = Path(__file__).resolve().parents[2] / "envoy"
+FILES = Path(__file__).resolve().parents[3] / "envoy"
 
 
 def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -25,7 +25,7 @@ from scraper.llama.parse import (
     parse_slots,
 )
 
-RECORDED = Path(__file__).parent.parent / "data" / "llamacpp"
+RECORDED = Path(__file__).parents[2] / "data" / "llamacpp"
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -22,7 +22,7 @@ from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.patience import PATIENT, PATIENT_LOOKS
 
-RECORDED = Path(__file__).parent.parent / "data" / "llamacpp"
+RECORDED = Path(__file__).parents[2] / "data" / "llamacpp"
 IMPATIENT = replace(PATIENT_LOOKS, patience_s=0.02)
 NEVER_ASLEEP = {"may_sleep": False}
 

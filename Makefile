@@ -8,6 +8,7 @@ CHAOS ?=
 FUZZ ?=
 FUZZ_SECONDS ?= 60
 SOAK ?=
+WORKERS ?= 3
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -16,12 +17,13 @@ COMPILED := build/compiled
 ATHERIS := build/atheris
 RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+PYTEST := pytest -n $(WORKERS)
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
-	fast-tests llama chaos fuzz soak
+	fast-tests llama chaos fuzz soak nightly coverage
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,17 +49,25 @@ generated: venv
 
 fast-tests: venv
 	@echo "check: unit and property tests"
-	@$(RUN) pytest -q -m "not e2e and not llama" $(TESTS)
+	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS)
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
-	@$(RUN) pytest -ra $(TESTS)
+	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS)
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
 
-test-compiled: venv ## Run the tests of the compiled code, and some over real Envoy, against it
+nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
+	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 tests/properties tests/bench \
+		tests/e2e/test_leaving_clients.py tests/e2e/test_outliers.py
+
+coverage: venv ## Measure which branches the unit and property tests reach
+	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \
+		--cov-report=html:build/coverage tests
+	@echo "line by line: build/coverage/index.html"
+
+test-compiled: venv ## Run properties, message-level tests and some over real Envoy on compiled code
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
-		EXPECT_COMPILED=1 $(RUN_COMPILED) pytest -o pythonpath= -ra tests/test_compiled.py \
-		tests/core tests/stream tests/rigs/test_fuzz.py \
-		tests/e2e/test_slots_and_line.py tests/e2e/test_bodies.py; \
+		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
+		tests/properties tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv

@@ -10,10 +10,18 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+
+from extproc.demo import port
+from tests.scheduling import make_scheduler, rank_of
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("coxswain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("coxswain")
@@ -23,6 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TESTS = Path(__file__).parent
+PORTS_PER_WORKER = 4_000
 ON_ASYNCIO = {"cli", "demo", "fakes", "deploy", "tools", "docs"}
 """Folders of what runs on asyncio's own event loop. All else is part of `coxswain serve`, which
 runs on uvloop, and so do its tests."""
@@ -43,6 +52,12 @@ def _is_on_uvloop(item: pytest.Item) -> bool:
     return place.parts[0] not in ON_ASYNCIO and not str(place).startswith(AGENT)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Tests that use the same stack stay on one worker."""
+    return make_scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Bound each coroutine on uvloop by the test's own time limit: uvloop swallows what the
     limit's signal handler raises, and such a test would hang for ever."""
@@ -53,6 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             marker = item.get_closest_marker("timeout")
             limit_s = float(marker.args[0]) if marker and marker.args else usual_s
             item.obj = _bounded(test, 0.9 * limit_s)  # type: ignore[attr-defined]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank_of(item.nodeid))
 
 
 def _bounded(
@@ -68,8 +85,24 @@ def _bounded(
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "breaks_books: breaks the core's books on purpose")
-    config.addinivalue_line("markers", "fleet(name): borrows a stack of that fleet")
-    config.addinivalue_line("markers", "xdist_group(name): stays on one worker with its group")
+    worker = getattr(config, "workerinput", {"workerid": "gw0"})["workerid"]
+    _take_ports_of_worker(int(worker.removeprefix("gw")))
+
+
+class _Kernels:
+    """Stands for the file that tells which ports the kernel gives to whoever asks for any."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def read_text(self, encoding: str) -> str:
+        return f"{self._first} 65535"
+
+
+def _take_ports_of_worker(number: int) -> None:
+    """Choose ports of a range that is this worker's, so that no two choose the same."""
+    port.LOWEST += number * PORTS_PER_WORKER
+    port.KERNELS = cast("Path", _Kernels(port.LOWEST + PORTS_PER_WORKER))
 
 
 class _Errors(logging.Handler):

@@ -8,6 +8,15 @@ import pytest
 from extproc.demo import port as port_module
 from extproc.demo.port import LOOPBACK, free_port, free_ports, listening_problem
 
+LOWEST, KERNELS = 16_384, Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@pytest.fixture(autouse=True)
+def _all_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As outside tests, where no worker has a range of its own (tests/conftest.py)."""
+    monkeypatch.setattr(port_module, "LOWEST", LOWEST)
+    monkeypatch.setattr(port_module, "KERNELS", KERNELS)
+
 
 def test_a_port_is_never_given_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever got it first may not listen on it yet."""

@@ -11,37 +11,21 @@ import pytest_asyncio
 from extproc.demo.llama_server import find_llama_server
 from tests.e2e.pool import StackPool
 from tests.e2e.stack import Stack
+from tests.scheduling import group_of
 
 QUICK = {"scraper": {"slow_interval_s": 0.5}}
 LIMIT_BYTES = 20_000
 """How much of a body the picker reads before `one_simulator`."""
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that borrow stacks of one fleet stay on one worker where there are several."""
-    if fleet := _fleet(item):
-        item.add_marker(pytest.mark.xdist_group(fleet))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that borrow stacks of one fleet run one after another, and so boot it once."""
+    """Tests that borrow the same stack run one after another, and so it is booted once."""
     first: dict[str, int] = {}
     order = {
-        item: first.setdefault(_fleet(item) or item.nodeid, number)
-        for number, item in enumerate(items)
+        item: first.setdefault(group_of(item.nodeid), number) for number, item in enumerate(items)
     }
     items.sort(key=order.__getitem__)
-
-
-def _fleet(item: pytest.Item) -> str | None:
-    """What the stack that a test borrows is made of, as far as its module and parameters tell."""
-    marker = item.get_closest_marker("fleet")
-    if marker is None:
-        return None
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    told = [str(params[name]) for name in ("mode", "read_body") if name in params]
-    return " ".join([marker.args[0], *told])
 
 
 @pytest.fixture

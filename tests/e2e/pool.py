@@ -25,8 +25,10 @@ LIMIT = 2
 
 
 def shares(fleet: str) -> list[pytest.MarkDecorator]:
-    """The marks of a module whose tests borrow: those of one fleet run one after another."""
-    return [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.fleet(fleet)]
+    """The marks of a module whose tests borrow. Those of one fleet, of whatever module, run one
+    after another: tests/scheduling.py reads its name."""
+    assert fleet
+    return [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
 @dataclass

@@ -1,14 +1,13 @@
 """Clients that leave cost nobody a full server: over real Envoy, with servers that count.
 
 The servers are simulators in this process, as only their own count tells that a request had to
-wait for a slot there. The short form runs always; `COXSWAIN_LONG_RUN=1` sends 100,000 requests.
+wait for a slot there. `make test` sends 1,000 requests, `make nightly` 100,000.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Slots, Task
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 
-REQUESTS = 100_000 if "COXSWAIN_LONG_RUN" in os.environ else 1_000
+REQUESTS = 100_000 if IS_LONG_RUN else 1_000
 CLIENTS = 33
 """Half as many again as slots: somebody always waits."""
 SLOTS = (2, 4, 8, 8)

@@ -120,7 +120,6 @@ async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> No
     assert not (await admin.ListRequests(pb.ListRequestsRequest())).requests
 
 
-@pytest.mark.fleet("one simulator")
 @pytest.mark.parametrize("read_body", ["auto"])
 async def test_a_request_is_refused_while_its_body_comes(
     one_simulator: Stack,

@@ -1,12 +1,11 @@
 """Servers that fail what passes while /health and /slots look fine, behind real Envoy.
 
-`COXSWAIN_LONG_RUN=1` makes the failing servers fail for 25 s.
+`make nightly` makes the failing servers fail for 25 s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
 from tests.fakes.faulty_server import POISON
+from tests.long_run import IS_LONG_RUN
 
-IS_LONG = "COXSWAIN_LONG_RUN" in os.environ
 LOAD = 0.7
 SERVICE_S = 0.1
 SLOTS = 4
@@ -74,7 +73,7 @@ async def test_a_failing_server_is_found_out_and_comes_back(
         assert endpoint["issues"][0]["code"] == "ejected", endpoint
         assert stack.picker is not None
         assert f"endpoint {bad.address}: ejected: " in stack.picker.log.read_text()
-        if IS_LONG:
+        if IS_LONG_RUN:
             first += await offer(stack, servers, 5.0, is_same=is_same)
             later = await offer(stack, servers, 15.0, is_same=is_same)
             assert failed(first) <= 0.05 * len(first), f"{failed(first)} of {len(first)}"

@@ -1,12 +1,11 @@
 """No request comes to a full server because a client left: the proof over random delays.
 
 Requests arrive late, releases reach us late, looks begin at any moment and see the truth at any
-moment until they are answered. The short form runs always; `COXSWAIN_LONG_RUN=1` makes it long.
+moment until they are answered. `make test` runs the short form, `make nightly` the long one.
 """
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -16,8 +15,9 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from tests.core.model_fleet import POOL, ModelFleet, World
 from tests.core.model_server import ModelLook, ModelServer
+from tests.long_run import IS_LONG_RUN
 
-SEEDS, STEPS = (40, 100_000) if "COXSWAIN_LONG_RUN" in os.environ else (2, 15_000)
+SEEDS, STEPS = (40, 100_000) if IS_LONG_RUN else (1, 15_000)
 
 
 class LeavingFleet(ModelFleet):

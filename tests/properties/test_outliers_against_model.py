@@ -13,6 +13,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
+from tests.long_run import IS_LONG_RUN
 
 SLOTS, SERVERS = 4, 4
 KINDS = ("/chat", "/chat grammar", "/chat media")
@@ -76,7 +77,7 @@ class World:
                 assert ejection.trial_id is not None
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if IS_LONG_RUN else 1))
 def test_the_broken_is_out_and_the_mended_comes_back(seed: int) -> None:
     """13,500 steps; after each 4,500 another server breaks, for 20 s."""
     world = World(seed)

@@ -18,6 +18,7 @@ from extproc.core.slots.lease import Lease
 from tests.core.model_fleet import ModelFleet, World
 from tests.core.model_router import ModelProcess, ModelRouter
 from tests.core.model_server import ModelServer
+from tests.long_run import IS_LONG_RUN
 
 MODELS = "abc"
 
@@ -217,7 +218,7 @@ def test_every_claim_holds_for_routers(seed: int, world: World) -> None:
     fleet.finish_all()
 
 
-@pytest.mark.parametrize("seed", [3, 2026])
+@pytest.mark.parametrize("seed", [3, 2026] if IS_LONG_RUN else [2026])
 @pytest.mark.parametrize("world", World)
 def test_a_long_run_with_routers(world: World, seed: int) -> None:
     fleet = RouterFleet(Random(seed), world)

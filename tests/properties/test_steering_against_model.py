@@ -17,6 +17,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.core.model_fleet import CAPS, ModelFleet, World
+from tests.long_run import IS_LONG_RUN
 
 OBJECTIVES = (
     Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=0.2),
@@ -100,7 +101,7 @@ def test_every_claim_holds_for_choosy_requests(seed: int, world: World) -> None:
     fleet.finish_all()
 
 
-@pytest.mark.parametrize("seed", [5, 7, 11, 2026])
+@pytest.mark.parametrize("seed", [5, 7, 11, 2026] if IS_LONG_RUN else [2026])
 @pytest.mark.parametrize("world", World)
 def test_a_long_run_of_choosy_requests(world: World, seed: int) -> None:
     fleet = ChoosyFleet(Random(seed), world)

@@ -16,7 +16,7 @@ from rigs.chaos.launch import TASK
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 
-CALM_S = 30.0
+CALM_S = 60.0
 """A slot whose client left may stay taken for `ledger.draining_cap_s`; what is left so long after
 that is left for good."""
 POLL_S = 0.2

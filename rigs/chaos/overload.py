@@ -47,7 +47,9 @@ async def attack(
     folder: Path, sizes: Sizes, seed: int, say: Callable[[str], None], mode: str = "discovery"
 ) -> Verdict:
     """Run all parts on one stack and judge them together."""
-    settings = {"queue": {"timeout_s": TIMEOUT_S}, "scraper": {"slow_interval_s": 0.5}}
+    # No server fails here, though on a busy machine one may not get to answering for seconds.
+    scraper = {"slow_interval_s": 0.5, "connect_timeout_s": 20.0, "read_timeout_s": 20.0}
+    settings = {"queue": {"timeout_s": TIMEOUT_S}, "scraper": scraper}
     async with Children(folder) as children:
         stage = Stage(folder, children, mode=mode, settings=settings)
         try:

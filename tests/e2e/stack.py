@@ -31,7 +31,11 @@ MODEL_SHAPE = ModelShape(embedding=256, layers=8)
 """Slow enough that an answer of thousands of tokens outlasts a test, quick for a few tokens."""
 CONTEXT_TOKENS = 16_384
 ROOT = Path(__file__).parents[2]
-READY_S = 30.0
+READY_S = 60.0
+PATIENT_SCRAPER = {"connect_timeout_s": 20.0, "read_timeout_s": 20.0}
+"""On a busy machine a server that is well may not get to answering for seconds."""
+MERGED = {"envoy", "scraper"}
+"""Sections of which a stack sets some, and a test may set others."""
 POLL_S = 0.02
 AUDIT = "coxswain_audit_corrections_total{"
 CHAT = "/v1/chat/completions"
@@ -238,8 +242,9 @@ class Stack:
                 "message_timeout_s": PATIENCE_S,
                 **settings.get("envoy", {}),
             },
+            "scraper": {**PATIENT_SCRAPER, **settings.get("scraper", {})},
             "endpoints": [server.address for server in self.servers],
-            **{key: value for key, value in settings.items() if key != "envoy"},
+            **{key: value for key, value in settings.items() if key not in MERGED},
         }
         self.config = self.folder / "coxswain.yaml"
         self.config.write_text(yaml.safe_dump(config))

@@ -15,7 +15,7 @@ from bench import rig
 from bench.process import cpu_seconds, resident_bytes
 from bench.result import Row, Section, at_most
 from extproc.core.address import Address
-from extproc.core.observation import ModelReading, Observation, Sight, SlotReading
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus, SlotReading
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Children
 from extproc.pb.coxswain.v1 import admin_pb2, agent_pb2
@@ -102,7 +102,7 @@ def _look() -> Observation:
         address=HERE,
         began_at=now - 0.002,
         answered_at=now,
-        sight=Sight.READY,
+        sight=ScrapeStatus.READY,
         slots=4,
         busy_slots=2,
         models=(ModelReading(name="some-model-with-a-long-name.gguf"),),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -46,7 +46,7 @@ def fill(
             address=address,
             began_at=1.0,
             answered_at=1.0,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slots=slots(),
             busy_slots=0,
             models=models,

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from scraper.options import ScraperOptions
 from scraper.probe import issues
-from scraper.probe.endpoint_probe import Lookout
-from scraper.probe.issue_log import Journal
-from scraper.schedule import Attention, Schedule
+from scraper.probe.endpoint_probe import EndpointProbe
+from scraper.probe.issue_log import IssueLog
+from scraper.schedule import Schedule, ScrapePriority
 from scraper.target import EndpointTarget
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Watch:
     target: EndpointTarget
-    lookout: Lookout
+    lookout: EndpointProbe
     poked: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -38,7 +38,7 @@ class Scraper:
         self,
         *,
         sink: Callable[[Observation], None],
-        attention: Callable[[Address], Attention] = lambda _: Attention.IDLE,
+        attention: Callable[[Address], ScrapePriority] = lambda _: ScrapePriority.IDLE,
         options: ScraperOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
@@ -69,7 +69,7 @@ class Scraper:
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
-        lookout = Lookout(target, self._options, self._clock)
+        lookout = EndpointProbe(target, self._options, self._clock)
         self.forget(target.address)
         watch = _Watch(target=target, lookout=lookout)
         self._watches[target.address] = watch
@@ -103,7 +103,7 @@ class Scraper:
     async def _run(self, watch: _Watch) -> None:
         address = watch.target.address
         schedule = Schedule(self._options.cadence, self._random)
-        journal = Journal(address)
+        journal = IssueLog(address)
         lookout = watch.lookout
         try:
             while True:
@@ -117,7 +117,9 @@ class Scraper:
         finally:
             await lookout.aclose()
 
-    async def _look(self, lookout: Lookout, address: Address, journal: Journal) -> Observation:
+    async def _look(
+        self, lookout: EndpointProbe, address: Address, journal: IssueLog
+    ) -> Observation:
         attention = self._attention_to(address, journal)
         began_at = self._clock()
         try:
@@ -128,13 +130,13 @@ class Scraper:
                 address=address,
                 began_at=began_at,
                 answered_at=self._clock(),
-                sight=Sight.FAILED,
+                sight=ScrapeStatus.FAILED,
                 issues=(issues.internal_error(type(error).__name__),),
             )
         journal.recover("the look")
         return observation
 
-    def _tell(self, observation: Observation, journal: Journal) -> None:
+    def _tell(self, observation: Observation, journal: IssueLog) -> None:
         try:
             self._sink(observation)
         except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
@@ -142,12 +144,12 @@ class Scraper:
         else:
             journal.recover("the taker of observations")
 
-    def _attention_to(self, address: Address, journal: Journal) -> Attention:
+    def _attention_to(self, address: Address, journal: IssueLog) -> ScrapePriority:
         try:
             attention = self._attention(address)
         except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
             journal.crash("the teller of attention", error)
-            return Attention.IDLE
+            return ScrapePriority.IDLE
         journal.recover("the teller of attention")
         return attention
 

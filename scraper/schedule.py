@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from scraper.probe.issues import SLOW_SLOTS
 
 PAUSE_S = 1.2
@@ -32,7 +32,7 @@ PAUSE_S = 1.2
 LOOKS_BETWEEN_PAUSES = 3
 
 
-class Attention(Enum):
+class ScrapePriority(Enum):
     """How much the ledger cares about an endpoint right now."""
 
     IDLE = "idle"  # no lease of ours, no stranger known: nothing is expected to happen
@@ -71,10 +71,12 @@ class Schedule:
         self._backoff_s = cadence.fast_s
         self._looks_since_pause = 0
 
-    def next_delay_s(self, now: float, observation: Observation, attention: Attention) -> float:
+    def next_delay_s(
+        self, now: float, observation: Observation, attention: ScrapePriority
+    ) -> float:
         """Seconds from `now` to the next look, after `observation`. Call it once per look."""
         interval_s = self._interval_s(now, observation, attention)
-        if attention is Attention.RESTLESS and observation.busy_slots is not None:
+        if attention is ScrapePriority.RESTLESS and observation.busy_slots is not None:
             self._looks_since_pause += 1
             if self._looks_since_pause > LOOKS_BETWEEN_PAUSES:
                 self._looks_since_pause = 0
@@ -84,21 +86,21 @@ class Schedule:
         jitter = self._cadence.jitter * (2 * self._random() - 1)
         return interval_s * (1 + jitter)
 
-    def _interval_s(self, now: float, observation: Observation, attention: Attention) -> float:
+    def _interval_s(self, now: float, observation: Observation, attention: ScrapePriority) -> float:
         fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s
         sight = observation.sight
-        if sight is Sight.UNREACHABLE or sight is Sight.FAILED:
+        if sight is ScrapeStatus.UNREACHABLE or sight is ScrapeStatus.FAILED:
             return self._failing_interval_s(now)
         self._failing_since = None
-        if sight is Sight.LOADING:
+        if sight is ScrapeStatus.LOADING:
             return fast_s
-        if sight is Sight.ASLEEP:
-            return slow_s if attention is Attention.IDLE else fast_s
-        if sight is Sight.READY:
+        if sight is ScrapeStatus.ASLEEP:
+            return slow_s if attention is ScrapePriority.IDLE else fast_s
+        if sight is ScrapeStatus.READY:
             if observation.busy_slots is None:
                 is_slow = any(issue.code == SLOW_SLOTS for issue in observation.issues)
                 return fast_s if is_slow else slow_s
-            return fast_s if attention is Attention.RESTLESS else slow_s
+            return fast_s if attention is ScrapePriority.RESTLESS else slow_s
         assert_never(sight)
 
     def _failing_interval_s(self, now: float) -> float:

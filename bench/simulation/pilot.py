@@ -11,7 +11,7 @@ from bench.simulation.job import Job
 from bench.simulation.server import Server
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.observation import Observation, Sight, SlotReading
+from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -179,7 +179,7 @@ class Pilot:
         if not server.is_up:
             self.dispatcher.observe(
                 Observation(
-                    address=address, began_at=now, answered_at=now, sight=Sight.UNREACHABLE
+                    address=address, began_at=now, answered_at=now, sight=ScrapeStatus.UNREACHABLE
                 ),
                 now,
             )
@@ -190,7 +190,7 @@ class Pilot:
                 address=address,
                 began_at=now,
                 answered_at=now,
-                sight=Sight.READY,
+                sight=ScrapeStatus.READY,
                 slots=server.hardware.slots,
                 busy_slots=len(server.running),
                 instance=str(server.instance),

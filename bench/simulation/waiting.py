@@ -8,7 +8,7 @@ from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
 from bench.simulation.fleets import BALANCERS, EVEN, SERVICE_S, UNEVEN, pilot, slots_of
 from bench.simulation.run import Outage, mean, quantile, run
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 
@@ -85,7 +85,7 @@ def overload(scale: float = 1.0, seed: int = 1) -> Section:
     for job in jobs:
         job.objective = "gold" if random.random() < 0.3 else "plain"
     options = DispatcherOptions(
-        max_queued=200, stale_after_s=1e9, intake=IntakeOptions(objectives=SERVICES)
+        max_queued=200, stale_after_s=1e9, intake=ResolverOptions(objectives=SERVICES)
     )
     jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
     gold = [job for job in jobs if job.objective == "gold"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from extproc.admin.dependencies import Reloaded, Surroundings
+from extproc.admin.dependencies import AdminDependencies, Reloaded
 from extproc.admin.health import Health
 from extproc.admin.reflection import add_reflection
 from extproc.admin.service import AdminService
 
 __all__ = [
+    "AdminDependencies",
     "AdminService",
     "Health",
     "Reloaded",
-    "Surroundings",
     "add_reflection",
 ]

@@ -13,7 +13,7 @@ AGE_S: Final = 0.05
 """How old the answer may be: a line of 100,000 is not counted anew for each watcher."""
 
 
-class Places:
+class ArrivalPositions:
     """Positions by ticket id, at most `AGE_S` old."""
 
     def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:

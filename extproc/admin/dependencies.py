@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from extproc.core.fleet.membership import ConnectedEnvoy
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry
-    from extproc.core.scheduler.explain import Explanation, Inquiry
+    from extproc.core.scheduler.explain import DryRunRequest, Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class ReloadError(ValueError):
     """The new settings cannot be used and the old ones stay; `str(error)` names each mistake."""
 
 
-class SettingsDesk(Protocol):
+class SettingsAccess(Protocol):
     """The settings, as the admin service may show and renew them."""
 
     @property
@@ -46,7 +46,7 @@ ADDED: Final = "admin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
+class NewEndpoint:
     """An endpoint that an operator wants in the fleet. `host` is what stood in its address.
 
     Of its key it names only the place. Empty texts, 0 slots and None stand for nothing said.
@@ -65,22 +65,22 @@ class Newcomer:
     may_sleep: bool | None = None
 
 
-class NewcomerError(ValueError):
+class NewEndpointError(ValueError):
     """This newcomer cannot be had; `str(error)` says what to change."""
 
 
-class OperatorsEndpoints(Protocol):
+class AdminEndpoints(Protocol):
     """The endpoints that operators added; their source in the fleet is `ADDED`."""
 
-    async def add(self, newcomer: Newcomer) -> None:
-        """Take it in; raises `NewcomerError` and changes nothing."""
+    async def add(self, newcomer: NewEndpoint) -> None:
+        """Take it in; raises `NewEndpointError` and changes nothing."""
 
     def remove(self, address: Address) -> None:
         """Let go of it; one that is not theirs is no error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AdminDependencies:
     """`clock` is the core's; `address_refusal` tells why an address may not come into the fleet by
     word of a caller at an IP address, empty when it may; `not_ready_reason` is empty when requests
     are taken; `problems` tells what cannot be read that the settings name; `outcomes` how many
@@ -89,9 +89,9 @@ class Surroundings:
     dispatcher: Dispatcher
     registry: Registry
     clock: Callable[[], float]
-    settings: SettingsDesk
-    added: OperatorsEndpoints
-    explain: Callable[[Inquiry], Explanation]
+    settings: SettingsAccess
+    added: AdminEndpoints
+    explain: Callable[[DryRunRequest], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
     address_refusal: Callable[[Address, str], str]
     not_ready_reason: Callable[[], str]

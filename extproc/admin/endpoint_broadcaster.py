@@ -69,7 +69,7 @@ class Watcher:
         return taken
 
 
-class Board:
+class EndpointBroadcaster:
     """Compares the fleet with its last picture while anybody watches. One event loop."""
 
     def __init__(

@@ -12,8 +12,8 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeSight
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 HEALTH: Final = {
     Health.LOADING: pb.HEALTH_LOADING,
@@ -67,7 +67,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
     return message
 
 
-def slots_message(endpoint: Endpoint, account: Account) -> pb.Slots:
+def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
     """The books of one endpoint."""
     draining = sum(
         lease.weight_slots for lease in account.leases.values() if lease.left_at is not None
@@ -84,7 +84,7 @@ def slots_message(endpoint: Endpoint, account: Account) -> pb.Slots:
 
 
 def request_message(
-    sight: ExchangeSight, position: int = 0, expected_s: float | None = None
+    sight: ExchangeSnapshot, position: int = 0, expected_s: float | None = None
 ) -> pb.Request:
     """One exchange; position and expectation are for those that wait."""
     return pb.Request(

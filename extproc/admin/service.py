@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from extproc.admin.calls.endpoints import EndpointCalls
-from extproc.admin.calls.explain import ExplainingCalls
+from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.requests import RequestCalls
-from extproc.admin.calls.status import OverviewCalls
-from extproc.admin.calls.watch import WatchingCalls
-from extproc.admin.endpoint_broadcaster import Board
+from extproc.admin.calls.status import StatusCalls
+from extproc.admin.calls.watch import WatchCalls
+from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
 from extproc.admin.handlers import handlers_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
     import grpc
 
-    from extproc.admin.dependencies import Surroundings
+    from extproc.admin.dependencies import AdminDependencies
 
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE: Final[str] = DESCRIPTOR.full_name
 
 
-class AdminService(EndpointCalls, WatchingCalls, RequestCalls, ExplainingCalls, OverviewCalls):
+class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AdminDependencies) -> None:
         EndpointCalls.__init__(self, around)
-        WatchingCalls.__init__(self, around, Board(around.dispatcher, around.clock))
+        WatchCalls.__init__(self, around, EndpointBroadcaster(around.dispatcher, around.clock))
         RequestCalls.__init__(self, around)
 
     def add_to(self, server: grpc.aio.Server) -> None:

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from extproc.admin import AdminService, Health, Surroundings, add_reflection
+from extproc.admin import AdminDependencies, AdminService, Health, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
 from extproc.app.security import exposure as safety
 from extproc.app.version import own_version
-from extproc.stream.dry_run import what_if
+from extproc.stream.dry_run import dry_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from extproc.admin.agents import AgentsService
     from extproc.admin.auth.guard import Guard
-    from extproc.admin.dependencies import OperatorsEndpoints, SettingsDesk
+    from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
     from extproc.core.address import Address
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry
@@ -44,8 +44,8 @@ class AdminPort:
         *,
         dispatcher: Dispatcher,
         registry: Registry,
-        settings: SettingsDesk,
-        added: OperatorsEndpoints,
+        settings: SettingsAccess,
+        added: AdminEndpoints,
         exchange_options: Callable[[], ExchangeOptions],
         discovery: EndpointDiscovery,
         health: Health,
@@ -59,13 +59,13 @@ class AdminPort:
         self._health = health
         self._server: grpc.aio.Server | None = None
         self._service = AdminService(
-            Surroundings(
+            AdminDependencies(
                 dispatcher=dispatcher,
                 registry=registry,
                 clock=time.monotonic,
                 settings=settings,
                 added=added,
-                explain=lambda inquiry: what_if(dispatcher, exchange_options(), inquiry),
+                explain=lambda inquiry: dry_run(dispatcher, exchange_options(), inquiry),
                 envoys=discovery.envoys,
                 address_refusal=address_refusal,
                 not_ready_reason=not_ready_reason,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from extproc.app.security.secret_reloader import SecretWatch
+from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.security.pem import are_certificates
@@ -204,7 +204,7 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    watch = SecretWatch(lambda: plan.files, lambda: renew(plan, agent))
+    watch = SecretReloader(lambda: plan.files, lambda: renew(plan, agent))
     watch.start()
     try:
         await work

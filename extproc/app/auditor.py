@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import KnownExchange, Registry
     from extproc.core.slots.lease import Lease
-    from extproc.stream.pending_streams import WaitingRoom
+    from extproc.stream.pending_streams import PendingStreams
 
 INTERVAL_S: Final = 1.0
 KINDS: Final = ("lease", "ticket", "stream", "books")
@@ -51,7 +51,7 @@ class Auditor:
         self,
         dispatcher: Dispatcher,
         registry: Registry,
-        waiting_room: WaitingRoom,
+        waiting_room: PendingStreams,
         clock: Callable[[], float],
     ) -> None:
         self._dispatcher = dispatcher

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.events import Event
-    from extproc.stream.pending_streams import WaitingRoom
+    from extproc.stream.pending_streams import PendingStreams
 
 log = logging.getLogger("coxswain.core")
 
@@ -35,7 +35,7 @@ class CoreEvents:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        waiting_room: WaitingRoom,
+        waiting_room: PendingStreams,
         clock: Callable[[], float],
         *,
         wake_at: Callable[[float], None],

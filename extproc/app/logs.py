@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aiohttp.http_exceptions import HttpProcessingError
 from google.protobuf.message import DecodeError
 
-from extproc.telemetry.batcher import Pump, PumpOptions
+from extproc.telemetry.batcher import Batcher, BatcherOptions
 
 if TYPE_CHECKING:
     from extproc.settings import LogSettings
 
-QUEUE: Final = PumpOptions(max_queued=10_000, max_batch=500, delay_s=0.02)
+QUEUE: Final = BatcherOptions(max_queued=10_000, max_batch=500, delay_s=0.02)
 FLUSH_S: Final = 1.0
 """How long the last lines may take when the process ends."""
 
@@ -61,13 +61,13 @@ class QueuedLines(logging.Handler):
     """Takes an event in a microsecond and never waits; a thread makes and writes its line."""
 
     def __init__(
-        self, stream: TextIO, formatter: logging.Formatter, queue: PumpOptions = QUEUE
+        self, stream: TextIO, formatter: logging.Formatter, queue: BatcherOptions = QUEUE
     ) -> None:
         super().__init__()
         self.setFormatter(formatter)
         self._stream = stream
         self._reported = 0
-        self._pump: Pump[logging.LogRecord] = Pump("write log lines", self._write, queue)
+        self._pump: Batcher[logging.LogRecord] = Batcher("write log lines", self._write, queue)
 
     @property
     def dropped(self) -> int:

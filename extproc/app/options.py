@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
 from extproc.core.fleet.aliases import ModelMatch
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
@@ -43,7 +43,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         draining_caps=DrainingCaps(
             sighted_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
         ),
-        intake=IntakeOptions(
+        intake=ResolverOptions(
             model_match=ModelMatch(settings.routing.model_match),
             splits=settings.models,
             objectives=_objectives(settings),

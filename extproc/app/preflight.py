@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extproc.app.discovery.entries import listings_of, names_of
+from extproc.app.discovery.entries import entries_of, names_of
 from extproc.app.security import exposure as safety
-from extproc.app.security.ca_bundles import read_authorities
+from extproc.app.security.ca_bundles import read_ca_bundles
 from extproc.envoy_config.options import OptionsError
 from extproc.security.path_rule import PathRuleError
 from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
@@ -26,8 +26,8 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
     servers: tuple[Access, ...] = (*settings.endpoints, *settings.discovery.dns)
     return _found(
         lambda: read_api_keys(servers),
-        lambda: read_authorities(servers),
-        lambda: listings_of(settings.endpoints),
+        lambda: read_ca_bundles(servers),
+        lambda: entries_of(settings.endpoints),
         lambda: names_of(settings.discovery.dns),
         lambda: safety.operators_token(settings),
         lambda: safety.agents_token(settings),
@@ -82,7 +82,7 @@ def _check_followed(settings: Settings) -> None:
         reason = (error.strerror or "cannot be read").lower()
         raise _error("discovery.file", f"{file}: {reason}") from None
     endpoints = parse_endpoints(content, str(file))
-    if problems := _found(lambda: read_api_keys(endpoints), lambda: read_authorities(endpoints)):
+    if problems := _found(lambda: read_api_keys(endpoints), lambda: read_ca_bundles(endpoints)):
         raise SettingsError(problems)
 
 

@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from extproc.admin import Health
-from extproc.admin.agents import AgentsService, AgentsSurroundings
+from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.app import options
 from extproc.app.admin_port import AdminPort
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.app.core_timer import CoreTimer
 from extproc.app.discovery.admin_endpoints import AddedEndpoints
-from extproc.app.discovery.discovery import AGENTS, Members
-from extproc.app.discovery.scrape_targets import Watched
+from extproc.app.discovery.discovery import AGENTS, Discovery
+from extproc.app.discovery.scrape_targets import ScrapeTargets
 from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.pages.pages import Pages
-from extproc.app.pages.queue_positions import LinePlaces
+from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.security import exposure as safety
-from extproc.app.security.secret_reloader import SecretWatch
+from extproc.app.security.secret_reloader import SecretReloader
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
-from extproc.stream.envoy.access_log import EndReports
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.envoy.access_log import AccessLog
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
-from extproc.stream.upload_watchdog import UploadReports
+from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
-from scraper.schedule import Attention
+from scraper.schedule import ScrapePriority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Service:
             settings, self._apply, self._rehearse, self._reread, load, file
         )
         self.dispatcher = Dispatcher(Random(), options.dispatcher_options(settings))
-        self._waiting_room = WaitingRoom()
+        self._waiting_room = PendingStreams()
         self._timer = CoreTimer(self.dispatcher.advance)
         self._scraper = Scraper(
             sink=self._observe,
@@ -95,8 +95,8 @@ class Service:
         )
         self._registry = Registry()
         self._auditor = Auditor(self.dispatcher, self._registry, self._waiting_room, time.monotonic)
-        self._end_reports = EndReports(
-            self._registry, self._poke, UploadReports(self._registry, time.monotonic)
+        self._end_reports = AccessLog(
+            self._registry, self._poke, UploadWatchdog(self._registry, time.monotonic)
         )
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
@@ -106,7 +106,7 @@ class Service:
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
         served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
-            AgentsSurroundings(
+            AgentsDependencies(
                 dispatcher=self.dispatcher,
                 clock=time.monotonic,
                 publish=self._set_reported,
@@ -118,12 +118,14 @@ class Service:
             ),
             options.agents_options(settings),
         )
-        self._members = Members(
+        self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported
         )
-        self._watched = Watched(self.dispatcher.fleet, self._members, self._scraper, served_cluster)
+        self._watched = ScrapeTargets(
+            self.dispatcher.fleet, self._members, self._scraper, served_cluster
+        )
         self._added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
-        self._secret_watch = SecretWatch(
+        self._secret_watch = SecretReloader(
             lambda: self._members.secrets | self._added.secrets, self.settings.refresh
         )
         self._processor = ExternalProcessor(
@@ -152,7 +154,7 @@ class Service:
             self._registry,
             self._discovery,
             self._telemetry,
-            LinePlaces(self.dispatcher, self._waiting_room).find,
+            QueuePositions(self.dispatcher, self._waiting_room).find,
             self._problems,
             options.page_hosts(settings),
         )
@@ -273,7 +275,7 @@ class Service:
         is_complete = len(specs) >= self.settings.present.agents.expected
         agents = self._agents.roster
         nominations = [
-            Nomination(spec=spec, target=None, trust=agent.trust)
+            DiscoveredEndpoint(spec=spec, target=None, trust=agent.trust)
             for spec in specs
             if (agent := agents.get(spec.address)) is not None
         ]
@@ -301,10 +303,10 @@ class Service:
         self._telemetry.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
 
-    def _attention(self, address: Address) -> Attention:
+    def _attention(self, address: Address) -> ScrapePriority:
         if self.dispatcher.is_restless(address):
-            return Attention.RESTLESS
-        return Attention.STEADY if self.dispatcher.has_leases(address) else Attention.IDLE
+            return ScrapePriority.RESTLESS
+        return ScrapePriority.STEADY if self.dispatcher.has_leases(address) else ScrapePriority.IDLE
 
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.line

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from extproc.cli.exit_codes import Exit
+from extproc.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ MAX_TOKEN_BYTES: Final = 16 * 1024
 class PickerError(Exception):
     """The command cannot be done; `str(error)` is for the person who typed it."""
 
-    def __init__(self, exit_: Exit, text: str) -> None:
+    def __init__(self, exit_: ExitCode, text: str) -> None:
         super().__init__(text)
         self.exit = exit_
 
@@ -46,14 +46,14 @@ class Connection:
     timeout_s: float = 10.0
 
 
-class Picker:
+class AdminClient:
     """A client of one picker's admin port; use it as `async with`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._channel: grpc.aio.Channel | None = None
 
-    async def __aenter__(self) -> Picker:
+    async def __aenter__(self) -> AdminClient:
         self._channel = _open(self._connection)
         return self
 
@@ -121,26 +121,27 @@ class Picker:
         code = grpc.StatusCode
         match error.code():
             case code.UNAVAILABLE:
-                return PickerError(Exit.UNREACHABLE, self._unreachable(text))
+                return PickerError(ExitCode.UNREACHABLE, self._unreachable(text))
             case code.DEADLINE_EXCEEDED:
                 waited = f"{self._connection.timeout_s:g} s"
                 return PickerError(
-                    Exit.UNREACHABLE, f"the picker at {self.address} did not answer within {waited}"
+                    ExitCode.UNREACHABLE,
+                    f"the picker at {self.address} did not answer within {waited}",
                 )
             case code.UNAUTHENTICATED | code.PERMISSION_DENIED:
-                return PickerError(Exit.DENIED, text)
+                return PickerError(ExitCode.DENIED, text)
             case code.NOT_FOUND:
-                return PickerError(Exit.NOT_FOUND, text)
+                return PickerError(ExitCode.NOT_FOUND, text)
             case code.INVALID_ARGUMENT:
-                return PickerError(Exit.USAGE, text)
+                return PickerError(ExitCode.USAGE, text)
             case code.UNIMPLEMENTED:
                 return PickerError(
-                    Exit.UNREACHABLE,
+                    ExitCode.UNREACHABLE,
                     f"what answers at {self.address} is no admin port of Coxswain, or an older "
                     "one; name it with --picker (its default port is 9003)",
                 )
             case _:
-                return PickerError(Exit.REFUSED, text or error.code().name)
+                return PickerError(ExitCode.REFUSED, text or error.code().name)
 
     def _unreachable(self, text: str) -> str:
         lowered = text.lower()
@@ -192,7 +193,7 @@ def _read(file: Path | None) -> bytes | None:
         return file.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        raise PickerError(Exit.USAGE, f"{file}: {reason}") from None
+        raise PickerError(ExitCode.USAGE, f"{file}: {reason}") from None
 
 
 def read_token(file: Path) -> str:
@@ -200,5 +201,5 @@ def read_token(file: Path) -> str:
     content = _read(file) or b""
     token = content[:MAX_TOKEN_BYTES].decode("ascii", errors="replace").strip()
     if not token or not token.isprintable() or not token.isascii():
-        raise PickerError(Exit.USAGE, f"{file}: there is no token in it")
+        raise PickerError(ExitCode.USAGE, f"{file}: there is no token in it")
     return token

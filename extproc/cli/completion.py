@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
     from extproc.pb.coxswain.v1 import admin_pb2
 
 Offer = tuple[str, str]
@@ -64,7 +64,7 @@ def _is_active(endpoint: admin_pb2.Endpoint) -> bool:
 def _endpoints(
     context: typer.Context, incomplete: str, suits: Callable[[admin_pb2.Endpoint], bool]
 ) -> list[Offer]:
-    async def ask(picker: Picker) -> Iterator[Offer]:
+    async def ask(picker: AdminClient) -> Iterator[Offer]:
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
         request = pb.ListEndpointsRequest(page_size=MAX_OFFERS)
@@ -79,7 +79,7 @@ def _endpoints(
 
 
 def _requests(context: typer.Context, incomplete: str, *, is_waiting: bool) -> list[Offer]:
-    async def ask(picker: Picker) -> Iterator[Offer]:
+    async def ask(picker: AdminClient) -> Iterator[Offer]:
         from extproc.cli.output import word
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -100,16 +100,16 @@ def _requests(context: typer.Context, incomplete: str, *, is_waiting: bool) -> l
 def _offers(
     context: typer.Context,
     incomplete: str,
-    ask: Callable[[Picker], Awaitable[Iterator[Offer]]],
+    ask: Callable[[AdminClient], Awaitable[Iterator[Offer]]],
 ) -> list[Offer]:
     import asyncio
 
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
     from extproc.cli.rpc_command import connection_of
 
     async def talk() -> list[Offer]:
         connection = connection_of(_said(context), timeout_s=PATIENCE_S)
-        async with asyncio.timeout(PATIENCE_S), Picker(connection) as picker:
+        async with asyncio.timeout(PATIENCE_S), AdminClient(connection) as picker:
             return [offer for offer in await ask(picker) if offer[0].startswith(incomplete)]
 
     with redirect_stderr(io.StringIO()):

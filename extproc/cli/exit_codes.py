@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Exit codes; 0 is success."""
 
     REFUSED = 1  # the picker's state forbids it

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
 
 
-async def all_endpoints(picker: Picker) -> list[pb.Endpoint]:
+async def all_endpoints(picker: AdminClient) -> list[pb.Endpoint]:
     """Sorted by address; raises `PickerError`."""
     found: list[pb.Endpoint] = []
     token = ""

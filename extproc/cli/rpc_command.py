@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec,
 
 import typer
 
-from extproc.cli.admin_client import Connection, Picker, PickerError, read_token
-from extproc.cli.exit_codes import EXIT_CODES, Exit
+from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
+from extproc.cli.exit_codes import EXIT_CODES, ExitCode
 from extproc.cli.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ CONNECTION_OPTIONS: Final = frozenset(_OPTIONS)
 
 
 def talks(
-    command: Callable[Concatenate[Picker, Rest], Coroutine[Any, Any, None]],
+    command: Callable[Concatenate[AdminClient, Rest], Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
     """Let typer run `command` with a connected picker as its first argument.
 
@@ -127,7 +127,7 @@ def talks(
             print(f"coxswain: {error}", file=sys.stderr)
             raise typer.Exit(error.exit) from None
         except KeyboardInterrupt:
-            raise typer.Exit(Exit.INTERRUPTED) from None
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     hints = get_type_hints(command, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]
@@ -174,7 +174,7 @@ def _run(
     values: dict[str, Any],
 ) -> None:
     async def talk() -> None:
-        async with Picker(connection) as picker:
+        async with AdminClient(connection) as picker:
             await command(picker, **values)
 
     run_interruptible(talk)
@@ -193,7 +193,7 @@ def _connection(
     import os
 
     if (cert is None) != (key is None):
-        raise PickerError(Exit.USAGE, "give --cert and --key together")
+        raise PickerError(ExitCode.USAGE, "give --cert and --key together")
     token = os.environ.get("COXSWAIN_TOKEN", "").strip()
     if token_file is not None:
         token = read_token(token_file)

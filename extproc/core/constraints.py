@@ -14,7 +14,7 @@ from extproc.core.address import Address
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Anchor = Address | str | None
+IndexKey = Address | str | None
 """A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
 
 
@@ -22,7 +22,7 @@ NO_NUMBERS: Final[frozenset[int]] = frozenset()
 """One for all requests: each empty set would be a new one, of 216 bytes."""
 
 
-class Demand(NamedTuple):
+class Constraints(NamedTuple):
     """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
 
     `said` is what the server will read for the model's name, where that is another name.
@@ -35,22 +35,22 @@ class Demand(NamedTuple):
     said: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
 
-    def anchors(self) -> Iterable[Anchor]:
+    def anchors(self) -> Iterable[IndexKey]:
         """Where its lane is found: at each allowed address, else at its model, else everywhere."""
         return (self.model,) if self.allowed is None else self.allowed
 
 
 @lru_cache(maxsize=1024)
-def demand_for(
+def constraints_for(
     model: str | None,
     adapter: str | None,
     said: str | None,
     adapter_numbers: frozenset[int],
-) -> Demand:
+) -> Constraints:
     """The demand of these parts, of any endpoint: one for all requests that want the same."""
-    return Demand(model, adapter, None, said, adapter_numbers)
+    return Constraints(model, adapter, None, said, adapter_numbers)
 
 
-ANY = Demand()
-UNDECIDED = Demand(allowed=frozenset())
+UNCONSTRAINED = Constraints()
+UNRESOLVED = Constraints(allowed=frozenset())
 """Of a request whose names may stand for what no server has told yet: for now nobody suits."""

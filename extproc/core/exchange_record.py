@@ -9,7 +9,7 @@ from extproc.core.address import Address
 from extproc.core.rejection import Reason
 
 
-class Verdict(Enum):
+class Outcome(Enum):
     """How an exchange ended, as one label."""
 
     SERVED = "served"
@@ -32,7 +32,7 @@ class ExchangeRecord(NamedTuple):
 
     exchange_id: str
     request_id: str
-    verdict: Verdict
+    verdict: Outcome
     reason: Reason | None
     endpoint: Address | None
     status: int

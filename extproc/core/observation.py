@@ -19,7 +19,7 @@ class ObservationError(ValueError):
     """An observation that cannot be true (negative counts, an answer before its question)."""
 
 
-class Sight(Enum):
+class ScrapeStatus(Enum):
     """How the look ended."""
 
     READY = "ready"  # it answered and serves
@@ -110,7 +110,7 @@ class Observation:
     address: Address
     began_at: float
     answered_at: float
-    sight: Sight
+    sight: ScrapeStatus
     slots: int | None = None
     busy_slots: int | None = None
     models: tuple[ModelReading, ...] = ()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from extproc.core.constraints import ANY, Demand
+from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.objective import NO_OBJECTIVE, Objective
 
 
-class Order(NamedTuple):
+class ResolvedRequest(NamedTuple):
     """What it may use, whom it serves, and the `model` that its model's name stands for."""
 
-    demand: Demand = ANY
+    demand: Constraints = UNCONSTRAINED
     objective: Objective = NO_OBJECTIVE
     model: str | None = None
 
 
-PLAIN = Order()
+UNCONSTRAINED_REQUEST = ResolvedRequest()

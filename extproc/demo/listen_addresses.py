@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 FIRST_FREE_PORT: Final = 1024
 
 
-class PlaceError(Exception):
+class ListenAddressError(Exception):
     """Parts cannot listen where they should; the text names each, and what to pass instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListenAddress:
     """One listening part and its setting's key and value. Some ports have a flag of their own."""
 
     part: str
@@ -42,7 +42,7 @@ class Place:
         return f"--set {self.key}={replace(self, port=port).address}"
 
 
-def places_of(settings: Settings) -> list[Place]:
+def listen_addresses(settings: Settings) -> list[ListenAddress]:
     """Every place where `coxswain up` will listen with these settings."""
     return [
         _place("Envoy", "envoy.listen", settings.envoy.listen, flag="--port"),
@@ -53,12 +53,12 @@ def places_of(settings: Settings) -> list[Place]:
     ]
 
 
-def settle(places: Sequence[Place]) -> list[str]:
+def settle(places: Sequence[ListenAddress]) -> list[str]:
     """Check that each place is free; returns assignments for those whose port 0 was chosen.
 
-    Raises `PlaceError` with all that are not, so that one more try is enough.
+    Raises `ListenAddressError` with all that are not, so that one more try is enough.
     """
-    wanted: dict[int, Place] = {}
+    wanted: dict[int, ListenAddress] = {}
     faults, remedies = [], []
     for place in places:
         if place.port == 0:
@@ -69,7 +69,7 @@ def settle(places: Sequence[Place]) -> list[str]:
             remedies.append(_remedy(place, wanted))
     if faults:
         told = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
-        raise PlaceError(f"{told}\nMend that, or pass {' '.join(remedies)}")
+        raise ListenAddressError(f"{told}\nMend that, or pass {' '.join(remedies)}")
     return [
         f"{place.key}={replace(place, port=free_port(connectable(place.host))).address}"
         for place in places
@@ -77,7 +77,7 @@ def settle(places: Sequence[Place]) -> list[str]:
     ]
 
 
-def _fault(place: Place, first: Place) -> str:
+def _fault(place: ListenAddress, first: ListenAddress) -> str:
     if first is not place:
         return f"port {place.port} is wanted for {first.part} and for {place.part}"
     problem = listening_problem(place.port, place.host)
@@ -86,7 +86,7 @@ def _fault(place: Place, first: Place) -> str:
     return f"port {place.port} for {place.part} cannot be used ({problem}: {place.address})"
 
 
-def _remedy(place: Place, wanted: dict[int, Place]) -> str:
+def _remedy(place: ListenAddress, wanted: dict[int, ListenAddress]) -> str:
     """What to pass instead; what it names counts as wanted from now on."""
     if listening_problem(0, place.host) is not None:
         return f"--set {place.key}={replace(place, host=LOOPBACK).address}"
@@ -123,6 +123,6 @@ def url_of(listens_at: str) -> str:
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
-def _place(part: str, key: str, value: str, flag: str = "") -> Place:
+def _place(part: str, key: str, value: str, flag: str = "") -> ListenAddress:
     host, port = split_host_port(value)
-    return Place(part=part, key=key, host=host, port=port, flag=flag)
+    return ListenAddress(part=part, key=key, host=host, port=port, flag=flag)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from extproc.status.hosts import Hosts
-from extproc.status.queue_position import Countdown, QueuePlace
+from extproc.status.queue_position import Countdown, QueuePosition
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources
-from extproc.status.status_json import picture
+from extproc.status.status_json import status_json
 
 __all__ = [
     "Countdown",
     "Hosts",
-    "QueuePlace",
+    "QueuePosition",
     "StatusServer",
     "StatusSources",
-    "picture",
+    "status_json",
     "why_not_ready",
 ]

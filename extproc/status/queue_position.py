@@ -40,7 +40,7 @@ _HEADERS: Final = {"cache-control": "no-store", "access-control-allow-origin": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePlace:
+class QueuePosition:
     """A waiting request: its place from 1, of how many, and its times in seconds.
 
     `expected_s` is None while nothing is known about the line's pace.
@@ -51,7 +51,7 @@ class QueuePlace:
     waited_s: float
     expected_s: float | None = None
 
-    def is_news_after(self, told: QueuePlace) -> bool:
+    def is_news_after(self, told: QueuePosition) -> bool:
         """Whether somebody who was told that has to be told this."""
         if (self.position, self.waiting) != (told.position, told.waiting):
             return True
@@ -78,7 +78,7 @@ class Countdown:
 
     def __init__(
         self,
-        find: Callable[[str], QueuePlace | None],
+        find: Callable[[str], QueuePosition | None],
         *,
         interval_s: float = INTERVAL_S,
         grace_s: float = GRACE_S,
@@ -122,7 +122,7 @@ class Countdown:
     async def _stream(self, request: web.Request, id_: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={**_HEADERS, "content-type": EVENT_STREAM})
         await response.prepare(request)
-        told: QueuePlace | None = None
+        told: QueuePosition | None = None
         try:
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             while (place := self._find(id_)) is not None and not _is_gone(request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from extproc.core.scheduler.snapshot import look_at_line
+from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.core.slots.slot_counts import count_slots
 
 if TYPE_CHECKING:
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import ConnectedEnvoy
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
-def picture(
+def status_json(
     dispatcher: Dispatcher,
     *,
     exchanges: int,
@@ -29,7 +29,7 @@ def picture(
 
     `exchanges` are all that Envoy has open, `outcomes` how many ended in which way.
     """
-    line = look_at_line(dispatcher, now)
+    line = take_queue_snapshot(dispatcher, now)
     endpoints = {
         str(endpoint.address): _endpoint(endpoint, dispatcher.ledger.account(endpoint.address), now)
         for endpoint in dispatcher.fleet
@@ -62,7 +62,7 @@ def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
     return {"node_id": envoy.node_id, "acknowledged_version": version if version >= 0 else None}
 
 
-def _endpoint(endpoint: Endpoint, account: Account, now: float) -> dict[str, Any]:
+def _endpoint(endpoint: Endpoint, account: EndpointSlots, now: float) -> dict[str, Any]:
     return {
         "name": endpoint.spec.name,
         "hostname": endpoint.spec.hostname,

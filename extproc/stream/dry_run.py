@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.explain import Explanation, Inquiry, explain, explain_passing
+from extproc.core.scheduler.explain import DryRunRequest, Explanation, explain, explain_passing
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.model_list import OURS, model_list
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from extproc.stream.exchange import ExchangeOptions
 
 
-def what_if(dispatcher: Dispatcher, options: ExchangeOptions, inquiry: Inquiry) -> Explanation:
+def dry_run(
+    dispatcher: Dispatcher, options: ExchangeOptions, inquiry: DryRunRequest
+) -> Explanation:
     """Read the request as an exchange would, and explain its outcome. Changes nothing."""
     headers = pb.HttpHeaders()
     pseudo = {":method": inquiry.method, ":path": inquiry.path}

@@ -26,16 +26,23 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
-from extproc.core.scheduler.exchange_registry import ExchangeSight
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.stream import response_feedback as answer
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.duplex_body import Relay
+from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
 from extproc.stream.options import ExchangeOptions
-from extproc.stream.request.reader import Denied, PassOn, Reception, Told, Understood, Wish
-from extproc.stream.stage import SPOKEN, TOLD, Stage, state_at, verdict_at
-from extproc.stream.upload_pace import Upload
+from extproc.stream.request.reader import (
+    InvalidRequest,
+    LocalReply,
+    NeedsSlot,
+    PassThrough,
+    RequestReader,
+    Understood,
+)
+from extproc.stream.stage import SPOKEN, TOLD, Stage, outcome_at, state_at
+from extproc.stream.upload_pace import UploadPace
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
@@ -99,8 +106,8 @@ class Exchange:
         self._dispatcher = dispatcher
         self._options = options
         self._began_at = now
-        self._reception = Reception(dispatcher, options)
-        self._download: Relay | None = None
+        self._reception = RequestReader(dispatcher, options)
+        self._download: DuplexBody | None = None
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
@@ -113,7 +120,7 @@ class Exchange:
         self._is_cancelled = False
         self._is_failed = False
         self._is_half_closed = False
-        self._upload: Upload | None = None
+        self._upload: UploadPace | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
         self.stage = Stage.NEW
@@ -206,7 +213,7 @@ class Exchange:
             self._dispatcher.upload_ended(lease)
             return None
         if self._upload is None:
-            self._upload = Upload(self._options.uploads, lease.opened_at)
+            self._upload = UploadPace(self._options.uploads, lease.opened_at)
         is_wanted = self._dispatcher.is_wanted(lease)
         why = self._upload.reported(body_bytes, now, is_wanted=is_wanted)
         if why is not None and not self._is_cancelled and request is not None:
@@ -229,16 +236,16 @@ class Exchange:
             return False
         self._is_cancelled = True
         self._reason = reason
-        self._replies = (codec.refusal(reason, 0.0, text),)
+        self._replies = (codec.rejection(reason, 0.0, text),)
         return True
 
-    def sight(self, now: float) -> ExchangeSight:
+    def sight(self, now: float) -> ExchangeSnapshot:
         """What can be told of it at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
         lease = self._lease
         head, request, objective = self._reception.head, self._reception.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
-        return ExchangeSight(
+        return ExchangeSnapshot(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
             state=state_at(self.stage, is_answered=self._response is not None),
@@ -267,7 +274,7 @@ class Exchange:
         stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
         first_token_at = self._give_back(now)
         is_broken = self._is_cut() and not self._is_handed_over()
-        verdict = verdict_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
+        verdict = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reception.head, self._reception.request, self._objective()
         response = self._response
@@ -334,7 +341,7 @@ class Exchange:
         understood = self._reception.begin(request)
         question = self._reception.question
         if question.lacks_config or request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
-            self._download = Relay("response_body", is_open=True)
+            self._download = DuplexBody("response_body", is_open=True)
         if understood is None:
             self.stage = Stage.READING
             self._say(*self._reception.bring_body())
@@ -362,20 +369,20 @@ class Exchange:
     def _act_on(self, understood: Understood, now: float) -> None:
         self._decided_at = now
         match understood:
-            case Wish(request):
+            case NeedsSlot(request):
                 outcome = self._dispatcher.submit(request, now)
                 if isinstance(outcome, Queued):
                     self.ticket = outcome.ticket
                     self.stage = Stage.WAITING
                 else:
                     self.settle(outcome)
-            case PassOn(addresses):
+            case PassThrough(addresses):
                 self.stage = Stage.PASSING
                 self._send_to(addresses)
-            case Told(body):
+            case LocalReply(body):
                 self.stage = Stage.ANSWERED
-                self._say(codec.ready_answer(body))
-            case Denied(reason, text, retry_after_s):
+                self._say(codec.immediate_json(body))
+            case InvalidRequest(reason, text, retry_after_s):
                 self._refuse(reason, retry_after_s, text)
             case _:
                 assert_never(understood)
@@ -395,7 +402,7 @@ class Exchange:
         self.ticket = None
         self._reason = reason
         self.stage = Stage.REFUSED
-        self._say(codec.refusal(reason, retry_after_s, text))
+        self._say(codec.rejection(reason, retry_after_s, text))
 
     # The answer
 
@@ -405,10 +412,10 @@ class Exchange:
         response = self._response = codec.read_response_head(request)
         if not response.is_local_reply and self._answered_at is None:
             self._answered_at = now
-        answer.learn(self._dispatcher, response, self._addresses, self._lease, now)
+        answer.apply_response(self._dispatcher, response, self._addresses, self._lease, now)
         is_told = self._options.adds_response_headers and self.stage in TOLD
         self._say(
-            codec.told_way(response.served, round(self._waited_s * 1000), response.attempts)
+            codec.routing_headers(response.served, round(self._waited_s * 1000), response.attempts)
             if is_told
             else codec.unchanged("response_headers")
         )

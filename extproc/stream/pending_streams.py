@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from extproc.stream.running_stream import RunningStream
 
 
-class WaitingRoom:
+class PendingStreams:
     """Finds the stream whose ticket was settled. It holds as many as the queue does."""
 
     def __init__(self) -> None:

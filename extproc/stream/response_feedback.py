@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from extproc.stream.envoy.codec import ResponseHead
 
 
-def learn(
+def apply_response(
     dispatcher: Dispatcher,
     response: ResponseHead,
     asked: Sequence[Address],

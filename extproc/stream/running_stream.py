@@ -15,7 +15,7 @@ from extproc.stream.envoy.operation import Completion
 if TYPE_CHECKING:
     from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.decision import Settlement
-    from extproc.core.scheduler.exchange_registry import ExchangeSight
+    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
     from extproc.core.slots.lease import Lease
     from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
@@ -91,7 +91,7 @@ class RunningStream:
 
     # What others see and do
 
-    def sight(self, now: float) -> ExchangeSight:
+    def sight(self, now: float) -> ExchangeSnapshot:
         return self.exchange.sight(now)
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry
-    from extproc.stream.pending_streams import WaitingRoom
+    from extproc.stream.pending_streams import PendingStreams
 
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 
@@ -40,7 +40,7 @@ class ExternalProcessor:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        waiting_room: WaitingRoom,
+        waiting_room: PendingStreams,
         registry: Registry,
         options: ExchangeOptions,
         clock: Callable[[], float],
@@ -105,7 +105,7 @@ class ExternalProcessor:
                 if exchange.ticket is not None:
                     self._waiting_room.enter(stream, exchange.ticket)
                     await stream.answer(
-                        codec.hold(exchange.ticket.request.timeout_s + HOLD_MARGIN_S)
+                        codec.extend_timeout(exchange.ticket.request.timeout_s + HOLD_MARGIN_S)
                     )
                     await stream.settled()
                 await stream.answer()

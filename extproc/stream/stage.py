@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.scheduler.exchange_registry import ExchangeState
 
 
@@ -34,12 +34,12 @@ _STATES: Final = {
     Stage.ENDED: ExchangeState.OVER,
 }
 _VERDICTS: Final = {
-    Stage.NEW: Verdict.PASSED,
-    Stage.PASSING: Verdict.PASSED,
-    Stage.ANSWERED: Verdict.PASSED,
-    Stage.WAITING: Verdict.WITHDRAWN,
-    Stage.READING: Verdict.WITHDRAWN,
-    Stage.REFUSED: Verdict.REJECTED,
+    Stage.NEW: Outcome.PASSED,
+    Stage.PASSING: Outcome.PASSED,
+    Stage.ANSWERED: Outcome.PASSED,
+    Stage.WAITING: Outcome.WITHDRAWN,
+    Stage.READING: Outcome.WITHDRAWN,
+    Stage.REFUSED: Outcome.REJECTED,
 }
 
 
@@ -50,11 +50,11 @@ def state_at(stage: Stage, *, is_answered: bool) -> ExchangeState:
     return _STATES[stage]
 
 
-def verdict_at(stage: Stage, *, is_cut: bool, is_unsent: bool) -> Verdict:
+def outcome_at(stage: Stage, *, is_cut: bool, is_unsent: bool) -> Outcome:
     """How an exchange ended that had come so far; `is_unsent` tells that its destination never
     left this process. Raises `KeyError` for one that ended before."""
     if stage is Stage.LEASED:
         if is_unsent:
-            return Verdict.WITHDRAWN
-        return Verdict.BROKEN if is_cut else Verdict.SERVED
+            return Outcome.WITHDRAWN
+        return Outcome.BROKEN if is_cut else Outcome.SERVED
     return _VERDICTS[stage]

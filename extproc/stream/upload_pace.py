@@ -28,7 +28,7 @@ class UploadLimits:
     grace_s: float = 2.0
 
 
-class Upload:
+class UploadPace:
     """Fed with Envoy's reports about one request. Pure; `now` is monotonic seconds."""
 
     __slots__ = ("_body_bytes", "_limits", "_moved_at", "_reported_at", "lag_s")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from extproc.pb import access_log_pb2 as pb
 
 
-class UploadReports:
+class UploadWatchdog:
     """Hands Envoy's reports to running exchanges, and ends those that may not go on. Belongs to
     one event loop."""
 

@@ -20,7 +20,7 @@ log = logging.getLogger("coxswain.telemetry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PumpOptions:
+class BatcherOptions:
     """`delay_s` is how long a thing may lie before it is sent, unless a batch is full."""
 
     max_queued: int
@@ -28,13 +28,13 @@ class PumpOptions:
     delay_s: float
 
 
-class Pump(Generic[T]):
+class Batcher(Generic[T]):
     """A bounded queue with its thread. `send` returns how many of the batch it failed to send.
 
     The thread is a daemon: a receiver that hangs does not keep the process from ending.
     """
 
-    def __init__(self, name: str, send: Callable[[list[T]], int], options: PumpOptions) -> None:
+    def __init__(self, name: str, send: Callable[[list[T]], int], options: BatcherOptions) -> None:
         self._send = send
         self._options = options
         self._queue: deque[T] = deque()

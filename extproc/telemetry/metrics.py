@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import Health
 from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry import definitions as families
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_CLASS: Final = "none"
 """The class of requests that take no slot."""
-_HELD_SLOT: Final = frozenset({Verdict.SERVED, Verdict.BROKEN})
+_HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 MAX_STRANGERS: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
@@ -66,7 +66,7 @@ class Metrics:
 
     def tell(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
-        if record.verdict is Verdict.PASSED:
+        if record.verdict is Outcome.PASSED:
             self._requests.add(record.verdict.value, NO_CLASS)
             return
         self._requests.add(outcome(record), record.criticality or NO_CLASS)
@@ -170,6 +170,6 @@ class Metrics:
 
 def outcome(record: ExchangeRecord) -> str:
     """How it ended, as one word: the reason where it was refused, the verdict elsewhere."""
-    if record.verdict is Verdict.REJECTED and record.reason is not None:
+    if record.verdict is Outcome.REJECTED and record.reason is not None:
         return record.reason.value
     return record.verdict.value

@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.sdk.resources import Resource as SdkResource
 
-from extproc.telemetry.batcher import Pump, PumpOptions
+from extproc.telemetry.batcher import Batcher, BatcherOptions
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.senders import Sender, metric_sender, span_sender
 from extproc.telemetry.spans import exchange_spans
@@ -38,16 +38,16 @@ class OtlpExport:
         self._random = random
         self._resource = _resource(version)
         self._scope = InstrumentationScope(name="coxswain", version=version)
-        self._spans: Pump[Span] | None = None
-        self._readings: Pump[Reading] | None = None
+        self._spans: Batcher[Span] | None = None
+        self._readings: Batcher[Reading] | None = None
         self._senders: list[Sender] = []
         if options.traces is not None:
             self._span_sender = span_sender(options.traces, options.traces_to)
             self._senders.append(self._span_sender)
-            self._spans = Pump(
+            self._spans = Batcher(
                 "send spans",
                 self._send_spans,
-                PumpOptions(
+                BatcherOptions(
                     max_queued=options.max_queued_spans,
                     max_batch=options.max_batch_spans,
                     delay_s=options.schedule_delay_s,
@@ -56,11 +56,11 @@ class OtlpExport:
         if options.metrics is not None:
             self._metric_sender = metric_sender(options.metrics, options.metrics_to)
             self._senders.append(self._metric_sender)
-            self._readings = Pump(
+            self._readings = Batcher(
                 "send metrics",
                 self._send_reading,
                 # Counters are cumulative: a reading that is dropped loses nothing but a moment.
-                PumpOptions(max_queued=1, max_batch=1, delay_s=0.0),
+                BatcherOptions(max_queued=1, max_batch=1, delay_s=0.0),
             )
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.telemetry.metrics import outcome
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _LOCAL_PARENT: Final = trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _REMOTE_PARENT: Final = _LOCAL_PARENT | trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 MAX_CHARS: Final = 256
 """Longer texts are cut: a client writes paths and request ids, and pays nothing for them."""
-_FAILED: Final = frozenset({Verdict.REJECTED, Verdict.BROKEN})
+_FAILED: Final = frozenset({Outcome.REJECTED, Outcome.BROKEN})
 _NS: Final = 1_000_000_000
 
 
@@ -75,7 +75,7 @@ def exchange_spans(
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = outcome(record)
     _describe(root, record)
-    if record.verdict is Verdict.PASSED or record.decided_at is None:
+    if record.verdict is Outcome.PASSED or record.decided_at is None:
         return [root]
     decided_at_ns = began_at_ns + int((record.decided_at - record.began_at) * _NS)
     picked_at_ns = min(ended_at_ns, decided_at_ns + int(record.pick_s * _NS))
@@ -123,7 +123,7 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
         _put_int(span, "http.response.status_code", record.status)
     if record.attempts:
         _put_int(span, "coxswain.attempts", record.attempts)
-    if record.verdict is not Verdict.PASSED:
+    if record.verdict is not Outcome.PASSED:
         if record.criticality:
             _put_text(span, "coxswain.class", record.criticality)
         _put_float(span, "coxswain.queue.wait_s", record.waited_s)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from extproc.security.trust import Trust
 
 
-class Offers:
+class CaRollout:
     """Of one Envoy's stream. Pure; `draw`, then `accept` or `refuse`, each O(profiles)."""
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ UNHEARD: Final = Issue(
 )
 
 
-def read_abilities(metadata: Iterable[tuple[str, str | bytes]]) -> frozenset[str]:
+def read_capabilities(metadata: Iterable[tuple[str, str | bytes]]) -> frozenset[str]:
     """What a stream's metadata names; an Envoy of another configuration has none."""
     values = [value for name, value in metadata if name == HEADER and isinstance(value, str)]
     return frozenset(name for value in values for name in value.split(",") if name)
@@ -88,7 +88,7 @@ def secured(before: Iterable[Member], after: Iterable[Member]) -> Iterator[Addre
     return (each.address for each in after if each.tls_profile and each.address in plain)
 
 
-class Abilities:
+class EnvoyCapabilities:
     """Pure and synchronous. Every call is O(streams)."""
 
     def __init__(self) -> None:

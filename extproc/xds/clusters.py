@@ -25,8 +25,8 @@ from extproc.pb.cluster_discovery_pb2_grpc import (
 )
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.security.trust import Trust
-from extproc.xds.ca_rollout import Offers
-from extproc.xds.capabilities import read_abilities
+from extproc.xds.ca_rollout import CaRollout
+from extproc.xds.capabilities import read_capabilities
 from extproc.xds.gate import Gate
 from extproc.xds.stream import (
     CONTROL_PLANE,
@@ -54,7 +54,7 @@ class _Stream:
     abilities: frozenset[str]
     version: int
     node_id: str = ""
-    offers: Offers = field(default_factory=Offers)
+    offers: CaRollout = field(default_factory=CaRollout)
     subscription: Subscription = field(default_factory=_subscription)
     due: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -104,7 +104,7 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
     ) -> None:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(read_abilities(context.invocation_metadata() or ()), self._version)
+        stream = _Stream(read_capabilities(context.invocation_metadata() or ()), self._version)
         self._streams.add(stream)
         self._gate.wait()
         await converse(

@@ -24,7 +24,7 @@ from extproc.pb.endpoint_discovery_pb2_grpc import (
 )
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
-from extproc.xds.capabilities import Abilities, needs, read_abilities, secured
+from extproc.xds.capabilities import EnvoyCapabilities, needs, read_capabilities, secured
 from extproc.xds.envoy_stream import EnvoyStream
 from extproc.xds.gate import Gate
 from extproc.xds.options import EndpointDiscoveryOptions
@@ -73,7 +73,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._numbers = itertools.count(1)
         self._streams: dict[int, EnvoyStream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
-        self._abilities = Abilities()
+        self._abilities = EnvoyCapabilities()
         self._set_issue = set_issue
         self._assignments = Assignments()
         self._membership: Membership | None = None
@@ -129,7 +129,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
     ) -> None:
         """One Envoy's stream; ends when either side leaves."""
         stream = EnvoyStream(
-            next(self._numbers), read_abilities(context.invocation_metadata() or ())
+            next(self._numbers), read_capabilities(context.invocation_metadata() or ())
         )
         self._streams[stream.number] = stream
         self.gate.wait()

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.agent.backoff import LONGEST_S, Backoff
 from scraper.agent.link import Link, LinkError, Metadata, Wishes
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
-from scraper.schedule import Attention
+from scraper.schedule import ScrapePriority
 from scraper.target import EndpointTarget
 
-ANSWERS = frozenset({Sight.READY, Sight.LOADING, Sight.ASLEEP})
+ANSWERS = frozenset({ScrapeStatus.READY, ScrapeStatus.LOADING, ScrapeStatus.ASLEEP})
 
 log = logging.getLogger("coxswain.agent")
 
@@ -65,7 +65,7 @@ class Agent:
         self._clock = clock
         self._backoff = Backoff(random)
         self._id = uuid.uuid4().hex
-        self._attention = Attention.IDLE
+        self._attention = ScrapePriority.IDLE
         self._scraper = Scraper(
             sink=self._seen,
             attention=lambda _: self._attention,
@@ -168,7 +168,7 @@ class Agent:
             return await link.run(channel, self.options.metadata)
         finally:
             self._link = None
-            self._attention = Attention.IDLE
+            self._attention = ScrapePriority.IDLE
             await channel.close()
 
     def _tls(self) -> pb.Tls | None:
@@ -179,7 +179,7 @@ class Agent:
     def _poke(self) -> None:
         self._scraper.poke(self.target.address)
 
-    def _attend(self, attention: Attention) -> None:
+    def _attend(self, attention: ScrapePriority) -> None:
         """The picker heard us and says how closely to look."""
         if self._problem is None:
             log.info("the picker at %s hears us", self.options.picker)

@@ -16,8 +16,8 @@ import grpc
 from extproc.core.observation import Observation
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
-from scraper.agent.messages import ATTENTIONS, look_message
-from scraper.schedule import Attention
+from scraper.agent.messages import ATTENTIONS, observation_message
+from scraper.schedule import ScrapePriority
 
 HEARTBEAT_S = 1.0
 LEAVING_HEARTBEAT_S = 0.2
@@ -53,7 +53,7 @@ class Wishes:
     """What the picker asks for; both are called from the event loop."""
 
     look_now: Callable[[], None]
-    attend: Callable[[Attention], None]
+    attend: Callable[[ScrapePriority], None]
 
 
 class Link:
@@ -164,7 +164,7 @@ class Link:
                 await call.write(self._message(self._clock(), leaving=pb.Leaving()))
             newest, self._newest = self._newest, None
             now = self._clock()  # one moment for all ages of a message, or none of them bounds
-            look = None if newest is None else look_message(newest, now)
+            look = None if newest is None else observation_message(newest, now)
             await call.write(self._message(now, look=look))
             try:
                 async with asyncio.timeout(LEAVING_HEARTBEAT_S if has_left else HEARTBEAT_S):

@@ -7,27 +7,27 @@ from extproc.core.observation import (
     Issue,
     ModelReading,
     Observation,
-    Sight,
+    ScrapeStatus,
     SlotReading,
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from scraper.schedule import Attention
+from scraper.schedule import ScrapePriority
 
 SIGHTS = {
-    Sight.READY: pb.Look.SIGHT_READY,
-    Sight.LOADING: pb.Look.SIGHT_LOADING,
-    Sight.ASLEEP: pb.Look.SIGHT_ASLEEP,
-    Sight.UNREACHABLE: pb.Look.SIGHT_UNREACHABLE,
-    Sight.FAILED: pb.Look.SIGHT_FAILED,
+    ScrapeStatus.READY: pb.Look.SIGHT_READY,
+    ScrapeStatus.LOADING: pb.Look.SIGHT_LOADING,
+    ScrapeStatus.ASLEEP: pb.Look.SIGHT_ASLEEP,
+    ScrapeStatus.UNREACHABLE: pb.Look.SIGHT_UNREACHABLE,
+    ScrapeStatus.FAILED: pb.Look.SIGHT_FAILED,
 }
 ATTENTIONS = {
-    pb.PickerMessage.ATTENTION_IDLE: Attention.IDLE,
-    pb.PickerMessage.ATTENTION_STEADY: Attention.STEADY,
-    pb.PickerMessage.ATTENTION_RESTLESS: Attention.RESTLESS,
+    pb.PickerMessage.ATTENTION_IDLE: ScrapePriority.IDLE,
+    pb.PickerMessage.ATTENTION_STEADY: ScrapePriority.STEADY,
+    pb.PickerMessage.ATTENTION_RESTLESS: ScrapePriority.RESTLESS,
 }
 
 
-def look_message(observation: Observation, now: float) -> pb.Look:
+def observation_message(observation: Observation, now: float) -> pb.Look:
     """A look with its ages at `now`, a reading of the clock that dated it."""
     look = pb.Look(
         began_ago_s=max(0.0, now - observation.began_at),

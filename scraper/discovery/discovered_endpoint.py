@@ -13,15 +13,15 @@ from extproc.security.trust import Trust
 from scraper.target import EndpointTarget, TargetError
 
 
-class ListingError(ValueError):
+class EndpointEntryError(ValueError):
     """What names endpoints cannot be used; `str(error)` says where and why, and shows no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class EndpointEntry:
     """An endpoint as people write it: `host` is an IP address or a name that has some.
 
-    Raises `ListingError` for a key that no HTTP header can carry.
+    Raises `EndpointEntryError` for a key that no HTTP header can carry.
     """
 
     host: str
@@ -40,14 +40,14 @@ class Listing:
 
     def __post_init__(self) -> None:
         if self.api_key is not None and not is_sendable_key(self.api_key):
-            raise ListingError(f"{self}: the API key must be visible ASCII, without spaces")
+            raise EndpointEntryError(f"{self}: the API key must be visible ASCII, without spaces")
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nomination:
+class DiscoveredEndpoint:
     """One endpoint that a source names. `target` is None where the picker must not look."""
 
     spec: EndpointSpec
@@ -55,13 +55,13 @@ class Nomination:
     trust: Trust | None = None
 
 
-Publish: TypeAlias = Callable[[str, Sequence[Nomination], bool], None]
+Publish: TypeAlias = Callable[[str, Sequence[DiscoveredEndpoint], bool], None]
 """`publish(source, nominations, is_complete)`: all that `source` names now, replacing what it
 named before. Not complete means that it knows of more and cannot tell their addresses yet.
 Synchronous and soon."""
 
 
-def nominate(listing: Listing, ip: str) -> Nomination:
+def discover(listing: EndpointEntry, ip: str) -> DiscoveredEndpoint:
     """The endpoint that a listing means, its host being `ip`; its key and slots go with it.
 
     Raises `AddressError` where `ip` is none, or where no server could be asked like this.
@@ -82,7 +82,7 @@ def nominate(listing: Listing, ip: str) -> Nomination:
         )
     except TargetError as error:
         raise AddressError(str(error)) from None
-    return Nomination(
+    return DiscoveredEndpoint(
         spec=EndpointSpec(
             address=address,
             name=listing.name,

@@ -16,8 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from extproc.core.address import AddressError
-from scraper.discovery.discovered_endpoint import Listing, Nomination, Publish, nominate
-from scraper.discovery.dns_cache import Failed, Found, Memory, Nothing, Pace
+from scraper.discovery.discovered_endpoint import (
+    DiscoveredEndpoint,
+    EndpointEntry,
+    Publish,
+    discover,
+)
+from scraper.discovery.dns_cache import DnsCache, Failed, Found, Nothing, Pace
 from scraper.discovery.resolver import Hosts, Service, Services
 
 SOURCE = "dns"
@@ -40,7 +45,7 @@ class Lookups(Protocol):
 class DnsName:
     """A name to follow. Its listing's host is the name; `port` is what type a needs."""
 
-    listing: Listing
+    listing: EndpointEntry
     is_service: bool = False
 
     @property
@@ -53,8 +58,8 @@ class DnsName:
 class _Host:
     """A name that has addresses."""
 
-    ipv4: Memory[str] = field(default_factory=Memory)
-    ipv6: Memory[str] = field(default_factory=Memory)
+    ipv4: DnsCache[str] = field(default_factory=DnsCache)
+    ipv6: DnsCache[str] = field(default_factory=DnsCache)
 
     @property
     def has_spoken(self) -> bool:
@@ -70,11 +75,11 @@ class _Follower:
 
     def __init__(self, name: DnsName, lookups: Lookups, pace: Pace) -> None:
         self.name = name
-        self.nominations: tuple[Nomination, ...] = ()
+        self.nominations: tuple[DiscoveredEndpoint, ...] = ()
         self.has_spoken = False
         self._lookups = lookups
         self._pace = pace
-        self._services: Memory[Service] = Memory()
+        self._services: DnsCache[Service] = DnsCache()
         self._hosts: dict[str, _Host] = {}
         self._found: list[tuple[Service, str]] = []
         self._failures = 0
@@ -128,7 +133,7 @@ class _Follower:
             host = service.host.rstrip(".")
             listing = replace(self.name.listing, host=host, port=service.port)
             try:
-                nomination = nominate(listing, ip)
+                nomination = discover(listing, ip)
             except AddressError:
                 continue
             nominations[nomination.spec.address] = nomination

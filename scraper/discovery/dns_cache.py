@@ -39,7 +39,7 @@ class Failed:
     reason: str
 
 
-class Memory(Generic[T]):
+class DnsCache(Generic[T]):
     """The answers to one question that count now."""
 
     def __init__(self) -> None:

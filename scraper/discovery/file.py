@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from scraper.discovery.discovered_endpoint import Listing, ListingError
+from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.file_signature import Changes, look_at
 
 INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024
 
-Parse: TypeAlias = Callable[[bytes], Sequence[Listing]]
-"""The endpoints that a file names; raises `ListingError`. Runs in a thread and may block."""
+Parse: TypeAlias = Callable[[bytes], Sequence[EndpointEntry]]
+"""The endpoints that a file names; raises `EndpointEntryError`. Runs in a thread and may block."""
 
-Take: TypeAlias = Callable[[Sequence[Listing]], None]
+Take: TypeAlias = Callable[[Sequence[EndpointEntry]], None]
 """All that the file names now; synchronous and soon."""
 
 log = logging.getLogger("coxswain.discovery")
@@ -47,7 +47,7 @@ class EndpointsFile:
         self._take = take
         self._interval_s = interval_s
         self._sleep = sleep
-        self._in_force: Sequence[Listing] | None = None
+        self._in_force: Sequence[EndpointEntry] | None = None
         self._problem = ""
         self._is_doubted = False
         self._task: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class EndpointsFile:
             is_new = listings != self._in_force
             if is_new:
                 self._take(listings)
-        except ListingError as error:
+        except EndpointEntryError as error:
             self._refuse(str(error))
             return
         except Exception as error:  # noqa: BLE001 - ours; the next change may pass
@@ -103,15 +103,15 @@ class EndpointsFile:
             log.info("%s names %d endpoints", self.path, len(listings))
             self._in_force = listings
 
-    def _read(self) -> Sequence[Listing]:
+    def _read(self) -> Sequence[EndpointEntry]:
         try:
             with self.path.open("rb") as stream:
                 content = stream.read(MAX_BYTES + 1)
         except OSError as error:
             reason = (error.strerror or "unknown error").lower()
-            raise ListingError(f"{self.path} cannot be read: {reason}") from None
+            raise EndpointEntryError(f"{self.path} cannot be read: {reason}") from None
         if len(content) > MAX_BYTES:
-            raise ListingError(f"{self.path} is larger than 1 MiB")
+            raise EndpointEntryError(f"{self.path} is larger than 1 MiB")
         return tuple(self._parse(content))
 
     def _refuse(self, problem: str) -> None:

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 Look = TypeVar("Look")
 
 
-class FileLook(NamedTuple):
+class FileSignature(NamedTuple):
     """A name that leads nowhere looks like None."""
 
     device: int
@@ -18,13 +18,13 @@ class FileLook(NamedTuple):
     size_bytes: int
 
 
-def look_at(path: Path) -> FileLook | None:
+def look_at(path: Path) -> FileSignature | None:
     """How the file looks now; that of a symbolic link is its target's. Blocks on the disk."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return FileLook(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    return FileSignature(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 class Changes(Generic[Look]):

@@ -15,7 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from extproc.core.address import AddressError, is_ip
-from scraper.discovery.discovered_endpoint import Listing, Nomination, Publish, nominate
+from scraper.discovery.discovered_endpoint import (
+    DiscoveredEndpoint,
+    EndpointEntry,
+    Publish,
+    discover,
+)
 
 RETRY_S = 2.0
 LOOKUPS_AT_ONCE = 2
@@ -41,7 +46,7 @@ def of_one_kind(ips: Sequence[str]) -> list[str]:
     return [ip for ip in ips if ":" not in ip] or list(ips)
 
 
-class ListedEndpoints:
+class StaticEndpoints:
     """The source called `source`. `publish` hears of all that resolves, at each change.
 
     Belongs to one event loop; end it with `aclose`.
@@ -54,11 +59,11 @@ class ListedEndpoints:
         self._publish = publish
         self._lookup = lookup
         self._retry_s = retry_s
-        self._listings: Sequence[Listing] = ()
+        self._listings: Sequence[EndpointEntry] = ()
         self._addresses: dict[str, list[str]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def set(self, listings: Sequence[Listing]) -> None:
+    def set(self, listings: Sequence[EndpointEntry]) -> None:
         """Name these from now on. Publishes at once what is known, and the rest when it is."""
         self._listings = tuple(listings)
         hosts = {listing.host for listing in self._listings}
@@ -90,11 +95,11 @@ class ListedEndpoints:
         return [host for host in hosts if host not in self._addresses]
 
     def _tell(self) -> None:
-        nominations: list[Nomination] = []
+        nominations: list[DiscoveredEndpoint] = []
         for listing in self._listings:
             for ip in self._addresses.get(listing.host, ()):
                 try:
-                    nominations.append(nominate(listing, ip))
+                    nominations.append(discover(listing, ip))
                 except AddressError as error:
                     log.warning("%s: %s: %s", self._source, listing.host, error)
         self._publish(self._source, nominations, not self._unknown())

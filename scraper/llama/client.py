@@ -19,7 +19,7 @@ import httpcore
 import httpx
 
 from extproc.security.authorization import authorization_of
-from scraper.llama.interim_limit import WaryBackend
+from scraper.llama.interim_limit import InterimLimitBackend
 from scraper.target import EndpointTarget
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -202,7 +202,7 @@ class _Transport(httpx.AsyncHTTPTransport):
             max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=MAX_CONNECTIONS,
             keepalive_expiry=None,
-            network_backend=WaryBackend(httpcore.AnyIOBackend()),
+            network_backend=InterimLimitBackend(httpcore.AnyIOBackend()),
         )
 
 

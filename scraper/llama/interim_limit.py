@@ -25,7 +25,7 @@ _BEGINNING = b"\n"
 Options = Iterable[Any]
 
 
-class WaryBackend(httpcore.AsyncNetworkBackend):
+class InterimLimitBackend(httpcore.AsyncNetworkBackend):
     """Connects as `inner` does; its streams raise `httpcore.ReadError` for what never ends."""
 
     def __init__(self, inner: httpcore.AsyncNetworkBackend) -> None:
@@ -40,13 +40,13 @@ class WaryBackend(httpcore.AsyncNetworkBackend):
         socket_options: Options | None = None,
     ) -> httpcore.AsyncNetworkStream:
         stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
-        return WaryStream(stream)
+        return InterimLimitStream(stream)
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
 
 
-class WaryStream(httpcore.AsyncNetworkStream):
+class InterimLimitStream(httpcore.AsyncNetworkStream):
     """Counts what comes after a question until a final status line is there."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
@@ -87,7 +87,7 @@ class WaryStream(httpcore.AsyncNetworkStream):
         except BaseException:  # httpcore closes it after errors alone, not when it is cancelled
             await self._inner.aclose()
             raise
-        return WaryStream(inner)
+        return InterimLimitStream(inner)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

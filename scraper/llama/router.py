@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extproc.core.observation import Issue, ModelReading, Sight
+from extproc.core.observation import Issue, ModelReading, ScrapeStatus
 from scraper.llama.parse import ModelEntry, ModelStatus
-from scraper.llama.slots_request import SlotsTold
+from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
-from scraper.probe.idle_sleep import SleepTrial, SleepWatch
-from scraper.schedule import Attention
+from scraper.probe.idle_sleep import IdleSleepTracker, SleepTrial
+from scraper.schedule import ScrapePriority
 
 
 @dataclass(slots=True, kw_only=True)
 class _Model:
     entry: ModelEntry
-    sleep: SleepWatch
+    sleep: IdleSleepTracker
     slots: int | None = None
     busy_slots: int | None = None
 
@@ -46,7 +46,7 @@ class RouterModels:
     def _updated(self, entry: ModelEntry) -> _Model:
         model = self._models.get(entry.name)
         if model is None or model.entry.may_sleep != entry.may_sleep:
-            sleep = SleepWatch(self._trial, declared=entry.may_sleep)
+            sleep = IdleSleepTracker(self._trial, declared=entry.may_sleep)
             model = _Model(entry=entry, sleep=sleep)
         elif entry.status is ModelStatus.LOADED and model.entry.status is not entry.status:
             model.sleep.start_process()  # loaded anew or woken: look who is there
@@ -55,7 +55,7 @@ class RouterModels:
             model.busy_slots = None
         return model
 
-    def models_to_ask(self, now: float, attention: Attention) -> tuple[str, ...]:
+    def models_to_ask(self, now: float, attention: ScrapePriority) -> tuple[str, ...]:
         """The loaded models whose /slots may be asked now."""
         return tuple(
             name
@@ -64,7 +64,7 @@ class RouterModels:
             and model.sleep.may_ask_slots(now, attention)
         )
 
-    def count(self, told: SlotsTold) -> None:
+    def count(self, told: SlotCounts) -> None:
         """Take over the counts of the models that were asked."""
         for name, (slots, busy_slots) in (told.by_model or {}).items():
             model = self._models.get(name)
@@ -73,14 +73,14 @@ class RouterModels:
                 model.sleep.slots_told(told.began_at, busy_slots)
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> ScrapeStatus:
         statuses = {model.entry.status for model in self._models.values()}
         if ModelStatus.LOADED in statuses:
-            return Sight.READY
+            return ScrapeStatus.READY
         if ModelStatus.LOADING in statuses:
-            return Sight.LOADING
+            return ScrapeStatus.LOADING
         is_waiting = self._autoloads or ModelStatus.SLEEPING in statuses
-        return Sight.ASLEEP if is_waiting else Sight.READY
+        return ScrapeStatus.ASLEEP if is_waiting else ScrapeStatus.READY
 
     @property
     def slots(self) -> int | None:
@@ -115,6 +115,6 @@ class RouterModels:
             name for name, model in self._models.items() if model.entry.status is ModelStatus.FAILED
         )
         found = [issues.model_failed(failed)] if failed else []
-        if self.sight is Sight.READY and self.slots == 0:
+        if self.sight is ScrapeStatus.READY and self.slots == 0:
             found.append(issues.no_model_loaded())
         return tuple(found)

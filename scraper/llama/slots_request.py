@@ -20,7 +20,7 @@ NOT_LOADED = frozenset({400, 404, 503})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotsTold:
+class SlotCounts:
     """How many slots were busy at some moment of [began_at, answered_at].
 
     `by_model` maps a router's models to (slots, busy slots), without those that turned out
@@ -49,7 +49,7 @@ def garbled(answer: Answer, error: ParseError) -> Failure:
     )
 
 
-async def ask_slots(client: LlamaClient) -> SlotsTold | Answer | Failure:
+async def ask_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
     """GET /slots of a plain server; an answer that is not 200 comes back as it is."""
     answer = await client.ask("/slots")
     if isinstance(answer, Failure) or answer.status != 200:
@@ -58,7 +58,7 @@ async def ask_slots(client: LlamaClient) -> SlotsTold | Answer | Failure:
         reading = parse_slots(answer.body)
     except ParseError as error:
         return garbled(answer, error)
-    return SlotsTold(
+    return SlotCounts(
         began_at=answer.began_at,
         answered_at=answer.answered_at,
         slots=reading.slots,
@@ -73,7 +73,7 @@ async def ask_slots(client: LlamaClient) -> SlotsTold | Answer | Failure:
 
 async def ask_slots_of_models(
     client: LlamaClient, models: tuple[str, ...]
-) -> SlotsTold | Answer | Failure:
+) -> SlotCounts | Answer | Failure:
     """GET /slots of each of a router's `models` (at least one), one after the other.
 
     If none of them is loaded any more, the last refusal is the answer.
@@ -117,7 +117,7 @@ async def ask_slots_of_models(
             began_at=began_at,
             answered_at=answered_at,
         )
-    return SlotsTold(
+    return SlotCounts(
         began_at=began_at,
         answered_at=answered_at,
         slots=slots,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 
-from extproc.core.observation import AdapterReading, Issue, Observation, Sight
+from extproc.core.observation import AdapterReading, Issue, Observation, ScrapeStatus
 from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.llama.parse import (
     ModelEntry,
@@ -35,25 +35,25 @@ from scraper.llama.parse import (
 from scraper.llama.router import RouterModels
 from scraper.llama.slots_request import (
     NOT_LOADED,
-    SlotsTold,
+    SlotCounts,
     ask_slots,
     ask_slots_of_models,
     garbled,
 )
 from scraper.options import ScraperOptions
 from scraper.probe import issues
-from scraper.probe.idle_sleep import SleepWatch
+from scraper.probe.idle_sleep import IdleSleepTracker
 from scraper.probe.report import Report
-from scraper.probe.server_identity import Facts
-from scraper.schedule import Attention
+from scraper.probe.server_identity import ServerIdentity
+from scraper.schedule import ScrapePriority
 from scraper.target import EndpointTarget
 
-SlotsOutcome = SlotsTold | Answer | Failure
+SlotsOutcome = SlotCounts | Answer | Failure
 UNAUTHORIZED = frozenset({401, 403})
 NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
-class Lookout:
+class EndpointProbe:
     """What one server is known to be, and the question to it that may still be open.
 
     `look` is called by one task at a time; close it with `aclose`.
@@ -70,8 +70,8 @@ class Lookout:
         self._options = options
         self._clock = clock
         self._client = client or LlamaClient(target, options.timeouts, clock)
-        self._facts = Facts()
-        self._sleep = SleepWatch(options.sleep_trial, target.may_sleep)
+        self._facts = ServerIdentity()
+        self._sleep = IdleSleepTracker(options.sleep_trial, target.may_sleep)
         self._router = RouterModels(options.sleep_trial)
         self._report = Report(target, self._facts, self._router)
         self._question: asyncio.Task[SlotsOutcome] | None = None
@@ -87,7 +87,7 @@ class Lookout:
         finally:
             await self._client.aclose()
 
-    async def look(self, attention: Attention) -> Observation:
+    async def look(self, attention: ScrapePriority) -> Observation:
         """Ask what has to be asked now. Takes `patience_s` and a few short answers at most.
 
         Never raises for anything the server or the network does.
@@ -104,15 +104,15 @@ class Lookout:
         if self._facts.is_router:
             return await self._look_at_router(attention)
         if self._sleep.is_asleep and sign is not None:
-            return self._report.observe(sign, Sight.ASLEEP, busy_slots=0)
+            return self._report.observe(sign, ScrapeStatus.ASLEEP, busy_slots=0)
         if self._facts.hidden is not None:
             return await self._look_without_slots(sign)
         if not self._sleep.may_ask_slots(self._clock(), attention) and sign is not None:
-            return self._report.observe(sign, Sight.READY)
+            return self._report.observe(sign, ScrapeStatus.READY)
         self._open(ask_slots(self._client))
         return await self._await_slots()
 
-    def _is_learning_due(self, attention: Attention) -> bool:
+    def _is_learning_due(self, attention: ScrapePriority) -> bool:
         if self._must_learn or self._looks_since_learnt > self._options.props_every_looks:
             return True
         return not self._facts.is_router and self._sleep.needs_props(self._clock(), attention)
@@ -205,35 +205,39 @@ class Lookout:
         outcome = self._question.result()
         self._question = None
         match outcome:
-            case SlotsTold():
+            case SlotCounts():
                 return await self._count(outcome)
             case Failure(kind=FailureKind.TIMED_OUT):
                 return await self._look_at_slow()
             case Answer(status=status) if status in UNAUTHORIZED:
                 self._facts.hidden = self._unauthorized()
-                return self._report.observe(outcome, Sight.READY)
+                return self._report.observe(outcome, ScrapeStatus.READY)
             case Answer(status=501):
                 self._facts.hidden = issues.slots_disabled()
-                return self._report.observe(outcome, Sight.READY)
+                return self._report.observe(outcome, ScrapeStatus.READY)
             case Answer(status=status) if self._facts.is_router and status in NOT_LOADED:
-                return self._report.observe(outcome, Sight.READY)  # the next look lists them anew
+                return self._report.observe(
+                    outcome, ScrapeStatus.READY
+                )  # the next look lists them anew
             case _:
                 return self._learn_anew(outcome, "/slots")
 
-    async def _count(self, told: SlotsTold) -> Observation:
+    async def _count(self, told: SlotCounts) -> Observation:
         """The count as an observation; first make sure whose count it is."""
         if self._facts.is_router:
             self._router.count(told)
             if told.is_first_on_connection:
                 self._must_learn = True
-            return self._report.observe(told, Sight.READY, busy_slots=self._router.busy_slots)
+            return self._report.observe(
+                told, ScrapeStatus.READY, busy_slots=self._router.busy_slots
+            )
         if self._facts.count(told) or told.is_first_on_connection:
             learnt = await self._learn()
             if isinstance(learnt, Observation):
                 return learnt
             self._facts.count(told)
         self._sleep.slots_told(told.began_at, told.busy_slots)
-        return self._report.observe(told, Sight.READY, busy_slots=told.busy_slots)
+        return self._report.observe(told, ScrapeStatus.READY, busy_slots=told.busy_slots)
 
     async def _look_at_slow(self) -> Observation:
         """/slots stalls, which is no failure while /health answers. Busy slots stay as known.
@@ -245,7 +249,9 @@ class Lookout:
         health = await self._client.ask("/health")
         health = replace(health, began_at=self._question_began_at)
         if isinstance(health, Answer) and health.status == 200:
-            return self._report.observe(health, Sight.READY, also=issues.slow_slots(waited_s))
+            return self._report.observe(
+                health, ScrapeStatus.READY, also=issues.slow_slots(waited_s)
+            )
         if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):
             await self._drop_question()
         return self._learn_anew(health, "/health")
@@ -256,9 +262,9 @@ class Lookout:
             return self._learn_anew(answer, "/health")
         if answer.is_first_on_connection and sign is None:
             self._must_learn = True
-        return self._report.observe(answer, Sight.READY)
+        return self._report.observe(answer, ScrapeStatus.READY)
 
-    async def _look_at_router(self, attention: Attention) -> Observation:
+    async def _look_at_router(self, attention: ScrapePriority) -> Observation:
         answer = await self._client.ask("/v1/models")
         if isinstance(answer, Failure) or answer.status != 200:
             return self._learn_anew(answer, "/v1/models")
@@ -269,13 +275,13 @@ class Lookout:
         assert self._facts.props is not None, "only /props tells a router"
         self._router.list(entries, self._facts.props.autoloads)
         sight = self._router.sight
-        if sight is not Sight.READY:
+        if sight is not ScrapeStatus.READY:
             return self._report.observe(
-                answer, sight, busy_slots=0 if sight is Sight.ASLEEP else None
+                answer, sight, busy_slots=0 if sight is ScrapeStatus.ASLEEP else None
             )
         asked = self._router.models_to_ask(self._clock(), attention)
         if not asked:
-            return self._report.observe(answer, Sight.READY)
+            return self._report.observe(answer, ScrapeStatus.READY)
         self._open(ask_slots_of_models(self._client, asked))
         return await self._await_slots()
 

@@ -22,13 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from scraper.schedule import Attention
+from scraper.schedule import ScrapePriority
 
 MIN_SLEEP_S = 1.0
 """The shortest `--sleep-idle-seconds` that llama-server takes: it wants whole seconds above 0."""
 
 
-class Nature(Enum):
+class SleepBehaviour(Enum):
     UNKNOWN = "unknown"
     SLEEPS = "sleeps"
     STAYS_AWAKE = "stays awake"
@@ -48,7 +48,7 @@ class SleepTrial:
             )
 
 
-class SleepWatch:
+class IdleSleepTracker:
     """The sleep of one endpoint. Pure: `now` comes in, a yes or no comes out."""
 
     def __init__(self, trial: SleepTrial, declared: bool | None) -> None:
@@ -58,7 +58,7 @@ class SleepWatch:
         self.start_process()
 
     @property
-    def nature(self) -> Nature:
+    def nature(self) -> SleepBehaviour:
         return self._nature
 
     @property
@@ -68,9 +68,9 @@ class SleepWatch:
     def start_process(self) -> None:
         """Another process serves the address now: forget what was learned of the last one."""
         if self._declared is None:
-            self._nature = Nature.UNKNOWN
+            self._nature = SleepBehaviour.UNKNOWN
         else:
-            self._nature = Nature.SLEEPS if self._declared else Nature.STAYS_AWAKE
+            self._nature = SleepBehaviour.SLEEPS if self._declared else SleepBehaviour.STAYS_AWAKE
         self._is_asleep = False
         self._is_at_work = True  # nothing is known of it, so the first look must ask
         self._worked_at: float | None = None
@@ -80,9 +80,9 @@ class SleepWatch:
     def props_told(self, is_asleep: bool | None) -> None:
         """/props answered; None is a build that knows no sleep."""
         if is_asleep is None:
-            self._nature = Nature.STAYS_AWAKE
+            self._nature = SleepBehaviour.STAYS_AWAKE
         elif is_asleep:
-            self._nature = Nature.SLEEPS
+            self._nature = SleepBehaviour.SLEEPS
         elif self._is_asleep:
             self._is_at_work = True  # somebody woke it: look who
         self._is_asleep = is_asleep is True
@@ -94,29 +94,29 @@ class SleepWatch:
         if self._is_at_work or self._worked_at is None:
             self._worked_at = asked_at
 
-    def needs_props(self, now: float, attention: Attention) -> bool:
+    def needs_props(self, now: float, attention: ScrapePriority) -> bool:
         """Whether /props must tell that the server is awake before /slots may be asked."""
-        if self._nature is Nature.STAYS_AWAKE:
+        if self._nature is SleepBehaviour.STAYS_AWAKE:
             return False
-        if self._nature is Nature.UNKNOWN and attention is Attention.STEADY:
+        if self._nature is SleepBehaviour.UNKNOWN and attention is ScrapePriority.STEADY:
             return False  # our own requests keep it awake, or are waking it already
-        if attention is Attention.IDLE and not self._is_at_work:
+        if attention is ScrapePriority.IDLE and not self._is_at_work:
             return True
         # Right after a task it cannot have fallen asleep yet; the margin is for our own delays.
         return self._asked_at is None or now - self._asked_at >= 0.8 * MIN_SLEEP_S
 
-    def may_ask_slots(self, now: float, attention: Attention) -> bool:
+    def may_ask_slots(self, now: float, attention: ScrapePriority) -> bool:
         """Whether /slots may be asked now. Call it once per look, after /props if that was due."""
-        if self._nature is Nature.STAYS_AWAKE:
+        if self._nature is SleepBehaviour.STAYS_AWAKE:
             return True
         if self._is_asleep:
             return False
-        if attention is not Attention.IDLE:
+        if attention is not ScrapePriority.IDLE:
             self._worked_at = now
             return True
         if self._is_at_work:
             return True
-        return self._nature is Nature.UNKNOWN and self._trial_allows(now)
+        return self._nature is SleepBehaviour.UNKNOWN and self._trial_allows(now)
 
     def _trial_allows(self, now: float) -> bool:
         if self._worked_at is None or now - self._worked_at < self._trial.linger_s:
@@ -124,6 +124,6 @@ class SleepWatch:
         if self._asked_at is not None and now - self._asked_at < self._pause_s:
             return False
         if self._pause_s >= self._trial.trial_s:
-            self._nature = Nature.STAYS_AWAKE
+            self._nature = SleepBehaviour.STAYS_AWAKE
         self._pause_s = min(2 * self._pause_s, self._trial.trial_s)
         return True

@@ -10,21 +10,21 @@ import logging
 from collections.abc import Iterable
 
 from extproc.core.address import Address
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 logger = logging.getLogger("coxswain.scraper")
 CALM_LOOKS = 3
-TOLD_BY_ISSUES = frozenset({Sight.UNREACHABLE, Sight.FAILED})
+TOLD_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
 
 
-class Journal:
+class IssueLog:
     """What is wrong with one endpoint now. Its lines hold texts of ours only, never an answer."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._calm_looks: dict[str, int] = {}
         self._crashed: set[str] = set()
-        self._sight: Sight | None = None
+        self._sight: ScrapeStatus | None = None
 
     def record(self, observation: Observation) -> None:
         """Write what began and what ended since the last look."""

@@ -13,29 +13,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 from scraper.llama.client import Answer, Failure, FailureKind
-from scraper.llama.slots_request import SlotsTold
+from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
 
 if TYPE_CHECKING:
     from scraper.llama.router import RouterModels
-    from scraper.probe.server_identity import Facts
+    from scraper.probe.server_identity import ServerIdentity
     from scraper.target import EndpointTarget
 
 
 class Report:
     """Puts into observations what one server is known to be at the moment of each."""
 
-    def __init__(self, target: EndpointTarget, facts: Facts, router: RouterModels) -> None:
+    def __init__(self, target: EndpointTarget, facts: ServerIdentity, router: RouterModels) -> None:
         self._target = target
         self._facts = facts
         self._router = router
 
     def observe(
         self,
-        sign: Answer | Failure | SlotsTold,
-        sight: Sight,
+        sign: Answer | Failure | SlotCounts,
+        sight: ScrapeStatus,
         busy_slots: int | None = None,
         also: Issue | None = None,
     ) -> Observation:
@@ -43,7 +43,7 @@ class Report:
         is_router = self._facts.is_router
         told_slots = self._router.slots if is_router else self._facts.slots
         slots = told_slots if self._target.slots is None else self._target.slots
-        is_telling = sight is Sight.READY or sight is Sight.ASLEEP
+        is_telling = sight is ScrapeStatus.READY or sight is ScrapeStatus.ASLEEP
         return Observation(
             address=self._target.address,
             began_at=sign.began_at,
@@ -54,8 +54,8 @@ class Report:
             models=self._router.readings() if is_router else self._facts.models,
             issues=tuple(self._issues(told_slots if is_telling else None, also)),
             instance=self._facts.instance,
-            slot_readings=sign.busy if isinstance(sign, SlotsTold) else (),
-            context_tokens=sign.context_tokens if isinstance(sign, SlotsTold) else None,
+            slot_readings=sign.busy if isinstance(sign, SlotCounts) else (),
+            context_tokens=sign.context_tokens if isinstance(sign, SlotCounts) else None,
             adapters=self._facts.adapters,
             awaits_adapters=self._facts.awaits_adapters,
         )
@@ -64,17 +64,21 @@ class Report:
         """The observation of an answer to GET `path` that cannot be used."""
         if isinstance(answer, Answer):
             if answer.status == 503:
-                return self.observe(answer, Sight.LOADING)
+                return self.observe(answer, ScrapeStatus.LOADING)
             message = f"GET {path} was answered with status {answer.status}"
-            return self.observe(answer, Sight.FAILED, also=issues.bad_answer(message))
+            return self.observe(answer, ScrapeStatus.FAILED, also=issues.bad_answer(message))
         match answer.kind:
             case FailureKind.UNREACHABLE:
                 unreachable = issues.unreachable(answer.message)
-                return self.observe(answer, Sight.UNREACHABLE, also=unreachable)
+                return self.observe(answer, ScrapeStatus.UNREACHABLE, also=unreachable)
             case FailureKind.TIMED_OUT | FailureKind.BROKEN:
-                return self.observe(answer, Sight.FAILED, also=issues.no_answer(answer.message))
+                return self.observe(
+                    answer, ScrapeStatus.FAILED, also=issues.no_answer(answer.message)
+                )
             case FailureKind.UNUSABLE:
-                return self.observe(answer, Sight.FAILED, also=issues.bad_answer(answer.message))
+                return self.observe(
+                    answer, ScrapeStatus.FAILED, also=issues.bad_answer(answer.message)
+                )
             case _:
                 assert_never(answer.kind)
 

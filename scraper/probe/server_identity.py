@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from extproc.core.observation import AdapterReading, Issue, ModelReading
 from scraper.llama.parse import ModelEntry, PropsReading
-from scraper.llama.slots_request import SlotsTold
+from scraper.llama.slots_request import SlotCounts
 
 MAX_ADAPTER_FAILURES = 5
 """Looks in a row at which a server may leave open which adapters it has, and be waited for."""
 
 
-class Facts:
+class ServerIdentity:
     """The identity of one server. `hidden` says why it does not show its slots, if so."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Facts:
         """Whether the adapters were asked for, and are to be asked for again at once."""
         return self.adapters is None and 0 < self._adapter_failures < MAX_ADAPTER_FAILURES
 
-    def count(self, told: SlotsTold) -> bool:
+    def count(self, told: SlotCounts) -> bool:
         """Take over a count of slots. Whether it hints that another process told it."""
         is_hinted = self._slots is not None and told.slots != self._slots
         if told.newest_task is not None:

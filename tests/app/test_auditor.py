@@ -15,7 +15,7 @@ from extproc.core.rejection import Reason
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -29,7 +29,7 @@ class Picker:
 
     def __init__(self, *slots: int) -> None:
         self.fleet = SmallFleet(*slots)
-        self.room = WaitingRoom()
+        self.room = PendingStreams()
         self.registry = Registry()
         CoreEvents(
             self.fleet.dispatcher,

@@ -13,7 +13,7 @@ from extproc.core.fleet.endpoint import Intent
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.slots.lease import LeaseEnd
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -25,7 +25,7 @@ class Shell:
 
     def __init__(self, *slots: int) -> None:
         self.fleet = SmallFleet(*slots)
-        self.room = WaitingRoom()
+        self.room = PendingStreams()
         self.wakes: list[float] = []
         self.scraped: list[Address] = []
         self.membership_changes = 0

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 from extproc.app import logs
 from extproc.app.logs import HumanLines, JsonLines, QueuedLines, without_foreign_bytes
 from extproc.app.request_log import log_request
-from extproc.core.exchange_record import ExchangeRecord, Verdict
+from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.rejection import Reason
-from extproc.telemetry.batcher import PumpOptions
+from extproc.telemetry.batcher import BatcherOptions
 from extproc.telemetry.metrics import outcome
 from tests.telemetry.records import record
 
@@ -76,7 +76,7 @@ def test_json_line_of_a_request(logger: logging.Logger) -> None:
 
 def test_human_line_of_a_request(logger: logging.Logger) -> None:
     """The same in one line for eyes."""
-    refused = record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
+    refused = record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
     (line,) = written(logger, HumanLines(), lambda: log_request(refused, "abc"))
     assert line.endswith(
         "info request: queue-full request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
@@ -88,8 +88,8 @@ def test_human_line_of_a_request(logger: logging.Logger) -> None:
     "ended",
     [
         record(),
-        record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT, endpoint=None),
-        record(verdict=Verdict.BROKEN, reason=Reason.CANCELLED),
+        record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT, endpoint=None),
+        record(verdict=Outcome.BROKEN, reason=Reason.CANCELLED),
     ],
 )
 def test_the_outcome_is_the_metrics(logger: logging.Logger, ended: ExchangeRecord) -> None:
@@ -113,7 +113,7 @@ def test_nothing_of_a_prompt_or_path_is_written(logger: logging.Logger) -> None:
 def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
     """Events are taken at once; beyond the bound they are dropped, and a line says how many."""
     stream = SlowStream()
-    queue = PumpOptions(max_queued=10, max_batch=5, delay_s=0.0)
+    queue = BatcherOptions(max_queued=10, max_batch=5, delay_s=0.0)
     handler = QueuedLines(stream, HumanLines(), queue)
     logger.addHandler(handler)
     logger.info("first")

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.cli.admin_client import Connection, Picker, PickerError, read_token
-from extproc.cli.exit_codes import Exit
+from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
+from extproc.cli.exit_codes import ExitCode
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.authority import Authority
 from tests.fakes.picker import running_picker
@@ -32,7 +32,7 @@ async def failure(code: grpc.StatusCode, text: str, *, is_tls: bool = False) -> 
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        async with Picker(Connection(address=f"127.0.0.1:{port}")) as picker:
+        async with AdminClient(Connection(address=f"127.0.0.1:{port}")) as picker:
             with pytest.raises(PickerError) as caught:
                 await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
     finally:
@@ -43,16 +43,16 @@ async def failure(code: grpc.StatusCode, text: str, *, is_tls: bool = False) -> 
 @pytest.mark.parametrize(
     ("code", "exit_"),
     [
-        (grpc.StatusCode.UNAUTHENTICATED, Exit.DENIED),
-        (grpc.StatusCode.PERMISSION_DENIED, Exit.DENIED),
-        (grpc.StatusCode.NOT_FOUND, Exit.NOT_FOUND),
-        (grpc.StatusCode.INVALID_ARGUMENT, Exit.USAGE),
-        (grpc.StatusCode.FAILED_PRECONDITION, Exit.REFUSED),
-        (grpc.StatusCode.INTERNAL, Exit.REFUSED),
+        (grpc.StatusCode.UNAUTHENTICATED, ExitCode.DENIED),
+        (grpc.StatusCode.PERMISSION_DENIED, ExitCode.DENIED),
+        (grpc.StatusCode.NOT_FOUND, ExitCode.NOT_FOUND),
+        (grpc.StatusCode.INVALID_ARGUMENT, ExitCode.USAGE),
+        (grpc.StatusCode.FAILED_PRECONDITION, ExitCode.REFUSED),
+        (grpc.StatusCode.INTERNAL, ExitCode.REFUSED),
     ],
 )
 async def test_the_pickers_own_words_with_a_code_for_scripts(
-    code: grpc.StatusCode, exit_: Exit
+    code: grpc.StatusCode, exit_: ExitCode
 ) -> None:
     """In one line, however many it wrote."""
     error = await failure(code, "say\n  what to do")
@@ -66,7 +66,7 @@ async def test_a_failure_without_words_has_the_codes_name() -> None:
 async def test_another_service_is_no_picker() -> None:
     """It speaks gRPC, and does not know the call."""
     error = await failure(grpc.StatusCode.UNIMPLEMENTED, "")
-    assert error.exit is Exit.UNREACHABLE and "no admin port of Coxswain" in str(error)
+    assert error.exit is ExitCode.UNREACHABLE and "no admin port of Coxswain" in str(error)
 
 
 async def test_a_picker_that_is_silent_is_not_waited_for() -> None:
@@ -79,11 +79,11 @@ async def test_a_picker_that_is_silent_is_not_waited_for() -> None:
     gone = asyncio.Event()
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with Picker(Connection(address=address, timeout_s=0.1)) as picker:
+        async with AdminClient(Connection(address=address, timeout_s=0.1)) as picker:
             with pytest.raises(PickerError, match=r"did not answer within 0.1 s") as caught:
                 await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
         gone.set()
-    assert caught.value.exit is Exit.UNREACHABLE
+    assert caught.value.exit is ExitCode.UNREACHABLE
 
 
 async def test_tls_without_and_with_a_picker_that_speaks_it(tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ async def test_tls_without_and_with_a_picker_that_speaks_it(tmp_path: Path) -> N
             (Connection(address=address, is_tls=True), "Check --ca"),
             (Connection(address=address, is_tls=True, ca=ca, server_name="other"), "--server-name"),
         ):
-            async with Picker(connection) as client:
+            async with AdminClient(connection) as client:
                 with pytest.raises(PickerError) as caught:
                     await client.ask(client.admin.GetStatus, pb.GetStatusRequest())
-            assert caught.value.exit is Exit.UNREACHABLE and word in str(caught.value)
-        async with Picker(Connection(address=address, is_tls=True, ca=ca)) as client:
+            assert caught.value.exit is ExitCode.UNREACHABLE and word in str(caught.value)
+        async with AdminClient(Connection(address=address, is_tls=True, ca=ca)) as client:
             await client.ask(client.admin.GetStatus, pb.GetStatusRequest())
 
 
@@ -116,7 +116,7 @@ def test_a_tokens_file(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(PickerError, match="there is no token in it") as caught:
             read_token(file)
-        assert caught.value.exit is Exit.USAGE and "parts" not in str(caught.value)
+        assert caught.value.exit is ExitCode.USAGE and "parts" not in str(caught.value)
     with pytest.raises(PickerError, match="no such file"):
         read_token(tmp_path / "missing")
 

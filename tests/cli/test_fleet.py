@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.fleet import all_endpoints
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -24,5 +24,5 @@ class Paged:
 
 async def test_every_page_is_asked_for() -> None:
     """In the picker's order; a page without endpoints is not the end unless it says so."""
-    found = await all_endpoints(cast("Picker", Paged()))
+    found = await all_endpoints(cast("AdminClient", Paged()))
     assert [endpoint.address for endpoint in found] == ["a:1", "b:1", "c:1"]

@@ -8,19 +8,19 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from extproc.cli.admin_client import Connection, Picker, PickerError
-from extproc.cli.exit_codes import EXIT_CODES, Exit
+from extproc.cli.admin_client import AdminClient, Connection, PickerError
+from extproc.cli.exit_codes import EXIT_CODES, ExitCode
 from extproc.cli.rpc_command import CONNECTION_OPTIONS, connection_of, talks
 
 seen: list[tuple[Connection, int]] = []
 
 
 @talks
-async def row(picker: Picker, strokes: int = 1) -> None:
+async def row(picker: AdminClient, strokes: int = 1) -> None:
     """Row."""
     seen.append((picker.connection, strokes))
     if strokes > 9:
-        raise PickerError(Exit.NOT_YET, "too many strokes")
+        raise PickerError(ExitCode.NOT_YET, "too many strokes")
 
 
 @pytest.fixture(autouse=True)
@@ -85,19 +85,19 @@ def test_a_token_that_others_can_read_is_warned_of(
 
 def test_half_a_certificate_is_a_wrong_line(tmp_path: Path) -> None:
     code, _, err = run("--cert", str(tmp_path / "cert.pem"))
-    assert code == Exit.USAGE and "--cert and --key together" in err
+    assert code == ExitCode.USAGE and "--cert and --key together" in err
     assert not seen
 
 
 def test_a_failure_is_one_line_and_its_code() -> None:
-    assert run("--strokes", "10") == (Exit.NOT_YET, "", "coxswain: too many strokes\n")
+    assert run("--strokes", "10") == (ExitCode.NOT_YET, "", "coxswain: too many strokes\n")
 
 
 def test_the_help_tells_how_it_ends() -> None:
     """All the codes that there are."""
     told = " ".join(run("--help")[1].split())
     assert " ".join(EXIT_CODES.split()) in told
-    for code in Exit:
+    for code in ExitCode:
         assert f"{code.value} " in EXIT_CODES, code
 
 

@@ -21,18 +21,18 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Settlement
+from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.explain import explain
 from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
-from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
-from extproc.core.slots.model_pools import seat
+from extproc.core.slots.model_pools import slot_pool
 from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
@@ -176,7 +176,7 @@ class ModelFleet:
             self._check_passed(list(self.waiting.values()))
         self._take(request, outcome)
 
-    def _submit(self, request: Request) -> Outcome:
+    def _submit(self, request: Request) -> Decision:
         """Submit it; what was foretold a moment before comes true."""
         if self.random.random() > 0.2:
             return self.dispatcher.submit(request, self.now)
@@ -294,7 +294,9 @@ class ModelFleet:
     def fail_look(self) -> None:
         if self.servers:
             address = self.random.choice(list(self.servers))
-            sight = self.random.choice([Sight.FAILED, Sight.UNREACHABLE, Sight.LOADING])
+            sight = self.random.choice(
+                [ScrapeStatus.FAILED, ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING]
+            )
             self.dispatcher.observe(
                 Observation(address=address, began_at=self.now, answered_at=self.now, sight=sight),
                 self.now,
@@ -386,17 +388,17 @@ class ModelFleet:
         for ticket in self.waiting.values():
             assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
 
-    def _check_idle(self, endpoint: Endpoint, account: Account) -> None:
+    def _check_idle(self, endpoint: Endpoint, account: EndpointSlots) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
         for ticket in self.dispatcher.line:
             if not is_eligible(ticket.demand, endpoint):
                 continue
-            room, model, is_loaded = seat(endpoint, account, ticket.demand.model)
+            room, model, is_loaded = slot_pool(endpoint, account, ticket.demand.model)
             may_load = model is None or self.dispatcher.state.loads.may_start(model)
             if not room.free_slots or not (is_loaded or may_load):
                 continue
             is_kept = room.reservation not in (None, ticket.reservation)
-            is_fitting = fits(ticket.request.weight_slots, room.free_slots, room.slots)
+            is_fitting = can_fit(ticket.request.weight_slots, room.free_slots, room.slots)
             assert is_kept or not is_fitting, "idle while somebody waits who could use it"
             if not is_kept:
                 assert ticket.reservation is not None, "nobody keeps slots for a heavy request"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.observation import ModelReading, Sight
+from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.slots.lease import Lease
 from tests.core.model_server import NEVER, ModelServer
 
@@ -105,7 +105,7 @@ class ModelRouter(ModelServer):
             slots = sum(one.slots for one in loaded)
             shown = tuple(one for part in parts.values() for one in part["slot_readings"])
             seen |= {"slots": slots, "busy_slots": busy_slots, "slot_readings": shown}
-            return seen | {"sight": Sight.READY}
+            return seen | {"sight": ScrapeStatus.READY}
         if any(one.is_loading(now) for one in self.models.values()):
-            return seen | {"sight": Sight.LOADING}
-        return seen | {"sight": Sight.ASLEEP, "slots": 1, "busy_slots": 0}
+            return seen | {"sight": ScrapeStatus.LOADING}
+        return seen | {"sight": ScrapeStatus.ASLEEP, "slots": 1, "busy_slots": 0}

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.observation import ModelReading, Observation, Sight, SlotReading
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus, SlotReading
 from extproc.core.slots.lease import Lease
 
 NEVER = float("inf")
@@ -121,7 +121,7 @@ class ModelServer:
         shown = self.shown(now)
         self.start(now)
         return {
-            "sight": Sight.READY,
+            "sight": ScrapeStatus.READY,
             "slots": self.slots,
             "busy_slots": None if self.is_blind else len(shown),
             "slot_readings": () if self.is_blind else self.readings(shown),

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import MAX_SLOTS, Observation, ObservationError, Sight
+from extproc.core.observation import MAX_SLOTS, Observation, ObservationError, ScrapeStatus
 
 ADDRESS = Address("10.0.0.1", 8080)
 
 
 def observation(**facts: Any) -> Observation:
-    told: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "sight": Sight.READY}
+    told: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "sight": ScrapeStatus.READY}
     return Observation(address=ADDRESS, **(told | facts))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
-from extproc.core.observation import ModelReading, Sight
+from extproc.core.observation import ModelReading, ScrapeStatus
 from tests.fakes.steered_fleet import SteeredFleet
 
 
@@ -17,7 +17,10 @@ def models(*loaded: str, loading: str = "", slots: int = 2, busy: int = 0) -> di
         for name in ("a", "b")
     )
     if not loaded:
-        return {"models": readings, "sight": Sight.LOADING if loading else Sight.ASLEEP}
+        return {
+            "models": readings,
+            "sight": ScrapeStatus.LOADING if loading else ScrapeStatus.ASLEEP,
+        }
     many = len(loaded)
     return {"models": readings, "slots": slots * many, "busy_slots": busy * many}
 
@@ -127,7 +130,7 @@ def test_who_waited_for_a_model_that_nobody_had_gets_it() -> None:
     other = fleet.add(1, models=["b"])
     lease = fleet.pick(model="b")
     waiting = fleet.queue(model="a")
-    serving = fleet.add(1, models=["a"], sight=Sight.LOADING)
+    serving = fleet.add(1, models=["a"], sight=ScrapeStatus.LOADING)
     fleet.finish(lease)
     assert fleet.is_waiting(waiting), f"{other} does not serve it"
     fleet.now += 1.0

@@ -5,7 +5,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from extproc.demo.listen_addresses import PlaceError, connectable, places_of, settle, url_of
+from extproc.demo.listen_addresses import (
+    ListenAddressError,
+    connectable,
+    listen_addresses,
+    settle,
+    url_of,
+)
 from extproc.demo.port import LOOPBACK, free_port, free_ports, listening_problem
 from extproc.settings import load_settings
 
@@ -18,7 +24,7 @@ def places(**ports: int) -> list[str]:
         key.replace("_", "."): port for key, port in ports.items()
     }
     addresses = {key: f"{LOOPBACK}:{port}" for key, port in flags.items()}
-    return settle(places_of(load_settings(None, flags=addresses, environ={})))
+    return settle(listen_addresses(load_settings(None, flags=addresses, environ={})))
 
 
 def test_free_places_stay_and_port_0_becomes_a_free_port() -> None:
@@ -35,7 +41,7 @@ def test_free_places_stay_and_port_0_becomes_a_free_port() -> None:
 )
 def test_a_taken_port_is_named_with_what_to_pass(key: str, remedy: str) -> None:
     port = free_port()
-    with socket.create_server((LOOPBACK, port)), pytest.raises(PlaceError) as caught:
+    with socket.create_server((LOOPBACK, port)), pytest.raises(ListenAddressError) as caught:
         places(**{key: port})
     assert f"port {port} " in str(caught.value)
     assert "already in use" in str(caught.value)
@@ -53,7 +59,7 @@ def test_all_that_is_taken_is_told_at_once_with_ports_that_are_free() -> None:
         for port in (taken, near, other):
             if listening_problem(port) is None:
                 held.enter_context(socket.create_server((LOOPBACK, port)))
-        with pytest.raises(PlaceError) as caught:
+        with pytest.raises(ListenAddressError) as caught:
             places(envoy_listen=taken, listen_grpc=other)
         told = str(caught.value)
         assert f"port {taken} for Envoy" in told and f"port {other} for the picker" in told
@@ -67,13 +73,15 @@ def test_all_that_is_taken_is_told_at_once_with_ports_that_are_free() -> None:
 def test_a_host_that_is_not_of_this_machine_needs_another_host() -> None:
     """No port would do there."""
     settings = load_settings(None, flags={"envoy.listen": "192.0.2.1:10000"}, environ={})
-    with pytest.raises(PlaceError, match=r"pass --set envoy\.listen=127\.0\.0\.1:10000"):
-        settle(places_of(settings)[:1])
+    with pytest.raises(ListenAddressError, match=r"pass --set envoy\.listen=127\.0\.0\.1:10000"):
+        settle(listen_addresses(settings)[:1])
 
 
 def test_one_port_for_two_parts_is_refused() -> None:
     port = free_port()
-    with pytest.raises(PlaceError, match=f"port {port} is wanted for Envoy and for the picker"):
+    with pytest.raises(
+        ListenAddressError, match=f"port {port} is wanted for Envoy and for the picker"
+    ):
         places(envoy_listen=port, listen_grpc=port)
 
 

@@ -68,7 +68,7 @@ def test_refusals() -> None:
     told = OPERATIONS.first_cells("## Rejections")
     assert sorted(told) == sorted([*(reason.value for reason in Reason), *ENVOYS_OWN])
     for reason in Reason:
-        status = codec.refusal(reason, 1.0, "text").immediate_response.status.code
+        status = codec.rejection(reason, 1.0, "text").immediate_response.status.code
         assert f"| `{reason.value}` | {status} |" in OPERATIONS.text
 
 

@@ -12,7 +12,7 @@ from random import Random
 import grpc
 
 from bench.listening import listen
-from extproc.admin.agents import AgentsOptions, AgentsService, AgentsSurroundings
+from extproc.admin.agents import AgentsDependencies, AgentsOptions, AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
@@ -115,7 +115,7 @@ async def agents_port(
         fake.changes += 1
 
     service = AgentsService(
-        AgentsSurroundings(
+        AgentsDependencies(
             dispatcher=dispatcher,
             clock=clock,
             publish=publish,

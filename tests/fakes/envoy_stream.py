@@ -14,7 +14,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import SERVICE, ExternalProcessor
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
@@ -77,7 +77,7 @@ class Rig:
         self.fleet = fleet
         self.records: list[ExchangeRecord] = []
         self.registry = Registry()
-        self.waiting_room = WaitingRoom()
+        self.waiting_room = PendingStreams()
         fleet.listener.on_settled = self.waiting_room.settled
         self.processor = ExternalProcessor(
             fleet.dispatcher,

@@ -14,15 +14,15 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from bench.listening import listen
-from extproc.admin import AdminService, Health, Surroundings, add_reflection
-from extproc.admin.dependencies import Newcomer, NewcomerError, Reloaded, ReloadError
+from extproc.admin import AdminDependencies, AdminService, Health, add_reflection
+from extproc.admin.dependencies import NewEndpoint, NewEndpointError, Reloaded, ReloadError
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import ConnectedEnvoy
-from extproc.core.fleet.resolver import IntakeOptions
-from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -31,9 +31,9 @@ from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
 from extproc.security.address_policy import AddressPolicy
-from extproc.stream.dry_run import what_if
+from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 
 T = TypeVar("T")
@@ -80,17 +80,17 @@ class FakeAdded:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self.newcomers: dict[Address, Newcomer] = {}
+        self.newcomers: dict[Address, NewEndpoint] = {}
         self.problem = ""
         self.is_asked = False
         self.may_read = asyncio.Event()
         self.may_read.set()
 
-    async def add(self, newcomer: Newcomer) -> None:
+    async def add(self, newcomer: NewEndpoint) -> None:
         self.is_asked = True
         await self.may_read.wait()
         if self.problem:
-            raise NewcomerError(self.problem)
+            raise NewEndpointError(self.problem)
         self.newcomers[newcomer.address] = newcomer
         self._tell()
 
@@ -118,7 +118,7 @@ AGAIN_S = 0.05
 class Surface:
     """The core's listener: wakes who waits, and needs no alarm."""
 
-    def __init__(self, waiting_room: WaitingRoom) -> None:
+    def __init__(self, waiting_room: PendingStreams) -> None:
         self._waiting_room = waiting_room
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
@@ -162,7 +162,7 @@ class FakePicker:
         address: str,
         slots: int = 1,
         busy_slots: int = 0,
-        sight: Sight = Sight.READY,
+        sight: ScrapeStatus = ScrapeStatus.READY,
         models: tuple[ModelReading, ...] = (),
         issues: tuple[Issue, ...] = (),
     ) -> None:
@@ -225,12 +225,12 @@ async def running_picker(
     max_queued: int = 10,
     interceptors: tuple[grpc.aio.ServerInterceptor, ...] = (),
     credentials: grpc.ServerCredentials | None = None,
-    intake: IntakeOptions | None = None,
+    intake: ResolverOptions | None = None,
     exchange: ExchangeOptions | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
-    waiting_room = WaitingRoom()
-    options = DispatcherOptions(max_queued=max_queued, intake=intake or IntakeOptions())
+    waiting_room = PendingStreams()
+    options = DispatcherOptions(max_queued=max_queued, intake=intake or ResolverOptions())
     dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
     registry = Registry()
     processor = ExternalProcessor(
@@ -247,13 +247,13 @@ async def running_picker(
     problems: list[str] = []
     outcomes: dict[str, int] = {}
     admin = AdminService(
-        Surroundings(
+        AdminDependencies(
             dispatcher=dispatcher,
             registry=registry,
             clock=time.monotonic,
             settings=settings,
             added=added,
-            explain=lambda inquiry: what_if(dispatcher, processor.options, inquiry),
+            explain=lambda inquiry: dry_run(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             address_refusal=lambda address, peer: fake.policy.refusal(address, peer),  # noqa: PLW0108  # `fake` comes later
             not_ready_reason=lambda: "".join(not_ready),

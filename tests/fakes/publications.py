@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 
 
 class Publications:
@@ -14,10 +14,12 @@ class Publications:
     def __init__(self) -> None:
         self.count = 0
         self.is_complete = False
-        self.nominations: dict[str, Sequence[Nomination]] = {}
+        self.nominations: dict[str, Sequence[DiscoveredEndpoint]] = {}
         self._changed = asyncio.Event()
 
-    def __call__(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
+    def __call__(
+        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+    ) -> None:
         self.count += 1
         self.nominations[source] = nominations
         self.is_complete = is_complete
@@ -27,7 +29,7 @@ class Publications:
     def addresses(self) -> set[str]:
         return {str(one.spec.address) for all_ in self.nominations.values() for one in all_}
 
-    def one(self, address: str) -> Nomination:
+    def one(self, address: str) -> DiscoveredEndpoint:
         """The nomination of this address."""
         every = (one for all_ in self.nominations.values() for one in all_)
         return next(one for one in every if str(one.spec.address) == address)

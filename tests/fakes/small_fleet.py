@@ -9,14 +9,14 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
-from extproc.core.fleet.resolver import IntakeOptions
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Settlement
+from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.slots.endpoint_slots import Account
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 
@@ -72,7 +72,7 @@ class SmallFleet:
                     fallbacks=fallbacks,
                     stale_after_s=stale_after_s,
                     draining_caps=CAPS,
-                    intake=IntakeOptions(splits=splits or {}, model_match=match),
+                    intake=ResolverOptions(splits=splits or {}, model_match=match),
                 ),
             ),
             self.listener,
@@ -100,7 +100,7 @@ class SmallFleet:
         *,
         busy: int | None = 0,
         slots: int | None = None,
-        sight: Sight = Sight.READY,
+        sight: ScrapeStatus = ScrapeStatus.READY,
         began_at: float | None = None,
         instance: str | None = None,
         issues: tuple[Issue, ...] = (),
@@ -118,7 +118,7 @@ class SmallFleet:
         )
         self.dispatcher.observe(observation, self.now)
 
-    def submit(self, *, timeout_s: float = 60.0, weight_slots: int = 1) -> Outcome:
+    def submit(self, *, timeout_s: float = 60.0, weight_slots: int = 1) -> Decision:
         request = Request(id="r", timeout_s=timeout_s, weight_slots=weight_slots)
         return self.dispatcher.submit(request, self.now)
 
@@ -163,7 +163,7 @@ class SmallFleet:
         assert isinstance(settlement, Rejected)
         return settlement
 
-    def account(self, address: Address) -> Account:
+    def account(self, address: Address) -> EndpointSlots:
         return self.dispatcher.ledger.account(address)
 
     def endpoint(self, address: Address) -> Endpoint:

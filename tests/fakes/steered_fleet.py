@@ -9,13 +9,13 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued
+from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import RecordingListener
@@ -35,7 +35,7 @@ class SteeredFleet:
         self.now = 100.0
         self.listener = RecordingListener()
         by_name = {objective.name: objective for objective in objectives}
-        intake = IntakeOptions(
+        intake = ResolverOptions(
             model_match=match,
             splits=splits or {},
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
@@ -73,13 +73,13 @@ class SteeredFleet:
                 address=address,
                 began_at=self.now,
                 answered_at=self.now,
-                sight=told.pop("sight", Sight.READY),
+                sight=told.pop("sight", ScrapeStatus.READY),
                 **told,
             ),
             self.now,
         )
 
-    def submit(self, **asked: Any) -> Outcome:
+    def submit(self, **asked: Any) -> Decision:
         asked = {"id": "r", "timeout_s": 600.0, **asked}
         return self.dispatcher.submit(Request(**asked), self.now)
 

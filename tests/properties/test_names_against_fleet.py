@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from bench.listening import listen
 from extproc.core.address import Address
-from extproc.core.constraints import UNDECIDED
+from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.fleet.model_names import Untold
-from extproc.core.fleet.resolver import IntakeOptions
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.fleet.model_names import Unreported
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Outcome, Picked, Queued, Settlement
+from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 
@@ -47,7 +47,7 @@ class NamingFleet:
         """Names that were found to be no adapter's when all had told."""
         self.served = self.with_adapter = self.undecided = 0
         options = DispatcherOptions(
-            max_queued=30, stale_after_s=1e9, intake=IntakeOptions(model_match=match)
+            max_queued=30, stale_after_s=1e9, intake=ResolverOptions(model_match=match)
         )
         self.dispatcher = listen(Dispatcher(random, options), self)
 
@@ -76,11 +76,11 @@ class NamingFleet:
         self.now += self.random.expovariate(5.0)
         self.dispatcher.advance(self.now)
         events = {self.ask: 10, self.finish: 9, self.look: 6, self.fail: 2, self.change_fleet: 1}
-        undecided = [one for one in self.waiting.values() if one.demand == UNDECIDED]
+        undecided = [one for one in self.waiting.values() if one.demand == UNRESOLVED]
         self.random.choices(list(events), list(events.values()))[0]()
         for ticket in undecided:
             request = ticket.request
-            if self.is_lenient and ticket.demand != UNDECIDED and request.adapter is None:
+            if self.is_lenient and ticket.demand != UNRESOLVED and request.adapter is None:
                 self.taken.add(request.model or "")
 
     def ask(self) -> None:
@@ -98,7 +98,7 @@ class NamingFleet:
             adapter=found,
         )
         havers = frozenset(a for a in self.members() if adapter in self.numbers[a])
-        is_known = bool(self.members()) and names.untold() is Untold.NOBODY
+        is_known = bool(self.members()) and names.untold() is Unreported.NOBODY
         if is_known and found is None and self.is_lenient:
             self.taken.add(name)
         is_lost = name in self.taken and found is None
@@ -111,11 +111,11 @@ class NamingFleet:
         self.check_newcomer(name, request, outcome, is_known=is_known)
 
     def check_newcomer(
-        self, name: str, request: Request, outcome: Outcome, *, is_known: bool
+        self, name: str, request: Request, outcome: Decision, *, is_known: bool
     ) -> None:
         if not isinstance(outcome, Queued):
             return
-        if outcome.ticket.demand == UNDECIDED:
+        if outcome.ticket.demand == UNRESOLVED:
             self.undecided += 1
             is_taken = request.adapter is None and name in self.taken
             assert not is_known and not is_taken, "a known fleet holds up no name"
@@ -159,7 +159,7 @@ class NamingFleet:
                     address=address,
                     began_at=self.now,
                     answered_at=self.now,
-                    sight=Sight.READY,
+                    sight=ScrapeStatus.READY,
                     slots=self.slots[address],
                     busy_slots=leased,
                     models=(ModelReading(name="m"),),
@@ -170,15 +170,17 @@ class NamingFleet:
 
     def fail(self) -> None:
         for address in self.random.sample(self.members(), min(1, len(self.members()))):
-            sight = self.random.choice([Sight.LOADING, Sight.UNREACHABLE, Sight.FAILED])
+            sight = self.random.choice(
+                [ScrapeStatus.LOADING, ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED]
+            )
             self.tell(
                 Observation(address=address, began_at=self.now, answered_at=self.now, sight=sight)
             )
 
     def tell(self, observation: Observation) -> None:
         self.dispatcher.observe(observation, self.now)
-        if self.dispatcher.state.intake.names.untold() is Untold.NOBODY:
-            left = [one for one in self.waiting.values() if one.demand == UNDECIDED]
+        if self.dispatcher.state.intake.names.untold() is Unreported.NOBODY:
+            left = [one for one in self.waiting.values() if one.demand == UNRESOLVED]
             assert not left, "all have told"
 
     def change_fleet(self) -> None:

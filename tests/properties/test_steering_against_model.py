@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.listening import listen
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
@@ -32,7 +32,9 @@ class ChoosyFleet(ModelFleet):
 
     def __init__(self, random: Random, world: World) -> None:
         super().__init__(random, world)
-        intake = IntakeOptions(objectives=Objectives(by_name={one.name: one for one in OBJECTIVES}))
+        intake = ResolverOptions(
+            objectives=Objectives(by_name={one.name: one for one in OBJECTIVES})
+        )
         self.dispatcher = listen(
             Dispatcher(
                 random,

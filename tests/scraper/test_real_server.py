@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_port
@@ -23,7 +23,7 @@ from extproc.demo.process import Child, Children
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
 from scraper.probe.idle_sleep import SleepTrial
-from scraper.schedule import Attention, Cadence
+from scraper.schedule import Cadence, ScrapePriority
 from scraper.target import EndpointTarget
 from tests.fakes.patience import PATIENT
 
@@ -54,7 +54,7 @@ class Water:
 
     def __init__(self, children: Children) -> None:
         self.seen: list[Observation] = []
-        self.attention = Attention.IDLE
+        self.attention = ScrapePriority.IDLE
         self.scraper = Scraper(sink=self._take, options=OPTIONS, attention=lambda _: self.attention)
         self._children = children
         self._changed = asyncio.Event()
@@ -151,7 +151,7 @@ def held(file: Path) -> Iterator[None]:
 
 
 def is_idle(observation: Observation) -> bool:
-    return observation.sight is Sight.READY and observation.busy_slots == 0
+    return observation.sight is ScrapeStatus.READY and observation.busy_slots == 0
 
 
 async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
@@ -161,22 +161,22 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
     write_model(large, ModelShape(embedding=512, layers=8))
     port = free_port()
     water.scraper.watch(target(port))
-    await water.saw(lambda o: o.sight is Sight.UNREACHABLE)
+    await water.saw(lambda o: o.sight is ScrapeStatus.UNREACHABLE)
     with held(large):
         server = await water.start(port, "-m", large, "-np", "2", "--alias", "crew,eight")
-        await water.saw(lambda o: o.sight is Sight.LOADING)
+        await water.saw(lambda o: o.sight is ScrapeStatus.LOADING)
     ready = await water.saw(is_idle)
     assert ready.slots == 2 and ready.issues == ()
     assert {ready.models[0].name, *ready.models[0].aliases} == {"crew", "eight"}
 
-    water.attention = Attention.STEADY
+    water.attention = ScrapePriority.STEADY
     async with at_work(port):
         await water.saw(lambda o: o.busy_slots == 1)
     await water.saw(is_idle, after=len(water.seen))
 
     server.kill()
     await server.wait()
-    await water.saw(lambda o: o.sight is Sight.UNREACHABLE, after=len(water.seen))
+    await water.saw(lambda o: o.sight is ScrapeStatus.UNREACHABLE, after=len(water.seen))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "3")
     back = await water.saw(is_idle, after=len(water.seen))
     assert back.slots == 3
@@ -187,7 +187,7 @@ async def test_slots_that_are_switched_off_are_named(water: Water, models: Path)
     port = free_port()
     water.scraper.watch(target(port))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--no-slots")
-    ready = await water.saw(lambda o: o.sight is Sight.READY)
+    ready = await water.saw(lambda o: o.sight is ScrapeStatus.READY)
     assert (ready.slots, ready.busy_slots) == (2, None)
     assert [issue.code for issue in ready.issues] == ["slots-disabled"]
 
@@ -196,7 +196,7 @@ async def test_a_key_is_wanted_and_given(water: Water, models: Path) -> None:
     port = free_port()
     water.scraper.watch(target(port, slots=1))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--api-key", "sesame")
-    ready = await water.saw(lambda o: o.sight is Sight.READY)
+    ready = await water.saw(lambda o: o.sight is ScrapeStatus.READY)
     assert (ready.slots, ready.busy_slots) == (1, None)
     assert [issue.code for issue in ready.issues] == ["unauthorized"]
     water.scraper.watch(target(port, api_key="sesame"))
@@ -208,10 +208,10 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     water: Water, models: Path
 ) -> None:
     port = free_port()
-    water.attention = Attention.STEADY
+    water.attention = ScrapePriority.STEADY
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2")
-    empty = await water.saw(lambda o: o.sight is Sight.ASLEEP)
+    empty = await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
     assert (empty.slots, empty.busy_slots) == (1, 0)
     assert [model.is_loaded for model in empty.models] == [False, False]
     assert await complete(port, 1, "alpha") == 200
@@ -237,25 +237,27 @@ async def test_a_server_that_wants_to_sleep_sleeps_on_while_it_is_looked_at(
     water.scraper.watch(target(port))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--sleep-idle-seconds", "2")
     await water.saw(is_idle)
-    await water.saw(lambda o: o.sight is Sight.ASLEEP)
+    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
     asleep_from = len(water.seen)
     while len(water.seen) < asleep_from + 30:
         await water.saw(lambda _: True, after=len(water.seen))
     sights = {observation.sight for observation in water.seen[asleep_from:]}
-    assert sights == {Sight.ASLEEP}, "thirty looks and the model stayed unloaded"
+    assert sights == {ScrapeStatus.ASLEEP}, "thirty looks and the model stayed unloaded"
 
     async with at_work(port):
         stranger = await water.saw(lambda o: o.busy_slots == 1, after=len(water.seen))
-    assert stranger.sight is Sight.READY, "its request woke the server and was noticed"
-    await water.saw(lambda o: o.sight is Sight.ASLEEP, after=len(water.seen))
+    assert stranger.sight is ScrapeStatus.READY, "its request woke the server and was noticed"
+    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP, after=len(water.seen))
 
 
 async def test_a_model_of_a_router_sleeps_too(water: Water, models: Path) -> None:
     port = free_port()
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2", "--sleep-idle-seconds", "2")
-    await water.saw(lambda o: o.sight is Sight.ASLEEP)
+    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
     async with at_work(port, "alpha"):
-        await water.saw(lambda o: o.sight is Sight.READY and o.slots == 2, after=len(water.seen))
-    asleep = await water.saw(lambda o: o.sight is Sight.ASLEEP, after=len(water.seen))
+        await water.saw(
+            lambda o: o.sight is ScrapeStatus.READY and o.slots == 2, after=len(water.seen)
+        )
+    asleep = await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP, after=len(water.seen))
     assert asleep.slots == 2, "the slots it had when it was awake"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from scraper.probe import issues
-from scraper.schedule import Attention, Cadence, Schedule
+from scraper.schedule import Cadence, Schedule, ScrapePriority
 
 CADENCE = Cadence(fast_s=0.2, slow_s=2.0, eager_s=5.0, jitter=0.1)
 
@@ -21,7 +21,7 @@ def schedule() -> Schedule:
     return Schedule(CADENCE, lambda: 0.5)  # the middle: no jitter
 
 
-def saw(sight: Sight, busy: int | None = 0, is_slow: bool = False) -> Observation:
+def saw(sight: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Observation:
     return Observation(
         address=Address("127.0.0.1", 1),
         began_at=0.0,
@@ -35,20 +35,20 @@ def saw(sight: Sight, busy: int | None = 0, is_slow: bool = False) -> Observatio
 @pytest.mark.parametrize(
     ("observation", "attention", "expected"),
     [
-        (saw(Sight.READY), Attention.IDLE, 2.0),
-        (saw(Sight.READY, busy=2), Attention.STEADY, 2.0),
-        (saw(Sight.READY, busy=2), Attention.RESTLESS, 0.2),
-        (saw(Sight.READY, busy=None), Attention.RESTLESS, 2.0),
-        (saw(Sight.READY, busy=None, is_slow=True), Attention.IDLE, 0.2),
-        (saw(Sight.LOADING, busy=None), Attention.IDLE, 0.2),
-        (saw(Sight.ASLEEP), Attention.IDLE, 2.0),
-        (saw(Sight.ASLEEP), Attention.STEADY, 0.2),
-        (saw(Sight.UNREACHABLE, busy=None), Attention.IDLE, 0.2),
-        (saw(Sight.FAILED, busy=None), Attention.IDLE, 0.2),
+        (saw(ScrapeStatus.READY), ScrapePriority.IDLE, 2.0),
+        (saw(ScrapeStatus.READY, busy=2), ScrapePriority.STEADY, 2.0),
+        (saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS, 0.2),
+        (saw(ScrapeStatus.READY, busy=None), ScrapePriority.RESTLESS, 2.0),
+        (saw(ScrapeStatus.READY, busy=None, is_slow=True), ScrapePriority.IDLE, 0.2),
+        (saw(ScrapeStatus.LOADING, busy=None), ScrapePriority.IDLE, 0.2),
+        (saw(ScrapeStatus.ASLEEP), ScrapePriority.IDLE, 2.0),
+        (saw(ScrapeStatus.ASLEEP), ScrapePriority.STEADY, 0.2),
+        (saw(ScrapeStatus.UNREACHABLE, busy=None), ScrapePriority.IDLE, 0.2),
+        (saw(ScrapeStatus.FAILED, busy=None), ScrapePriority.IDLE, 0.2),
     ],
 )
 def test_the_interval_follows_the_table(
-    observation: Observation, attention: Attention, expected: float
+    observation: Observation, attention: ScrapePriority, expected: float
 ) -> None:
     assert schedule().next_delay_s(10.0, observation, attention) == pytest.approx(expected)
 
@@ -57,7 +57,7 @@ def test_a_dead_server_is_looked_at_eagerly_then_less_and_less_but_for_ever() ->
     cadence = schedule()
     now, delays = 0.0, []
     for _ in range(40):
-        delays.append(cadence.next_delay_s(now, saw(Sight.UNREACHABLE), Attention.IDLE))
+        delays.append(cadence.next_delay_s(now, saw(ScrapeStatus.UNREACHABLE), ScrapePriority.IDLE))
         now += delays[-1]
     assert delays[:24] == pytest.approx([0.2] * 24)
     assert sorted(set(delays)) == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0])
@@ -68,13 +68,17 @@ def test_a_dead_server_is_looked_at_eagerly_then_less_and_less_but_for_ever() ->
 def test_a_server_that_came_back_is_eagerly_awaited_when_it_fails_again() -> None:
     cadence = schedule()
     for now in (0.0, 6.0, 8.0, 10.0, 12.0):
-        cadence.next_delay_s(now, saw(Sight.FAILED), Attention.IDLE)
-    cadence.next_delay_s(13.0, saw(Sight.READY), Attention.IDLE)
-    assert cadence.next_delay_s(14.0, saw(Sight.FAILED), Attention.IDLE) == pytest.approx(0.2)
+        cadence.next_delay_s(now, saw(ScrapeStatus.FAILED), ScrapePriority.IDLE)
+    cadence.next_delay_s(13.0, saw(ScrapeStatus.READY), ScrapePriority.IDLE)
+    assert cadence.next_delay_s(
+        14.0, saw(ScrapeStatus.FAILED), ScrapePriority.IDLE
+    ) == pytest.approx(0.2)
 
 
-@given(st.integers(), st.sampled_from(Sight), st.sampled_from(Attention))
-def test_jitter_stays_within_its_part(seed: int, sight: Sight, attention: Attention) -> None:
+@given(st.integers(), st.sampled_from(ScrapeStatus), st.sampled_from(ScrapePriority))
+def test_jitter_stays_within_its_part(
+    seed: int, sight: ScrapeStatus, attention: ScrapePriority
+) -> None:
     delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(sight), attention)
     plain = schedule().next_delay_s(0.0, saw(sight), attention)
     assert 0.9 * plain <= delay <= 1.1 * plain
@@ -83,7 +87,9 @@ def test_jitter_stays_within_its_part(seed: int, sight: Sight, attention: Attent
 def test_jitter_spreads_to_both_sides() -> None:
     """Or a fleet that came up at once would be looked at in one burst for ever."""
     delays = [
-        Schedule(CADENCE, partial(float, one)).next_delay_s(0.0, saw(Sight.READY), Attention.IDLE)
+        Schedule(CADENCE, partial(float, one)).next_delay_s(
+            0.0, saw(ScrapeStatus.READY), ScrapePriority.IDLE
+        )
         for one in (0.0, 0.5, 1.0)
     ]
     assert delays == pytest.approx([1.8, 2.0, 2.2])
@@ -100,10 +106,11 @@ def test_an_impossible_cadence_is_refused(wrong: dict[str, float]) -> None:
 def test_fast_looks_leave_the_server_its_second_of_silence() -> None:
     cadence = schedule()
     delays = [
-        cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.RESTLESS) for _ in range(8)
+        cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS)
+        for _ in range(8)
     ]
     assert delays == pytest.approx([0.2, 0.2, 0.2, 1.2] * 2)
-    cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.STEADY)
-    assert cadence.next_delay_s(0.0, saw(Sight.READY, busy=2), Attention.RESTLESS) == pytest.approx(
-        0.2
-    )
+    cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.STEADY)
+    assert cadence.next_delay_s(
+        0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS
+    ) == pytest.approx(0.2)

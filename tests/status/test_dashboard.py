@@ -15,12 +15,12 @@ import pytest
 
 from bench.listening import listen
 from extproc.core.address import Address
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec, Health
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status.dashboard import dashboard
-from extproc.status.status_json import picture
+from extproc.status.status_json import status_json
 from tests.fakes.small_fleet import RecordingListener
 
 SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_each_field_that_the_script_reads_is_told() -> None:
     dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
     address = Address("10.0.0.1", 8080)
     dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
-    tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
+    tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
         "status": {
@@ -116,7 +116,7 @@ def test_every_word_has_its_meaning() -> None:
     """Each outcome is explained on the page, and each health has a sign beside its colour."""
     meanings = SCRIPT.partition("MEANINGS = {")[2].partition("};")[0]
     explained = set(re.findall(r"^  \"?([\w-]+)\"?:", meanings, flags=re.MULTILINE))
-    outcomes = {verdict.value for verdict in Verdict if verdict is not Verdict.REJECTED}
+    outcomes = {verdict.value for verdict in Outcome if verdict is not Outcome.REJECTED}
     assert explained == outcomes | {reason.value for reason in Reason}
     for health in Health:
         assert f'.state[data-health="{health.value}"]::before' in STYLE

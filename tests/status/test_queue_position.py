@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 
 from extproc.status import queue_position as countdown
-from extproc.status.queue_position import Countdown, QueuePlace
+from extproc.status.queue_position import Countdown, QueuePosition
 
-FIRST = QueuePlace(position=1, waiting=3, waited_s=0.52, expected_s=1.25)
-THIRD = QueuePlace(position=3, waiting=3, waited_s=0.02)
+FIRST = QueuePosition(position=1, waiting=3, waited_s=0.52, expected_s=1.25)
+THIRD = QueuePosition(position=3, waiting=3, waited_s=0.02)
 STREAM = {"accept": "text/event-stream"}
 
 
 @asynccontextmanager
 async def client(
-    line: dict[str, QueuePlace | Sequence[QueuePlace | None]], *, grace_s: float = 0.005
+    line: dict[str, QueuePosition | Sequence[QueuePosition | None]], *, grace_s: float = 0.005
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A server that knows these places; of a list the next one at each look, then none."""
 
@@ -31,7 +31,7 @@ async def client(
         for id_, places in line.items()
     }
 
-    def find(id_: str) -> QueuePlace | None:
+    def find(id_: str) -> QueuePosition | None:
         return next(looks.get(id_, iter(())), None)
 
     app = web.Application()
@@ -97,7 +97,7 @@ async def test_a_stream() -> None:
         (replace(FIRST, waiting=4), True),
     ],
 )
-def test_what_is_news(later: QueuePlace, is_told: bool) -> None:
+def test_what_is_news(later: QueuePosition, is_told: bool) -> None:
     """A place counts down by itself on a page: told is what that does not show, and after some
     silence anything."""
     assert later.is_news_after(FIRST) is is_told

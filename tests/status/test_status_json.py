@@ -8,11 +8,11 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Health, Intent
 from extproc.core.fleet.membership import ConnectedEnvoy
-from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import why_not_ready
-from extproc.status.status_json import picture
+from extproc.status.status_json import status_json
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -27,7 +27,7 @@ def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
                 address=ADDRESS,
                 began_at=1.0,
                 answered_at=1.0,
-                sight=Sight.READY,
+                sight=ScrapeStatus.READY,
                 slots=2,
                 busy_slots=busy_slots,
                 models=(ModelReading(name="tiny"),),
@@ -47,7 +47,7 @@ def test_picture_of_one_endpoint() -> None:
         ConnectedEnvoy(node_id="envoy-1", acknowledged_version=1),
         ConnectedEnvoy(node_id="envoy-2", acknowledged_version=-1),
     ]
-    tree = picture(dispatcher, exchanges=5, envoys=envoys, outcomes={"served": 7}, now=3.0)
+    tree = status_json(dispatcher, exchanges=5, envoys=envoys, outcomes={"served": 7}, now=3.0)
     endpoint = tree["endpoints"]["10.0.0.1:8080"]
     assert endpoint["slots"] == {
         "total": 2,
@@ -86,14 +86,14 @@ def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:
     """Nobody can have them: they are told apart, for it and in the sum."""
     dispatcher = dispatcher_with(busy_slots=1)
     dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
-    tree = picture(dispatcher, exchanges=0, envoys=(), outcomes={}, now=3.0)
+    tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=3.0)
     assert (tree["slots"]["idle"], tree["slots"]["unusable"]) == (0, 1)
     assert tree["slots"] == tree["endpoints"]["10.0.0.1:8080"]["slots"]
 
 
 def test_unseen_endpoint_has_no_age() -> None:
     """An endpoint that was never looked at has no observation age."""
-    tree = picture(dispatcher_with(), exchanges=0, envoys=(), outcomes={}, now=3.0)
+    tree = status_json(dispatcher_with(), exchanges=0, envoys=(), outcomes={}, now=3.0)
     assert tree["endpoints"]["10.0.0.1:8080"]["observed_age_s"] is None
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
         endpoint = dispatcher.fleet.get(ADDRESS)
         assert endpoint is not None
         endpoint.health = health
-        tree = picture(dispatcher, exchanges=0, envoys=[], outcomes={}, now=3.0)
+        tree = status_json(dispatcher, exchanges=0, envoys=[], outcomes={}, now=3.0)
         told.append(tree["endpoints"]["10.0.0.1:8080"])
     assert [each["gets_requests"] for each in told] == [True, False]
     assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)

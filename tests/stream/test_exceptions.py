@@ -25,14 +25,14 @@ from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.observation import ModelReading, Observation, Sight
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.stream import exchange, servicer
 from extproc.stream import pending_streams as waiting_room
 from extproc.stream import response_feedback as answer
 from extproc.stream import running_stream as running_module
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -125,7 +125,7 @@ class Shell:
     def __init__(self, *slots: int, max_queued: int = 100) -> None:
         self.fleet = SmallFleet(*slots, max_queued=max_queued)
         self.registry = Registry()
-        self.room = WaitingRoom()
+        self.room = PendingStreams()
         self.records: list[ExchangeRecord] = []
         CoreEvents(
             self.fleet.dispatcher,
@@ -368,7 +368,7 @@ async def relayed(shell: Shell) -> None:
             address=endpoint.address,
             began_at=shell.fleet.now,
             answered_at=shell.fleet.now,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slots=1,
             busy_slots=0,
             models=(ModelReading(name="tiny"),),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.exchange_record import ExchangeRecord, Verdict
+from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.endpoint import Health
-from extproc.core.prediction.latency import COLD
+from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS
@@ -103,11 +103,13 @@ def test_a_request_from_end_to_end() -> None:
     record = desk.end(exchange)
     assert desk.leased == 0
     assert str(record.endpoint) == sent_to[0]
-    assert (record.verdict, record.status, record.attempts) == (Verdict.SERVED, 200, 1)
+    assert (record.verdict, record.status, record.attempts) == (Outcome.SERVED, 200, 1)
     assert (record.request_id, record.exchange_id) == ("abc", exchange.id)
     assert (record.duration_s, record.waited_s) == (1.25, 0.0)
     # Nothing is known of the server: its headers may come sooner than its first tokens.
-    assert record.first_token_s == pytest.approx(COLD.first_token_s(UNKNOWN_PROMPT_TOKENS))
+    assert record.first_token_s == pytest.approx(
+        DEFAULT_ESTIMATE.first_token_s(UNKNOWN_PROMPT_TOKENS)
+    )
     assert (record.began_at, record.path) == (100.0, envoy.COMPLETION)
 
 
@@ -159,7 +161,7 @@ def test_a_request_that_takes_no_slot() -> None:
     assert (exchange.stage, desk.leased) == (Stage.PASSING, 1)
     desk.ask(exchange, envoy.response_headers())
     record = desk.end(exchange)
-    assert (record.verdict, record.endpoint) == (Verdict.PASSED, desk.fleet.addresses[0])
+    assert (record.verdict, record.endpoint) == (Outcome.PASSED, desk.fleet.addresses[0])
     assert desk.leased == 1
 
 
@@ -225,7 +227,7 @@ def test_a_deadline() -> None:
     desk.fleet.pass_time(5.0)
     assert envoy.refusal(second.take_reply()) == (504, "queue-timeout")
     record = desk.end(second)
-    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.QUEUE_TIMEOUT)
+    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.QUEUE_TIMEOUT)
     assert (record.waited_s, record.endpoint) == (5.0, None)
     desk.ask(first, envoy.response_headers())
     desk.end(first)
@@ -260,7 +262,7 @@ def test_a_client_that_leaves_the_line() -> None:
     second, _ = desk.waiting()
     desk.fleet.now += 2.0
     record = desk.end(second)
-    assert (record.verdict, record.waited_s) == (Verdict.WITHDRAWN, 2.0)
+    assert (record.verdict, record.waited_s) == (Outcome.WITHDRAWN, 2.0)
     assert len(desk.fleet.dispatcher.line) == 0
     desk.ask(first, envoy.response_headers())
     desk.end(first)
@@ -276,7 +278,7 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
     desk.ask(first, envoy.response_headers())
     desk.end(first)
     assert second.stage is Stage.LEASED
-    assert desk.end(second).verdict is Verdict.WITHDRAWN
+    assert desk.end(second).verdict is Outcome.WITHDRAWN
     assert third.stage is Stage.LEASED
     assert (desk.leased, desk.draining) == (1, 0)
 
@@ -347,7 +349,7 @@ def test_no_server_could_be_reached() -> None:
     down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
     assert sorted(map(str, down)) == sorted(tried)
     record = desk.end(exchange)
-    assert (record.verdict, record.status, record.first_token_s) == (Verdict.BROKEN, 503, None)
+    assert (record.verdict, record.status, record.first_token_s) == (Outcome.BROKEN, 503, None)
     assert desk.leased == 0
 
 
@@ -357,16 +359,16 @@ def test_no_server_could_be_reached() -> None:
 @pytest.mark.parametrize(
     ("content_type", "details", "is_reported", "verdict", "drains"),
     [
-        ("application/json", "via_upstream", False, Verdict.SERVED, False),
-        ("application/json", "via_upstream", True, Verdict.SERVED, False),
-        (STREAM, "via_upstream", False, Verdict.SERVED, False),
-        (STREAM, "via_upstream", True, Verdict.BROKEN, True),
-        ("text/plain", "response_timeout", False, Verdict.BROKEN, True),
-        ("text/plain", "upstream_reset_after_response_started", True, Verdict.BROKEN, True),
+        ("application/json", "via_upstream", False, Outcome.SERVED, False),
+        ("application/json", "via_upstream", True, Outcome.SERVED, False),
+        (STREAM, "via_upstream", False, Outcome.SERVED, False),
+        (STREAM, "via_upstream", True, Outcome.BROKEN, True),
+        ("text/plain", "response_timeout", False, Outcome.BROKEN, True),
+        ("text/plain", "upstream_reset_after_response_started", True, Outcome.BROKEN, True),
     ],
 )
 def test_endings_after_the_response_headers(
-    content_type: str, details: str, is_reported: bool, verdict: Verdict, drains: bool
+    content_type: str, details: str, is_reported: bool, verdict: Outcome, drains: bool
 ) -> None:
     """A slot drains exactly where the server may still be at work."""
     desk = Desk(1)
@@ -400,7 +402,7 @@ def test_an_ending_before_any_answer() -> None:
     desk = Desk(1)
     exchange = desk.picked()
     record = desk.end(exchange)
-    assert (record.verdict, record.status, record.attempts) == (Verdict.BROKEN, 0, 0)
+    assert (record.verdict, record.status, record.attempts) == (Outcome.BROKEN, 0, 0)
     assert desk.draining == 1
 
 
@@ -408,7 +410,7 @@ def test_an_ending_before_any_message() -> None:
     """An empty stream held nothing."""
     desk = Desk(1)
     record = desk.end(desk.exchange())
-    assert (record.verdict, record.endpoint, record.request_id) == (Verdict.PASSED, None, "")
+    assert (record.verdict, record.endpoint, record.request_id) == (Outcome.PASSED, None, "")
 
 
 def test_it_ends_once() -> None:
@@ -442,7 +444,7 @@ def test_cancelling_one_that_runs() -> None:
     assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
     assert not exchange.cancel(desk.fleet.now)
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Verdict.BROKEN, Reason.CANCELLED)
+    assert (record.verdict, record.reason) == (Outcome.BROKEN, Reason.CANCELLED)
     assert desk.draining == 1
 
 
@@ -461,7 +463,7 @@ def test_cancelling_one_whose_body_still_comes(is_duplex: bool) -> None:
     for late in (envoy.body(b'ages":[]}'), envoy.part("request_trailers")):
         assert desk.ask(exchange, late) is None
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.CANCELLED)
+    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.CANCELLED)
     assert (record.decided_at, desk.leased) == (None, 0)
 
 
@@ -516,7 +518,7 @@ def test_a_request_without_a_path() -> None:
     exchange = desk.exchange()
     assert envoy.refusal(desk.ask(exchange, envoy.request_headers(None))) == (400, "bad-request")
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.BAD_REQUEST)
+    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.BAD_REQUEST)
     assert desk.leased == 0
 
 
@@ -547,7 +549,7 @@ def test_an_unknown_kind() -> None:
     exchange = desk.picked()
     with pytest.raises(ProtocolError, match="unknown here"):
         desk.feed(exchange, envoy.unknown_kind())
-    assert desk.end(exchange).verdict is Verdict.BROKEN
+    assert desk.end(exchange).verdict is Outcome.BROKEN
     assert desk.draining == 1
 
 
@@ -580,7 +582,7 @@ def test_response_headers_first() -> None:
     reply = desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
     assert reply is not None and reply.WhichOneof("response") == "response_headers"
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
-    assert desk.end(exchange).verdict is Verdict.PASSED
+    assert desk.end(exchange).verdict is Outcome.PASSED
 
 
 @pytest.mark.parametrize(
@@ -694,4 +696,4 @@ def test_a_closed_path_is_refused_and_takes_nothing() -> None:
     headers = envoy.request_headers("/v1/stream/abc", method="GET")
     assert envoy.refusal(desk.ask(exchange, headers)) == (403, "blocked-path")
     record = exchange.end(desk.fleet.now)
-    assert (record.verdict, record.reason) == (Verdict.REJECTED, Reason.BLOCKED_PATH)
+    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)

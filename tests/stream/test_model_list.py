@@ -7,7 +7,7 @@ from typing import Any
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.stream.model_list import model_list
 
 
@@ -19,7 +19,7 @@ def endpoint(*models: ModelReading, adapters: tuple[str, ...] = ()) -> Endpoint:
             address=address,
             began_at=1.0,
             answered_at=1.0,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             models=models,
             adapters=tuple(AdapterReading(id=n, name=name) for n, name in enumerate(adapters)),
         ),

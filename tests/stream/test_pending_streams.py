@@ -9,7 +9,7 @@ import pytest
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -20,7 +20,7 @@ class Line:
     """One slot that is taken, and exchanges that wait for it."""
 
     def __init__(self) -> None:
-        self.room = WaitingRoom()
+        self.room = PendingStreams()
         self.fleet = SmallFleet(1)
         self.fleet.listener.on_settled = self.room.settled
         self.lease = self.fleet.pick()

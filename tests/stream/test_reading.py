@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.aliases import ModelMatch
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.explain import Inquiry
+from extproc.core.scheduler.explain import DryRunRequest
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
-from extproc.stream.dry_run import what_if
+from extproc.stream.dry_run import dry_run
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.request.translate import ReadingOptions
@@ -68,7 +68,7 @@ class Desk:
                 address=self.fleet.addresses[number],
                 began_at=self.fleet.now,
                 answered_at=self.fleet.now,
-                sight=Sight.READY,
+                sight=ScrapeStatus.READY,
                 slots=8,
                 busy_slots=0,
                 models=(
@@ -87,7 +87,7 @@ class Desk:
                 address=self.fleet.addresses[number],
                 began_at=self.fleet.now,
                 answered_at=self.fleet.now,
-                sight=Sight.READY,
+                sight=ScrapeStatus.READY,
                 slots=4,
                 busy_slots=0,
                 models=(ModelReading(name=model, aliases=("small",)),),
@@ -132,7 +132,7 @@ def test_the_decision_is_dated_by_the_body(asked: Any) -> None:
     told = exchange.end(desk.fleet.now)
     assert told.decided_at == told.began_at + 5.0
     told = leaver.end(desk.fleet.now)
-    assert (told.verdict, told.decided_at) == (Verdict.WITHDRAWN, None)
+    assert (told.verdict, told.decided_at) == (Outcome.WITHDRAWN, None)
     assert told.criticality == "standard"
 
 
@@ -334,7 +334,7 @@ def test_a_client_that_leaves_while_its_body_is_awaited() -> None:
     desk = Desk(1)
     exchange = desk.exchange()
     desk.feed(exchange, ask())
-    assert exchange.end(desk.fleet.now).verdict is Verdict.WITHDRAWN
+    assert exchange.end(desk.fleet.now).verdict is Outcome.WITHDRAWN
 
 
 def test_a_body_that_never_comes() -> None:
@@ -342,7 +342,7 @@ def test_a_body_that_never_comes() -> None:
     desk = Desk(1)
     exchange = desk.exchange()
     desk.feed(exchange, ask(), envoy.response_headers(served=str(desk.fleet.addresses[0])))
-    assert exchange.end(desk.fleet.now).verdict is Verdict.PASSED
+    assert exchange.end(desk.fleet.now).verdict is Outcome.PASSED
     assert desk.asked == []
 
 
@@ -689,8 +689,8 @@ def test_who_asks_what_would_be_hears_what_is(
     exchange = desk.exchange()
     desk.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
     assert exchange.end(desk.fleet.now).reason is reason
-    asked = Inquiry(method="POST", path=envoy.COMPLETION, headers=named, body=body)
-    assert what_if(desk.fleet.dispatcher, desk.options, asked).reason is reason
+    asked = DryRunRequest(method="POST", path=envoy.COMPLETION, headers=named, body=body)
+    assert dry_run(desk.fleet.dispatcher, desk.options, asked).reason is reason
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:
@@ -715,7 +715,7 @@ def test_the_models_of_the_fleet() -> None:
     assert listed["data"][0]["aliases"] == ["small"]
     assert {model["created"] for model in listed["data"]} == {7}
     record = exchange.end(desk.fleet.now)._replace(duration_s=0.0)
-    assert (record.verdict, record.endpoint) == (Verdict.PASSED, None)
+    assert (record.verdict, record.endpoint) == (Outcome.PASSED, None)
 
 
 def test_models_of_servers_that_leave_are_not_listed() -> None:

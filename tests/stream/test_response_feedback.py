@@ -64,5 +64,5 @@ def test_the_core_hears_of_it(response: codec.ResponseHead, is_ejected: bool) ->
         request = Request(id="r", timeout_s=1.0, allowed=frozenset({bad}))
         outcome = fleet.dispatcher.submit(request, fleet.now)
         assert isinstance(outcome, Picked)
-        answer.learn(fleet.dispatcher, response, (bad,), outcome.lease, fleet.now)
+        answer.apply_response(fleet.dispatcher, response, (bad,), outcome.lease, fleet.now)
     assert fleet.endpoint(bad).is_ejected is is_ejected

@@ -11,7 +11,7 @@ import pytest
 from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream, StreamOverError
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
@@ -72,7 +72,7 @@ class Waiting:
     def __init__(self, hand: HandStream | None = None) -> None:
         self.hand = hand or HandStream()
         self.fleet = SmallFleet(1)
-        room = WaitingRoom()
+        room = PendingStreams()
         self.fleet.listener.on_settled = room.settled
         self._lease = self.fleet.pick()
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import access_log_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.stage import Stage
-from extproc.stream.upload_watchdog import UploadReports
+from extproc.stream.upload_watchdog import UploadWatchdog
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
@@ -23,7 +23,7 @@ class Desk:
     def __init__(self) -> None:
         self.fleet = SmallFleet(1)
         self.registry = Registry()
-        self.reports = UploadReports(self.registry, lambda: self.fleet.now)
+        self.reports = UploadWatchdog(self.registry, lambda: self.fleet.now)
 
     def ask(self) -> tuple[Exchange, HandStream]:
         hand = HandStream()
@@ -57,7 +57,7 @@ async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
     assert [envoy.refusal(answer) for answer in hand.sent] == [(408, "upload-stalled")]
     record = exchange.end(desk.fleet.now)
     assert record.reason is not None and record.reason.value == "upload-stalled"
-    assert record.verdict is Verdict.BROKEN
+    assert record.verdict is Outcome.BROKEN
 
 
 async def test_who_goes_on_is_left_alone() -> None:

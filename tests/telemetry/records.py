@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extproc.core.address import Address
-from extproc.core.exchange_record import ExchangeRecord, Verdict
+from extproc.core.exchange_record import ExchangeRecord, Outcome
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -15,7 +15,7 @@ def record(**changes: Any) -> ExchangeRecord:
     values: dict[str, Any] = {
         "exchange_id": "e1",
         "request_id": "r1",
-        "verdict": Verdict.SERVED,
+        "verdict": Outcome.SERVED,
         "reason": None,
         "endpoint": ADDRESS,
         "status": 200,

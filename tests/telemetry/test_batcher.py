@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from extproc.telemetry.batcher import Pump, PumpOptions
+from extproc.telemetry.batcher import Batcher, BatcherOptions
 
 LONG_S = 60.0
 
@@ -28,14 +28,14 @@ class Sink:
         return 0
 
 
-def options(max_queued: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> PumpOptions:
-    return PumpOptions(max_queued=max_queued, max_batch=max_batch, delay_s=delay_s)
+def options(max_queued: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> BatcherOptions:
+    return BatcherOptions(max_queued=max_queued, max_batch=max_batch, delay_s=delay_s)
 
 
 def test_everything_arrives_in_order_and_in_batches() -> None:
     """What was put before the end is sent before the end, in batches of bounded size."""
     sink = Sink()
-    pump: Pump[int] = Pump("test", sink.send, options(max_queued=1000))
+    pump: Batcher[int] = Batcher("test", sink.send, options(max_queued=1000))
     for number in range(100):
         pump.put(number)
     assert pump.close(LONG_S)
@@ -46,7 +46,7 @@ def test_everything_arrives_in_order_and_in_batches() -> None:
 def test_a_full_batch_does_not_wait() -> None:
     """The delay is for half-empty batches: a full one goes at once."""
     sink = Sink()
-    pump: Pump[int] = Pump("test", sink.send, options(delay_s=LONG_S))
+    pump: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
     for number in range(4):
         pump.put(number)
     assert sink.entered.wait(LONG_S / 2)
@@ -56,7 +56,7 @@ def test_a_full_batch_does_not_wait() -> None:
 def test_closing_does_not_wait_for_the_delay() -> None:
     """What lies in the queue when the process ends is sent at once."""
     sink = Sink()
-    pump: Pump[int] = Pump("test", sink.send, options(delay_s=LONG_S))
+    pump: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
     pump.put(1)
     assert pump.close(LONG_S / 2) and sink.batches == [[1]]
 
@@ -65,7 +65,7 @@ def test_a_receiver_that_hangs_blocks_nobody() -> None:
     """`put` returns at once; beyond the bound things are dropped and counted, none before."""
     sink = Sink()
     sink.gate.clear()
-    pump: Pump[int] = Pump("test", sink.send, options(max_queued=10))
+    pump: Batcher[int] = Batcher("test", sink.send, options(max_queued=10))
     pump.put(0)
     assert sink.entered.wait(LONG_S)
     for number in range(1, 31):
@@ -81,7 +81,7 @@ def test_a_failure_is_counted_and_survived() -> None:
     """What could not be sent is dropped; what comes later is sent."""
     sink = Sink()
     sink.fails = True
-    pump: Pump[int] = Pump("test", sink.send, options(max_batch=1))
+    pump: Batcher[int] = Batcher("test", sink.send, options(max_batch=1))
     pump.put(1)
     while pump.dropped == 0:
         threading.Event().wait(0.001)
@@ -93,7 +93,7 @@ def test_a_failure_is_counted_and_survived() -> None:
 
 def test_after_closing_nothing_is_taken() -> None:
     """A late thing is dropped and counted, and wakes nobody."""
-    pump: Pump[int] = Pump("test", Sink().send, options())
+    pump: Batcher[int] = Batcher("test", Sink().send, options())
     pump.close(LONG_S)
     pump.put(1)
     assert pump.dropped == 1

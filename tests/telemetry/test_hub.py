@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.rejection import Reason
 from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
 from tests.fakes.small_fleet import SmallFleet
@@ -36,8 +36,10 @@ async def test_what_it_is_told_stands_in_the_text() -> None:
     fleet = SmallFleet(2)
     hub = telemetry(fleet, dropped_log_lines=5)
     hub.tell(record())
-    hub.tell(record(verdict=Verdict.REJECTED, reason=Reason.SHED))
-    look = Observation(address=fleet.addresses[0], began_at=1.0, answered_at=1.0, sight=Sight.READY)
+    hub.tell(record(verdict=Outcome.REJECTED, reason=Reason.SHED))
+    look = Observation(
+        address=fleet.addresses[0], began_at=1.0, answered_at=1.0, sight=ScrapeStatus.READY
+    )
     hub.scraped(look)
     found = await samples(hub)
     address = fleet.addresses[0]

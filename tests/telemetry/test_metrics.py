@@ -10,9 +10,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.core.address import Address
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseEnd
@@ -57,7 +57,7 @@ def otlp(reading: Reading) -> dict[str, Any]:
     return {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
 
 
-def look(address: Address, sight: Sight) -> Observation:
+def look(address: Address, sight: ScrapeStatus) -> Observation:
     return Observation(address=address, began_at=1.0, answered_at=1.0, sight=sight)
 
 
@@ -70,7 +70,7 @@ def test_slots_by_state_add_up() -> None:
     states = ("idle", "foreign", "leased", "unusable")
     assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0, 0]
     assert found["coxswain_endpoints", "ready"] == 1
-    fleet.look(fleet.addresses[0], sight=Sight.UNREACHABLE, busy=None)
+    fleet.look(fleet.addresses[0], sight=ScrapeStatus.UNREACHABLE, busy=None)
     found = samples(metrics_of(fleet).read())
     assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
     assert found["coxswain_endpoints", "down"] == 1
@@ -99,8 +99,8 @@ def test_requests_by_outcome_and_class() -> None:
     metrics = metrics_of(SmallFleet(1))
     metrics.tell(record())
     metrics.tell(record(criticality="critical"))
-    metrics.tell(record(verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(verdict=Verdict.PASSED))
+    metrics.tell(record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(verdict=Outcome.PASSED))
     found = samples(metrics.read())
     assert found["coxswain_requests_total", "standard", "served"] == 1
     assert found["coxswain_requests_total", "critical", "served"] == 1
@@ -115,12 +115,12 @@ def test_only_those_who_waited_or_got_a_slot_count_as_waits() -> None:
     """Not who was refused at once, nor who left before it was decided on; in vain counts too."""
     metrics = metrics_of(SmallFleet(1))
     metrics.tell(record(waited_s=0.0))
-    metrics.tell(record(waited_s=0.0, verdict=Verdict.BROKEN))
-    metrics.tell(record(waited_s=4.0, verdict=Verdict.WITHDRAWN))
-    metrics.tell(record(waited_s=8.0, verdict=Verdict.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(waited_s=0.0, verdict=Verdict.REJECTED, reason=Reason.QUEUE_FULL))
-    metrics.tell(record(waited_s=0.0, verdict=Verdict.WITHDRAWN, decided_at=None))
-    metrics.tell(record(verdict=Verdict.REJECTED, waited_s=0.0, criticality=""))
+    metrics.tell(record(waited_s=0.0, verdict=Outcome.BROKEN))
+    metrics.tell(record(waited_s=4.0, verdict=Outcome.WITHDRAWN))
+    metrics.tell(record(waited_s=8.0, verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(waited_s=0.0, verdict=Outcome.REJECTED, reason=Reason.QUEUE_FULL))
+    metrics.tell(record(waited_s=0.0, verdict=Outcome.WITHDRAWN, decided_at=None))
+    metrics.tell(record(verdict=Outcome.REJECTED, waited_s=0.0, criticality=""))
     found = samples(metrics.read())
     assert found["coxswain_queue_wait_seconds_count",] == 4
     assert found["coxswain_queue_wait_seconds_sum",] == 12.0
@@ -142,7 +142,7 @@ def test_both_formats_tell_the_same() -> None:
     fleet = SmallFleet(2, 4)
     metrics = metrics_of(fleet)
     metrics.tell(record())
-    metrics.scraped(look(fleet.addresses[0], Sight.READY))
+    metrics.scraped(look(fleet.addresses[0], ScrapeStatus.READY))
     reading = metrics.read()
     found, sent = samples(reading), otlp(reading)
     assert set(sent) == {read.family.name for read in reading.families if read.values}
@@ -188,7 +188,7 @@ def test_an_endpoint_that_left_disappears() -> None:
     metrics = metrics_of(fleet)
     stays, leaves = fleet.addresses
     for address in fleet.addresses:
-        metrics.scraped(look(address, Sight.READY))
+        metrics.scraped(look(address, ScrapeStatus.READY))
     assert any(str(leaves) in key for key in samples(metrics.read()))
     fleet.name(stays)
     assert not any(str(leaves) in key for key in samples(metrics.read()))
@@ -205,9 +205,9 @@ def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
     metrics = metrics_of(fleet)
     one = Address("10.1.0.0", 8000)
     for last in range(20):
-        metrics.scraped(look(Address(f"10.1.0.{last}", 8000), Sight.READY))
+        metrics.scraped(look(Address(f"10.1.0.{last}", 8000), ScrapeStatus.READY))
     fleet.dispatcher.set_members("s", [EndpointSpec(address=one)], fleet.now)
-    metrics.scraped(look(one, Sight.READY))
+    metrics.scraped(look(one, ScrapeStatus.READY))
     assert samples(metrics.read())["coxswain_scrapes_total", str(one), "ready"] == 1
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.security.trust import Trust
-from extproc.xds.ca_rollout import Offers
+from extproc.xds.ca_rollout import CaRollout
 
 
 def trust(name: str, content: str = "1") -> Trust:
@@ -31,7 +31,7 @@ class Envoy:
         self.bad = set(bad)
         self.held: frozenset[Trust] = frozenset()
         self.refusals = 0
-        self.offers = Offers()
+        self.offers = CaRollout()
 
     def take(self, trusts: dict[str, Trust], proven: dict[str, Trust] = NOBODY) -> None:
         """As many offers as there are."""
@@ -47,7 +47,7 @@ class Envoy:
 
 
 def test_where_nothing_is_refused_everything_is_offered_at_once() -> None:
-    offers = Offers()
+    offers = CaRollout()
     assert offers.draw(wanted(B, A), NOBODY) == (A, B)
     assert not offers.accept()
     assert offers.draw(wanted(B, A, C), NOBODY) == (A, B, C)

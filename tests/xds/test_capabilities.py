@@ -11,9 +11,9 @@ from extproc.xds.capabilities import (
     LACKS_TLS,
     REFUSED,
     UNHEARD,
-    Abilities,
+    EnvoyCapabilities,
     reachable,
-    read_abilities,
+    read_capabilities,
 )
 
 ADDRESS = Address("10.0.0.1", 8080)
@@ -31,9 +31,9 @@ def test_what_a_stream_tells() -> None:
         ("other", "tls-c"),
         ("x-bin", b"keys"),
     ]
-    assert read_abilities(told) == {"tls-a", "tls-b", "keys"}
-    assert read_abilities([]) == frozenset()
-    assert read_abilities([(HEADER, "")]) == frozenset()
+    assert read_capabilities(told) == {"tls-a", "tls-b", "keys"}
+    assert read_capabilities([]) == frozenset()
+    assert read_capabilities([(HEADER, "")]) == frozenset()
 
 
 def test_only_what_an_envoy_reaches_as_it_should_is_told() -> None:
@@ -46,7 +46,7 @@ def test_only_what_an_envoy_reaches_as_it_should_is_told() -> None:
 
 def test_what_one_envoy_cannot_do_counts_for_all() -> None:
     """Until it left; and what was known last stays while no stream is open."""
-    abilities = Abilities()
+    abilities = EnvoyCapabilities()
     assert abilities.obstacle(SECURE) is UNHEARD
     assert abilities.obstacle(PLAIN) is None
     abilities.connect(1, frozenset({"tls-a", "keys"}))
@@ -63,7 +63,7 @@ def test_what_one_envoy_cannot_do_counts_for_all() -> None:
 
 def test_authorities_that_an_envoy_refuses_are_told_as_that() -> None:
     """With no requests where it knows none for the server, and with those from before else."""
-    abilities = Abilities()
+    abilities = EnvoyCapabilities()
     abilities.refused = frozenset({"tls-a"})
     assert abilities.obstacle(SECURE) is UNHEARD
     abilities.connect(1, frozenset({"tls-b"}))

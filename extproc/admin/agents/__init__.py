@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.admin.agents.dependencies import AgentsOptions, AgentsSurroundings
+from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
 from extproc.admin.agents.service import SERVICE, AgentsService
 
-__all__ = ["SERVICE", "AgentsOptions", "AgentsService", "AgentsSurroundings"]
+__all__ = ["SERVICE", "AgentsDependencies", "AgentsOptions", "AgentsService"]

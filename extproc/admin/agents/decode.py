@@ -16,7 +16,7 @@ from extproc.core.observation import (
     ModelReading,
     Observation,
     ObservationError,
-    Sight,
+    ScrapeStatus,
     SlotReading,
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
@@ -34,11 +34,11 @@ MAX_AUTHORITIES_CHARS: Final = 64 * 1024
 MAX_KEY_CHARS: Final = 4096
 
 SIGHTS: Final = {
-    pb.Look.SIGHT_READY: Sight.READY,
-    pb.Look.SIGHT_LOADING: Sight.LOADING,
-    pb.Look.SIGHT_ASLEEP: Sight.ASLEEP,
-    pb.Look.SIGHT_UNREACHABLE: Sight.UNREACHABLE,
-    pb.Look.SIGHT_FAILED: Sight.FAILED,
+    pb.Look.SIGHT_READY: ScrapeStatus.READY,
+    pb.Look.SIGHT_LOADING: ScrapeStatus.LOADING,
+    pb.Look.SIGHT_ASLEEP: ScrapeStatus.ASLEEP,
+    pb.Look.SIGHT_UNREACHABLE: ScrapeStatus.UNREACHABLE,
+    pb.Look.SIGHT_FAILED: ScrapeStatus.FAILED,
 }
 
 
@@ -85,7 +85,9 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     return trust
 
 
-def read_look(look: pb.Look, address: Address, began_at: float, answered_at: float) -> Observation:
+def read_observation(
+    look: pb.Look, address: Address, began_at: float, answered_at: float
+) -> Observation:
     """What the agent of `address` saw; raises `MessageError`."""
     sight = SIGHTS.get(look.sight)
     if sight is None:

@@ -23,7 +23,7 @@ class AgentsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentsSurroundings:
+class AgentsDependencies:
     """What the service needs of the picker; all are called from the event loop.
 
     `publish` is told all endpoints that agents name. `observe` is told each look. `lost` is

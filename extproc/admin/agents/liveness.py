@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from extproc.admin.agents.dependencies import AgentsSurroundings
-    from extproc.admin.agents.registry import Agent, Roster
+    from extproc.admin.agents.dependencies import AgentsDependencies
+    from extproc.admin.agents.registry import Agent, AgentRegistry
     from extproc.admin.agents.stream import AgentStream
 
 SWEEP_S: Final = 0.25
@@ -28,7 +28,7 @@ CLOSE_AFTER_S: Final = 30.0
 log = logging.getLogger("coxswain.agents")
 
 
-class Silence:
+class AgentLiveness:
     """Sweeps while there is any agent or stream; `forgot` hears that the roster let go of some.
 
     Belongs to one event loop.
@@ -36,8 +36,8 @@ class Silence:
 
     def __init__(
         self,
-        around: AgentsSurroundings,
-        roster: Roster,
+        around: AgentsDependencies,
+        roster: AgentRegistry,
         streams: Mapping[int, AgentStream],
         forgot: Callable[[], None],
     ) -> None:
@@ -103,7 +103,7 @@ class Silence:
                 address=address,
                 began_at=now,
                 answered_at=now,
-                sight=Sight.UNREACHABLE,
+                sight=ScrapeStatus.UNREACHABLE,
                 issues=(
                     Issue(
                         code="agent-silent",

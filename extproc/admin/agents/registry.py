@@ -64,7 +64,7 @@ class Agent:
         return self.spec.address
 
 
-class Roster:
+class AgentRegistry:
     """All agents by address. Synchronous."""
 
     def __init__(self, ttl_s: float, forget_s: float) -> None:

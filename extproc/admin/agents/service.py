@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from extproc.admin.agents.decode import MessageError, read_hello, read_look
-from extproc.admin.agents.dependencies import AgentsOptions, AgentsSurroundings
-from extproc.admin.agents.liveness import Silence
+from extproc.admin.agents.decode import MessageError, read_hello, read_observation
+from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
+from extproc.admin.agents.liveness import AgentLiveness
 from extproc.admin.agents.registry import (
+    AgentRegistry,
     CrowdedError,
     ForbiddenError,
     NamedError,
-    Roster,
     TakenError,
 )
 from extproc.admin.agents.stream import AgentStream, Context
@@ -47,14 +47,14 @@ log = logging.getLogger("coxswain.agents")
 class AgentsService:
     """`coxswain.v1.Agents`. One instance belongs to one event loop; end it with `close`."""
 
-    def __init__(self, around: AgentsSurroundings, options: AgentsOptions | None = None) -> None:
+    def __init__(self, around: AgentsDependencies, options: AgentsOptions | None = None) -> None:
         options = options or AgentsOptions()
         self._around = around
         self._dispatcher = around.dispatcher
-        self.roster = Roster(options.ttl_s, options.forget_s)
+        self.roster = AgentRegistry(options.ttl_s, options.forget_s)
         self._numbers = itertools.count(1)
         self._streams: dict[int, AgentStream] = {}
-        self._silence = Silence(around, self.roster, self._streams, self._publish)
+        self._silence = AgentLiveness(around, self.roster, self._streams, self._publish)
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -160,7 +160,7 @@ class AgentsService:
             began_at, answered_at = stream.clock.date(
                 written_after, now, look.began_ago_s, look.answered_ago_s
             )
-            self._around.observe(read_look(look, agent.address, began_at, answered_at))
+            self._around.observe(read_observation(look, agent.address, began_at, answered_at))
         elif kind == "leaving" and not agent.is_leaving:
             log.info("the agent of %s takes its leave", agent.address)
             self.roster.leave(agent)

@@ -11,7 +11,7 @@ import grpc
 from extproc.admin import arguments as names
 from extproc.admin.auth.peer import peer_host
 from extproc.admin.call_errors import already, courteous, forbidden, invalid, not_now
-from extproc.admin.dependencies import ADDED, Newcomer, NewcomerError
+from extproc.admin.dependencies import ADDED, NewEndpoint, NewEndpointError
 from extproc.admin.messages import endpoint_message
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import Intent
@@ -20,7 +20,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
-    from extproc.admin.dependencies import Surroundings
+    from extproc.admin.dependencies import AdminDependencies
 
 MAX_ADDED: Final = 10_000
 PAGE: Final = 1000
@@ -36,7 +36,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class EndpointCalls(AdminServicer):
     """List, add and remove endpoints, and say what is wanted of them."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AdminDependencies) -> None:
         self._around = around
         self._dispatcher = around.dispatcher
         self._adding = asyncio.Lock()
@@ -75,7 +75,7 @@ class EndpointCalls(AdminServicer):
         if refusal := self._around.address_refusal(address, peer_host(context.peer())):
             log.warning("an operator may not add %s: %s", address, refusal)
             raise forbidden(refusal)
-        newcomer = Newcomer(
+        newcomer = NewEndpoint(
             address=address,
             host=hostname or address.host,
             is_tls=plain.startswith(HTTPS),
@@ -93,7 +93,7 @@ class EndpointCalls(AdminServicer):
         log.info("an operator added %s", address)
         return pb.AddEndpointResponse(endpoint=self._message(address))
 
-    async def _add(self, newcomer: Newcomer) -> None:
+    async def _add(self, newcomer: NewEndpoint) -> None:
         fleet, address = self._dispatcher.fleet, newcomer.address
         names.check_new_name(fleet, newcomer.name)
         known = fleet.get(address)
@@ -104,7 +104,7 @@ class EndpointCalls(AdminServicer):
             raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
         try:
             await self._around.added.add(newcomer)
-        except NewcomerError as error:
+        except NewEndpointError as error:
             raise invalid(str(error)) from None
 
     @courteous

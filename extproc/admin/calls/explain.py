@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from extproc.admin.call_errors import courteous, invalid
-from extproc.core.scheduler.explain import Inquiry
+from extproc.core.scheduler.explain import DryRunRequest
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
-    from extproc.admin.dependencies import Surroundings
+    from extproc.admin.dependencies import AdminDependencies
     from extproc.core.scheduler.explain import Explanation
 
 MAX_PATH_CHARS: Final = 8192
@@ -22,10 +22,10 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class ExplainingCalls(AdminServicer):
+class ExplainCalls(AdminServicer):
     """Explain; nothing of the request is kept or logged."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AdminDependencies) -> None:
         self._around = around
 
     @courteous
@@ -41,7 +41,7 @@ class ExplainingCalls(AdminServicer):
             raise invalid(f"headers: {len(request.headers)}; at most {MAX_HEADERS} are read")
         if len(request.body) > MAX_BODY_BYTES:
             raise invalid(f"body: give its first part, at most {MAX_BODY_BYTES} bytes")
-        inquiry = Inquiry(
+        inquiry = DryRunRequest(
             method=request.method.upper() or "POST",
             path=path,
             headers=dict(request.headers),

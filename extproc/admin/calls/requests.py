@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from extproc.admin import arguments as names
-from extproc.admin.arrival_positions import Places
+from extproc.admin.arrival_positions import ArrivalPositions
 from extproc.admin.call_errors import Refused, courteous, not_found, not_now, quoted
 from extproc.admin.messages import STATE, request_message
 from extproc.core.scheduler.exchange_registry import ExchangeState
@@ -20,8 +20,8 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from extproc.admin.dependencies import Surroundings
-    from extproc.core.scheduler.exchange_registry import ExchangeSight, KnownExchange
+    from extproc.admin.dependencies import AdminDependencies
+    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, KnownExchange
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -42,10 +42,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RequestCalls(AdminServicer):
     """What runs and waits, without ever a body or a header but the request's id."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AdminDependencies) -> None:
         self._around = around
         self._dispatcher = around.dispatcher
-        self._places = Places(around.dispatcher, around.clock)
+        self._places = ArrivalPositions(around.dispatcher, around.clock)
         self._watchers = 0
 
     @courteous
@@ -141,7 +141,7 @@ class RequestCalls(AdminServicer):
                 return
             await asyncio.sleep(max(LOOK_S, cost_s * self._watchers / MAX_SHARE))
 
-    def _place(self, sight: ExchangeSight) -> pb.WatchQueueResponse:
+    def _place(self, sight: ExchangeSnapshot) -> pb.WatchQueueResponse:
         message = pb.WatchQueueResponse(
             exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
         )
@@ -159,20 +159,20 @@ class RequestCalls(AdminServicer):
             message.state = pb.WatchQueueResponse.STATE_GONE
         return message
 
-    def _request(self, sight: ExchangeSight) -> pb.Request:
+    def _request(self, sight: ExchangeSnapshot) -> pb.Request:
         if sight.ticket is None:
             return request_message(sight)
         position = self._places.position(sight.ticket.id) or len(self._dispatcher.line)
         return request_message(sight, position, self._dispatcher.expected_s(position))
 
-    def _order(self, sight: ExchangeSight) -> tuple[bool, float]:
+    def _order(self, sight: ExchangeSnapshot) -> tuple[bool, float]:
         """Those that run, oldest first, then the line."""
         if sight.ticket is None:
             return (False, -sight.age_s)
         return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.line))
 
 
-def _ambiguous(id_: str, sights: Sequence[ExchangeSight]) -> str:
+def _ambiguous(id_: str, sights: Sequence[ExchangeSnapshot]) -> str:
     some = ", ".join(sight.exchange_id for sight in sights[:5])
     return (
         f"{len(sights)} requests have the id {quoted(id_)}: say which by its exchange id ({some})"

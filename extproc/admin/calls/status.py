@@ -11,20 +11,20 @@ import grpc
 from extproc.admin.call_errors import courteous, not_now
 from extproc.admin.dependencies import ReloadError
 from extproc.admin.messages import slots_message
-from extproc.core.scheduler.snapshot import look_at_line
+from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
-    from extproc.admin.dependencies import Surroundings
+    from extproc.admin.dependencies import AdminDependencies
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class OverviewCalls(AdminServicer):
+class StatusCalls(AdminServicer):
     """Settings and status."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AdminDependencies) -> None:
         self._around = around
 
     @courteous
@@ -64,7 +64,7 @@ class OverviewCalls(AdminServicer):
             slots.draining += part.draining
             slots.unusable += part.unusable
         now = around.clock()
-        line = look_at_line(dispatcher, now)
+        line = take_queue_snapshot(dispatcher, now)
         reason = around.not_ready_reason()
         return pb.GetStatusResponse(
             version=around.version,

@@ -16,8 +16,8 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 if TYPE_CHECKING:
-    from extproc.admin.dependencies import Surroundings
-    from extproc.admin.endpoint_broadcaster import Board
+    from extproc.admin.dependencies import AdminDependencies
+    from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
     from extproc.core.fleet.endpoint import Endpoint
 
 MESSAGE_ENDPOINTS: Final = 500
@@ -29,10 +29,10 @@ log = logging.getLogger("coxswain.admin")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class WatchingCalls(AdminServicer):
+class WatchCalls(AdminServicer):
     """Tell each change of the fleet, and how a drain goes."""
 
-    def __init__(self, around: Surroundings, board: Board) -> None:
+    def __init__(self, around: AdminDependencies, board: EndpointBroadcaster) -> None:
         self._around = around
         self._dispatcher = around.dispatcher
         self._board = board

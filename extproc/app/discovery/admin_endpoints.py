@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from extproc.admin.dependencies import ADDED, NewcomerError
-from extproc.app.discovery.entries import kept_as_it_was, listings_of, secret_files
+from extproc.admin.dependencies import ADDED, NewEndpointError
+from extproc.app.discovery.entries import entries_of, kept_as_it_was, secret_files
 from extproc.core.address import AddressError
 from extproc.settings import EndpointSettings, SettingsError
 from extproc.settings.problems import describe
-from scraper.discovery.discovered_endpoint import Nomination, nominate
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint, discover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from extproc.admin.dependencies import Newcomer
+    from extproc.admin.dependencies import NewEndpoint
     from extproc.core.address import Address
     from extproc.settings import AdminSettings
 
@@ -32,13 +32,13 @@ class AddedEndpoints:
 
     def __init__(
         self,
-        publish: Callable[[str, Sequence[Nomination], bool], None],
+        publish: Callable[[str, Sequence[DiscoveredEndpoint], bool], None],
         rules: Callable[[], AdminSettings],
     ) -> None:
         self._publish = publish
         self._rules = rules
         self._sections: dict[Address, EndpointSettings] = {}
-        self._nominations: dict[Address, Nomination] = {}
+        self._nominations: dict[Address, DiscoveredEndpoint] = {}
         self._problems: dict[Address, str] = {}
 
     @property
@@ -51,8 +51,8 @@ class AddedEndpoints:
         """The files with their keys and authorities."""
         return secret_files(self._sections.values())
 
-    async def add(self, newcomer: Newcomer) -> None:
-        """Take it in; raises `NewcomerError` and changes nothing."""
+    async def add(self, newcomer: NewEndpoint) -> None:
+        """Take it in; raises `NewEndpointError` and changes nothing."""
         section = _section(newcomer)
         await asyncio.to_thread(_check_key, section, self._rules())
         nomination = await _read(section, newcomer.address)
@@ -73,7 +73,7 @@ class AddedEndpoints:
             nomination, problem = None, ""
             try:
                 nomination = await _read(section, address)
-            except NewcomerError as error:
+            except NewEndpointError as error:
                 problem = str(error)
             if self._sections.get(address) is not section:
                 continue  # it was removed meanwhile
@@ -89,9 +89,9 @@ class AddedEndpoints:
 
 
 def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
-    """Raise `NewcomerError` for a key that is not set aside. Blocks on the disk."""
+    """Raise `NewEndpointError` for a key that is not set aside. Blocks on the disk."""
     if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
-        raise NewcomerError(
+        raise NewEndpointError(
             "api_key_env: this variable is not set aside for operators; name it in the "
             "setting admin.api_key_envs"
         )
@@ -99,7 +99,7 @@ def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
         return
     folder = rules.api_key_folder
     if folder is None or not _is_within(section.api_key_file, folder):
-        raise NewcomerError(
+        raise NewEndpointError(
             "api_key_file: only files in the folder that the setting admin.api_key_folder "
             "names can hold keys for operators"
         )
@@ -111,7 +111,7 @@ def _is_within(file: str, folder: str) -> bool:
     return Path(file).expanduser().resolve().is_relative_to(inside)
 
 
-def _section(newcomer: Newcomer) -> EndpointSettings:
+def _section(newcomer: NewEndpoint) -> EndpointSettings:
     host = f"[{newcomer.host}]" if ":" in newcomer.host else newcomer.host
     scheme = "https://" if newcomer.is_tls else ""
     try:
@@ -128,15 +128,15 @@ def _section(newcomer: Newcomer) -> EndpointSettings:
         )
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise NewcomerError("; ".join(map(describe, details))) from None
+        raise NewEndpointError("; ".join(map(describe, details))) from None
 
 
-async def _read(section: EndpointSettings, address: Address) -> Nomination:
+async def _read(section: EndpointSettings, address: Address) -> DiscoveredEndpoint:
     try:
-        (listing,) = await asyncio.to_thread(listings_of, [section])
+        (listing,) = await asyncio.to_thread(entries_of, [section])
     except SettingsError as error:
-        raise NewcomerError("; ".join(p.message for p in error.problems)) from None
+        raise NewEndpointError("; ".join(p.message for p in error.problems)) from None
     try:
-        return nominate(listing, address.host)
+        return discover(listing, address.host)
     except AddressError as error:
-        raise NewcomerError(str(error)) from None
+        raise NewEndpointError(str(error)) from None

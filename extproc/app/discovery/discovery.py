@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from extproc.app.discovery.entries import (
+    entries_of,
     kept_as_it_was,
-    listings_of,
     names_of,
     read_endpoints,
     secret_files,
 )
 from extproc.core.address import Address
 from extproc.settings import Access, SettingsError
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
 from scraper.discovery.dns_cache import Pace
 from scraper.discovery.file import EndpointsFile
 from scraper.discovery.resolver import Resolver
-from scraper.discovery.static import ListedEndpoints
+from scraper.discovery.static import StaticEndpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ FoundT = TypeVar("FoundT")
 log = logging.getLogger("coxswain.discovery")
 
 
-class Members:
+class Discovery:
     """Runs the sources that the settings name, and takes in what all of them publish.
 
     `set_members` is told what each source names now. `on_known` is called once: when every
@@ -67,13 +67,13 @@ class Members:
         self._is_reported = is_reported
         self._plan = _Plan(settings)
         self._path_prefix = settings.scraper.path_prefix
-        self._named: dict[str, dict[Address, Nomination]] = {}
+        self._named: dict[str, dict[Address, DiscoveredEndpoint]] = {}
         self._doubles: dict[str, dict[Address, str]] = {}
         self._silent = self._plan.sources | ({AGENTS} if settings.agents.expected else set())
         if not self._silent:
             self._silent = {AGENTS}
-        self._listed = ListedEndpoints(SETTINGS, self.publish)
-        self._filed = ListedEndpoints(FILE, self.publish)
+        self._listed = StaticEndpoints(SETTINGS, self.publish)
+        self._filed = StaticEndpoints(FILE, self.publish)
         self._file: EndpointsFile | None = None
         self._secrets_of_file: set[Path] = set()
         self._dns: DnsEndpoints | None = None
@@ -151,11 +151,13 @@ class Members:
         """What `renew` would return, or raise; changes nothing."""
         return self._plan.news(await asyncio.to_thread(_Plan, settings))
 
-    def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
+    def publish(
+        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+    ) -> None:
         """All that `source` names now; of two nominations for one address the first counts, and
         the others are told of."""
-        named: dict[Address, Nomination] = {}
-        doubles: dict[Address, list[Nomination]] = {}
+        named: dict[Address, DiscoveredEndpoint] = {}
+        doubles: dict[Address, list[DiscoveredEndpoint]] = {}
         for nomination in nominations:
             address = nomination.spec.address
             if named.setdefault(address, nomination) is not nomination:
@@ -171,7 +173,9 @@ class Members:
             if not self._silent:
                 self._know()
 
-    def _tell_doubles(self, source: str, doubles: Mapping[Address, Sequence[Nomination]]) -> None:
+    def _tell_doubles(
+        self, source: str, doubles: Mapping[Address, Sequence[DiscoveredEndpoint]]
+    ) -> None:
         """One line when a server is named more than once, and none while that stays."""
         present = {
             address: ", ".join(one.spec.name or one.spec.hostname or str(address) for one in same)
@@ -279,7 +283,7 @@ class _Plan:
     def __init__(self, settings: Settings) -> None:
         self._endpoints = settings.endpoints
         self.discovery: DiscoverySettings = settings.discovery
-        self.listings = listings_of(settings.endpoints)
+        self.listings = entries_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
         self.problems: tuple[str, ...] = ()
@@ -297,7 +301,7 @@ class _Plan:
         """The same with the keys and authorities as they are now; one that cannot be read leaves
         its endpoint as it was. Blocks on the disk."""
         plan = copy(self)
-        plan.listings, of_listings = _again(listings_of, self._endpoints, self.listings)
+        plan.listings, of_listings = _again(entries_of, self._endpoints, self.listings)
         plan.names, of_names = _again(names_of, self.discovery.dns, self.names)
         plan.problems = (*of_listings, *of_names)
         return plan

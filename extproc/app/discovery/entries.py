@@ -10,14 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from extproc.app.security.ca_bundles import path_of, read_authorities, trust_of
+from extproc.app.security.ca_bundles import path_of, read_ca_bundles, trust_of
 from extproc.settings import (
     Problem,
     SettingsError,
     parse_endpoints,
     read_api_keys,
 )
-from scraper.discovery.discovered_endpoint import Listing, ListingError
+from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.dns import DnsName
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("coxswain.discovery")
 
 
-def listings_of(endpoints: Iterable[EndpointSettings]) -> list[Listing]:
+def entries_of(endpoints: Iterable[EndpointSettings]) -> list[EndpointEntry]:
     """The endpoints as discovery takes them; raises `SettingsError` for what cannot be read."""
     endpoints = tuple(endpoints)
     keys = read_api_keys(endpoints)
-    authorities = read_authorities(endpoints)
+    authorities = read_ca_bundles(endpoints)
     return [
         _listing(
             endpoint,
@@ -51,7 +51,7 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
     """The names as discovery follows them; raises `SettingsError` for what cannot be read."""
     names = tuple(names)
     keys = read_api_keys(names)
-    authorities = read_authorities(names)
+    authorities = read_ca_bundles(names)
     return [
         DnsName(
             listing=_listing(
@@ -71,17 +71,17 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
 
 def read_endpoints(
     content: bytes, name: str, note_secrets: Callable[[set[Path]], None]
-) -> Sequence[Listing]:
-    """What an endpoints file called `name` says; raises `ListingError`.
+) -> Sequence[EndpointEntry]:
+    """What an endpoints file called `name` says; raises `EndpointEntryError`.
 
     `note_secrets` hears which files hold its keys, also where one of them cannot be read.
     """
     try:
         endpoints = parse_endpoints(content, name)
         note_secrets(secret_files(endpoints))
-        return listings_of(endpoints)
+        return entries_of(endpoints)
     except SettingsError as error:
-        raise ListingError("; ".join(map(str, error.problems))) from None
+        raise EndpointEntryError("; ".join(map(str, error.problems))) from None
 
 
 def secret_files(accesses: Iterable[Access]) -> set[Path]:
@@ -106,11 +106,11 @@ def _listing(
     slots: int | None,
     may_sleep: bool | None,
     api_key: str | None,
-) -> Listing:
+) -> EndpointEntry:
     ca_file = None if access.ca_file is None else path_of(access.ca_file)
     content = b"" if ca_file is None else authorities[ca_file]
     try:
-        return Listing(
+        return EndpointEntry(
             host=access.host,
             port=port,
             name=name,
@@ -124,5 +124,5 @@ def _listing(
             server_name=access.server_name,
             trust=trust_of(access, content),
         )
-    except ListingError as error:
+    except EndpointEntryError as error:
         raise SettingsError([Problem(where="", key="API key", message=str(error))]) from None

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from extproc.app.discovery.discovery import Members
+    from extproc.app.discovery.discovery import Discovery
     from extproc.app.discovery.served_cluster import ServedCluster
     from extproc.core.fleet.membership import Fleet
     from scraper.loop import Scraper
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("coxswain.discovery")
 
 
-class Watched:
+class ScrapeTargets:
     """Belongs to one event loop. A look at the whole fleet is O(endpoints)."""
 
     def __init__(
-        self, fleet: Fleet, members: Members, scraper: Scraper, served_cluster: ServedCluster
+        self, fleet: Fleet, members: Discovery, scraper: Scraper, served_cluster: ServedCluster
     ) -> None:
         self._fleet = fleet
         self._members = members

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from extproc.app.version import own_version
 from extproc.status import Countdown, Hosts, StatusServer, StatusSources, why_not_ready
-from extproc.status.status_json import picture
+from extproc.status.status_json import status_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import Registry
-    from extproc.status import QueuePlace
+    from extproc.status import QueuePosition
     from extproc.telemetry import Telemetry
     from extproc.xds import EndpointDiscovery
 
@@ -28,7 +28,7 @@ class Pages:
         registry: Registry,
         discovery: EndpointDiscovery,
         telemetry: Telemetry,
-        find_place: Callable[[str], QueuePlace | None],
+        find_place: Callable[[str], QueuePosition | None],
         problems: Callable[[], Sequence[str]],
         hosts: Hosts,
     ) -> None:
@@ -62,7 +62,7 @@ class Pages:
             "uptime_s": round(now - self._started_at, 1),
             "not_ready": list(self.obstacles()),
             "problems": list(self._problems()),
-            **picture(
+            **status_json(
                 self._dispatcher,
                 exchanges=len(self._registry),
                 envoys=self._discovery.envoys(),

@@ -32,7 +32,7 @@ def trust_of(access: Access, authorities: bytes) -> Trust | None:
     return Trust(profile=profile_of(access), authorities=pem, ip=certified_ip(access))
 
 
-def read_authorities(accesses: Iterable[Access]) -> dict[str, bytes]:
+def read_ca_bundles(accesses: Iterable[Access]) -> dict[str, bytes]:
     """What each of their files holds, each read once; raises `SettingsError` with each mistake."""
     found: dict[str, bytes] = {}
     problems = []

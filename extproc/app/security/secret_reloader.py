@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from scraper.discovery.file_signature import Changes, FileLook, look_at
+from scraper.discovery.file_signature import Changes, FileSignature, look_at
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Set
@@ -22,7 +22,7 @@ INTERVAL_S = 1.0
 log = logging.getLogger("coxswain.settings")
 
 
-class SecretWatch:
+class SecretReloader:
     """Watches from `start` to `aclose` whatever `files` names at the time."""
 
     def __init__(
@@ -55,6 +55,6 @@ class SecretWatch:
                 except Exception:  # a fault of ours; the next change may pass
                     log.exception("a key or certificate changed and was not taken over")
 
-    async def _look(self) -> dict[Path, FileLook | None]:
+    async def _look(self) -> dict[Path, FileSignature | None]:
         files = sorted(self._files())
         return await asyncio.to_thread(lambda: {file: look_at(file) for file in files})

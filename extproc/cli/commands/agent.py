@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from extproc.cli.admin_client import Picker, PickerError
-from extproc.cli.exit_codes import Exit
+from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.rpc_command import is_loopback, talks
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def register(root: typer.Typer) -> None:
 
 @talks
 async def agent(
-    picker: Picker,
+    picker: AdminClient,
     llama: Annotated[
         str,
         typer.Option("--llama", metavar="URL", help="The llama-server, as seen from here."),
@@ -112,11 +112,11 @@ async def agent(
     from extproc.settings import LogSettings
 
     if log_format not in ("human", "json"):
-        raise PickerError(Exit.USAGE, "--log-format: human or json")
+        raise PickerError(ExitCode.USAGE, "--log-format: human or json")
     set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
     key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
     if api_key_env and not key:
-        raise PickerError(Exit.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
+        raise PickerError(ExitCode.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
     connection = picker.connection
     plan = AgentPlan(
         picker=picker.address,
@@ -138,7 +138,7 @@ async def agent(
     try:
         await run_agent(plan, lambda: _connect(picker))
     except AgentError as error:
-        raise PickerError(Exit.USAGE, str(error)) from None
+        raise PickerError(ExitCode.USAGE, str(error)) from None
 
 
 AGENT_CHANNEL = (
@@ -148,7 +148,7 @@ AGENT_CHANNEL = (
 )
 
 
-def _connect(picker: Picker) -> grpc.aio.Channel:
+def _connect(picker: AdminClient) -> grpc.aio.Channel:
     """A channel with the certificates as they are now; one that is being renewed may be missing."""
     from scraper.agent.link import LinkError
 

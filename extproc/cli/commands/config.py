@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from extproc.cli.exit_codes import Exit
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.options import (
     ConfigOption,
     EndpointOption,
@@ -78,7 +78,7 @@ def check(
     except SettingsError as error:
         if output is Format.JSON:
             _print_problems(error.problems)
-            raise typer.Exit(Exit.USAGE) from None
+            raise typer.Exit(ExitCode.USAGE) from None
         raise
     at_envoy = envoy_problems(settings)
     if output is Format.JSON:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli import completion
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -33,7 +33,7 @@ def register(root: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 @talks
 async def endpoints(
-    picker: Picker,
+    picker: AdminClient,
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
@@ -68,7 +68,7 @@ async def endpoints(
 @group.command()
 @talks
 async def add(
-    picker: Picker,
+    picker: AdminClient,
     address: Annotated[
         str,
         typer.Argument(
@@ -154,7 +154,7 @@ async def add(
 @group.command()
 @talks
 async def remove(
-    picker: Picker, endpoint: AddedArgument, output: OutputOption = Format.TABLE
+    picker: AdminClient, endpoint: AddedArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Take out a server that was added by `endpoints add`. Its running requests end undisturbed.
 
@@ -181,7 +181,7 @@ async def remove(
 @group.command()
 @talks
 async def drain(
-    picker: Picker,
+    picker: AdminClient,
     endpoint: ActiveArgument,
     deadline: Annotated[
         float,
@@ -208,7 +208,7 @@ async def drain(
 @group.command()
 @talks
 async def activate(
-    picker: Picker, endpoint: IdleArgument, output: OutputOption = Format.TABLE
+    picker: AdminClient, endpoint: IdleArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Give an endpoint requests again, after `drain` or `disable`.
 
@@ -228,7 +228,7 @@ async def activate(
 @group.command()
 @talks
 async def disable(
-    picker: Picker, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
+    picker: AdminClient, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
 ) -> None:
     """Give an endpoint no new requests until `activate`, without waiting for anything.
 

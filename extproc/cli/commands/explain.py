@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, OutputOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -22,7 +22,7 @@ def register(root: typer.Typer) -> None:
 
 @talks
 async def explain(
-    picker: Picker,
+    picker: AdminClient,
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The path that the request asks for.")
     ] = "/v1/chat/completions",
@@ -49,7 +49,7 @@ async def explain(
       coxswain explain -d '{"model": "tiny", "messages": []}'
       coxswain explain -H 'x-gateway-inference-objective: chat' -d @body.json
     """
-    from extproc.cli.exit_codes import Exit
+    from extproc.cli.exit_codes import ExitCode
     from extproc.cli.screens.explanation import show
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -64,7 +64,7 @@ async def explain(
     else:
         show(answer)
     if answer.outcome == pb.ExplainResponse.OUTCOME_REJECTED:
-        raise typer.Exit(Exit.REFUSED)
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli import completion
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -26,7 +26,7 @@ def register(root: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 @talks
 async def queue(
-    picker: Picker,
+    picker: AdminClient,
     limit: LimitOption = 50,
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
@@ -49,7 +49,7 @@ async def queue(
 @group.command("watch")
 @talks
 async def watch_place(
-    picker: Picker,
+    picker: AdminClient,
     id_: Annotated[
         str,
         typer.Argument(
@@ -67,7 +67,7 @@ async def watch_place(
       coxswain queue watch 6f1c2a44-1df0-4a60-b3fd-2c8f8e1d0a55
     """
     from extproc.cli.admin_client import PickerError
-    from extproc.cli.exit_codes import Exit
+    from extproc.cli.exit_codes import ExitCode
     from extproc.cli.screens.request_table import place
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -78,4 +78,4 @@ async def watch_place(
         else:
             typer.echo(place(last))
     if last.state != pb.WatchQueueResponse.STATE_SERVED:
-        raise PickerError(Exit.REFUSED, f"request {id_} was refused, or its client left")
+        raise PickerError(ExitCode.REFUSED, f"request {id_} was refused, or its client left")

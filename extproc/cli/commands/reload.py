@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.commands import config as config_command
 from extproc.cli.output import (
     DocumentFormat,
@@ -28,7 +28,7 @@ def register(_root: typer.Typer) -> None:
 
 @talks
 async def reload(
-    picker: Picker,
+    picker: AdminClient,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would change.")
     ] = False,
@@ -60,7 +60,7 @@ async def reload(
 
 
 @talks
-async def live(picker: Picker, output: DocumentOption = DocumentFormat.YAML) -> None:
+async def live(picker: AdminClient, output: DocumentOption = DocumentFormat.YAML) -> None:
     """Print the settings that a running picker uses. Secrets are not in them.
 
     \b

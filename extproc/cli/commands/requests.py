@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli import completion
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.commands.queue import LimitOption
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
@@ -23,7 +23,7 @@ def register(root: typer.Typer) -> None:
 @group.callback(invoke_without_command=True)
 @talks
 async def requests(
-    picker: Picker,
+    picker: AdminClient,
     endpoint: Annotated[
         str,
         typer.Option(
@@ -55,7 +55,7 @@ async def requests(
 @group.command()
 @talks
 async def cancel(
-    picker: Picker,
+    picker: AdminClient,
     id_: Annotated[
         str,
         typer.Argument(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.admin_client import Picker
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, OutputOption
 from extproc.cli.rpc_command import talks
 
@@ -18,7 +18,7 @@ def register(root: typer.Typer) -> None:
 
 @talks
 async def top(
-    picker: Picker,
+    picker: AdminClient,
     interval: Annotated[
         float,
         typer.Option(
@@ -53,15 +53,15 @@ async def top(
     import asyncio
 
     from extproc.cli.output import console, print_json
-    from extproc.cli.screens.top_data import look
+    from extproc.cli.screens.top_data import read_top_data
     from extproc.cli.screens.top_live import Top
     from extproc.cli.screens.top_screen import picture
     from extproc.cli.screens.top_tables import Frame
 
     screen = console()
-    sight = await look(picker)
+    sight = await read_top_data(picker)
     if output is Format.TABLE and screen.is_terminal and not screen.is_dumb_terminal:
-        await Top(lambda: look(picker), picker.address, screen, interval, sight).run(count)
+        await Top(lambda: read_top_data(picker), picker.address, screen, interval, sight).run(count)
         return
     frame = Frame(address=picker.address, width=screen.width, is_ascii=screen.options.ascii_only)
     for left in reversed(range(count or 1)):
@@ -71,4 +71,4 @@ async def top(
             screen.print(picture(sight, frame))
         if left:
             await asyncio.sleep(interval)
-            sight = await look(picker)
+            sight = await read_top_data(picker)

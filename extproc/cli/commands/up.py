@@ -81,7 +81,7 @@ def up(
     """
     import asyncio
 
-    from extproc.demo.listen_addresses import PlaceError, places_of, settle
+    from extproc.demo.listen_addresses import ListenAddressError, listen_addresses, settle
     from extproc.demo.up import UpOptions
     from extproc.demo.up import up as run
 
@@ -93,8 +93,8 @@ def up(
         assignments.append(f"envoy.listen={host}:{port}")
     settings = settings_from(config, endpoints, assignments)
     try:
-        assignments += settle(places_of(settings))
-    except PlaceError as error:
+        assignments += settle(listen_addresses(settings))
+    except ListenAddressError as error:
         print(f"coxswain up: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     settings = settings_from(config, endpoints, assignments)

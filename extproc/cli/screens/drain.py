@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from extproc.cli.admin_client import PickerError
-from extproc.cli.exit_codes import Exit
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import Format, console, plain, print_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
 
 State = pb.DrainResponse
 
 
-async def follow_drain(picker: Picker, endpoint: str, deadline_s: float, output: Format) -> None:
+async def follow_drain(
+    picker: AdminClient, endpoint: str, deadline_s: float, output: Format
+) -> None:
     """Drain and tell; raises `PickerError` unless it ends with nothing running there."""
     messages = picker.follow(
         picker.admin.Drain, pb.DrainRequest(address=endpoint, deadline_s=deadline_s)
@@ -34,13 +36,13 @@ async def follow_drain(picker: Picker, endpoint: str, deadline_s: float, output:
         raise
     if last.state == State.STATE_DEADLINE_PASSED:
         raise PickerError(
-            Exit.NOT_YET,
+            ExitCode.NOT_YET,
             f"{requests(last.running)} not over on {endpoint} after {deadline_s:g} s; "
             "it stays draining",
         )
     if last.state != State.STATE_DRAINED:
         raise PickerError(
-            Exit.REFUSED, f"the drain was called off: somebody activated or disabled {endpoint}"
+            ExitCode.REFUSED, f"the drain was called off: somebody activated or disabled {endpoint}"
         )
 
 

@@ -15,7 +15,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
 """Ages change although nothing else does."""
@@ -24,7 +24,7 @@ GAP_S: Final = 0.1
 
 
 async def watch_endpoints(
-    picker: Picker, output: Format, fetch: Callable[[], Awaitable[list[pb.Endpoint]]]
+    picker: AdminClient, output: Format, fetch: Callable[[], Awaitable[list[pb.Endpoint]]]
 ) -> None:
     """Show changes until interrupted; raises `PickerError` when the picker goes away."""
     if output is Format.JSON:
@@ -48,7 +48,7 @@ async def watch_endpoints(
         following.cancel()
 
 
-async def _follow(picker: Picker, changed: asyncio.Event) -> None:
+async def _follow(picker: AdminClient, changed: asyncio.Event) -> None:
     try:
         async for _ in picker.follow(picker.admin.WatchEndpoints, pb.WatchEndpointsRequest()):
             changed.set()

@@ -23,7 +23,7 @@ from extproc.cli.output import (
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
 STYLES: Final = {"reading": "blue", "waiting": "yellow", "running": "green", "answering": "green"}
@@ -31,7 +31,7 @@ RIGHT: Final = frozenset({"PLACE", "AGE", "WAITED", "EXPECTED"})
 
 
 async def show_requests(
-    picker: Picker, question: pb.ListRequestsRequest, output: Format, *, is_watching: bool
+    picker: AdminClient, question: pb.ListRequestsRequest, output: Format, *, is_watching: bool
 ) -> None:
     """Print what matches, once or each second until interrupted; raises `PickerError`."""
     answer = await picker.ask(picker.admin.ListRequests, question)

@@ -13,14 +13,14 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from extproc.cli.admin_client import Picker
+    from extproc.cli.admin_client import AdminClient
 
 MAX_REQUESTS: Final = 50
 """Of those that run and of those that wait; more do not fit any screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class TopData:
     """Endpoints the busiest first, running requests the oldest first, then the line."""
 
     status: pb.GetStatusResponse
@@ -38,7 +38,7 @@ class Sight:
         }
 
 
-async def look(picker: Picker) -> Sight:
+async def read_top_data(picker: AdminClient) -> TopData:
     """Ask for all of it at once; raises `PickerError`."""
     running = pb.ListRequestsRequest(
         limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_ANSWERING]
@@ -50,7 +50,7 @@ async def look(picker: Picker) -> Sight:
         picker.ask(picker.admin.ListRequests, running),
         picker.ask(picker.admin.ListRequests, waiting),
     )
-    return Sight(
+    return TopData(
         status=status,
         endpoints=sorted(endpoints, key=_load),
         running=ran.requests,

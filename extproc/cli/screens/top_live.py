@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.live import Live
 
 from extproc.cli.admin_client import PickerError
-from extproc.cli.exit_codes import Exit
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import seconds
 from extproc.cli.screens.keys import keys
 from extproc.cli.screens.top_screen import picture
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console, Group
 
-    from extproc.cli.screens.top_data import Sight
+    from extproc.cli.screens.top_data import TopData
 
-    Look = Callable[[], Awaitable[Sight]]
+    Look = Callable[[], Awaitable[TopData]]
 
 REDRAW_S: Final = 1.0
 """The clock goes on although no answer comes."""
@@ -38,7 +38,7 @@ class Top:
     """Belongs to one event loop. `look` asks the picker at `address`, which has told `first`."""
 
     def __init__(
-        self, look: Look, address: str, screen: Console, interval_s: float, first: Sight
+        self, look: Look, address: str, screen: Console, interval_s: float, first: TopData
     ) -> None:
         self._look = look
         self._address = address
@@ -81,7 +81,7 @@ class Top:
             try:
                 self._sight = await self._look()
             except PickerError as error:
-                if error.exit is Exit.DENIED:
+                if error.exit is ExitCode.DENIED:
                     raise
                 self._is_lost = True
             else:

@@ -16,7 +16,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from extproc.cli.screens.top_data import Sight
+    from extproc.cli.screens.top_data import TopData
     from extproc.cli.screens.top_tables import Frame
 
 CLASSES: Final = ("critical", "standard", "sheddable")
@@ -27,7 +27,7 @@ FIRST: Final = ("served", "passed", "withdrawn", "broken")
 """Outcomes in this order; refusals follow, the most frequent first."""
 
 
-def picture(sight: Sight, frame: Frame, clock: str = "", notice: str = "") -> Group:
+def picture(sight: TopData, frame: Frame, clock: str = "", notice: str = "") -> Group:
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
     names = {each.address: each.name or each.address for each in sight.endpoints}
     issues = issue_lines(sight.status.problems, sight.endpoints)
@@ -59,7 +59,7 @@ def _first(issues: list[Text]) -> list[Text]:
     return [*issues[: MAX_ISSUES - 1], more]
 
 
-def _room(sight: Sight, lines: int | None) -> tuple[int, int, int]:
+def _room(sight: TopData, lines: int | None) -> tuple[int, int, int]:
     """How many endpoints, running and waiting requests to show in so many lines."""
     endpoints, running, waiting = map(len, (sight.endpoints, sight.running, sight.waiting))
     if lines is None:
@@ -72,7 +72,7 @@ def _room(sight: Sight, lines: int | None) -> tuple[int, int, int]:
     return shown, min(running, for_requests - for_waiting), for_waiting
 
 
-def _title(sight: Sight, frame: Frame, clock: str, notice: str) -> Table:
+def _title(sight: TopData, frame: Frame, clock: str, notice: str) -> Table:
     status = sight.status
     left = Text(no_wrap=True, overflow="ellipsis")
     left.append("coxswain", style="bold")
@@ -90,7 +90,7 @@ def _title(sight: Sight, frame: Frame, clock: str, notice: str) -> Table:
     return title
 
 
-def _sums(sight: Sight, frame: Frame) -> list[Table | Text]:
+def _sums(sight: TopData, frame: Frame) -> list[Table | Text]:
     status, slots = sight.status, sight.status.slots
     counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle"
     counts += f", {slots.unusable} unusable" * bool(slots.unusable) + f" of {slots.total}"
@@ -113,7 +113,7 @@ def _sums(sight: Sight, frame: Frame) -> list[Table | Text]:
     return [grid]
 
 
-def _endpoint_sums(sight: Sight) -> Text:
+def _endpoint_sums(sight: TopData) -> Text:
     healths = dict(sight.status.endpoints_by_health)
     many = sum(healths.values())
     ready = healths.pop("ready", 0)

@@ -20,7 +20,7 @@ Naming = frozenset[tuple[str, str]]
 """Of one kind of server: each name with the name of the model that it stands for there."""
 
 
-class Kinds(Generic[K]):
+class RefCounts(Generic[K]):
     """How many servers are of each kind. Every call is O(1)."""
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class Kinds(Generic[K]):
         return is_changed
 
 
-class Assortment:
+class FleetCatalog:
     """Kinds of servers. A report is O(what one server has); what follows from all kinds is
     worked out once after a new kind came or an old one went."""
 
     def __init__(self) -> None:
-        self._namings: Kinds[Naming] = Kinds()
-        self._numbers: Kinds[frozenset[int]] = Kinds()
+        self._namings: RefCounts[Naming] = RefCounts()
+        self._numbers: RefCounts[frozenset[int]] = RefCounts()
         self._readings: dict[Address, Mapping[str, ModelReading]] = {}
         self._same: dict[str, str] = {}
         self._has_several_models = False

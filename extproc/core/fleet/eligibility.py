@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import UNDECIDED
+from extproc.core.constraints import UNRESOLVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from extproc.core.constraints import Demand
+    from extproc.core.constraints import Constraints
     from extproc.core.fleet.endpoint import Endpoint
 
 
-def is_eligible(demand: Demand, endpoint: Endpoint) -> bool:
+def is_eligible(demand: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` has nothing to say, decided faster."""
     if demand.allowed is not None and endpoint.address not in demand.allowed:
         return False
@@ -29,9 +29,9 @@ def is_eligible(demand: Demand, endpoint: Endpoint) -> bool:
     return demand.adapter is None or demand.adapter in endpoint.adapter_ids
 
 
-def why_not(demand: Demand, endpoint: Endpoint) -> Iterator[str]:
+def why_not(demand: Constraints, endpoint: Endpoint) -> Iterator[str]:
     """Each reason why the endpoint cannot serve it, in words for people; none where it can."""
-    if demand == UNDECIDED:
+    if demand == UNRESOLVED:
         yield "not every server has told its adapters yet, and this may be the name of one"
     elif demand.allowed is not None and endpoint.address not in demand.allowed:
         yield "it is not among those that the gateway allows"

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import assert_never
 
 from extproc.core.address import Address
-from extproc.core.observation import Issue, ModelReading, Observation, Sight, is_router
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus, is_router
 
 
 class Health(Enum):
@@ -57,7 +57,7 @@ class EndpointSpec:
 
 
 SERVING = (Health.READY, Health.DEGRADED, Health.ASLEEP)
-UNTOLD_SLOTS = 1
+ASSUMED_SLOTS = 1
 """Slots of a server that serves but tells nobody how many: the only safe guess."""
 
 
@@ -167,15 +167,15 @@ class Endpoint:
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Take in what a look told about health. Freshness is set apart: see `refresh`."""
         match observation.sight:
-            case Sight.READY:
+            case ScrapeStatus.READY:
                 self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
-            case Sight.ASLEEP:
+            case ScrapeStatus.ASLEEP:
                 self._answered(observation, Health.ASLEEP)
-            case Sight.LOADING:
+            case ScrapeStatus.LOADING:
                 self._answered(observation, Health.LOADING)
-            case Sight.UNREACHABLE:
+            case ScrapeStatus.UNREACHABLE:
                 self.lose(observation.issues)
-            case Sight.FAILED:
+            case ScrapeStatus.FAILED:
                 self.consecutive_failures += 1
                 self.observed_issues = observation.issues
                 if self.consecutive_failures >= failures_to_down:

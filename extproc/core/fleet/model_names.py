@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex
-from extproc.core.fleet.catalog import Assortment
+from extproc.core.fleet.catalog import FleetCatalog
 from extproc.core.fleet.endpoint import Health, Intent
 from extproc.core.prompt_blocks import reseeded
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from extproc.core.request import Request
 
 
-class Untold(IntEnum):
+class Unreported(IntEnum):
     """Who did not tell yet what it serves."""
 
     NOBODY = 0
@@ -40,7 +40,7 @@ class Untold(IntEnum):
     SOMEBODY = 2
 
 
-class Names:
+class ModelNames:
     """Every call is O(what one request or endpoint names), or O(endpoints that did not tell)."""
 
     def __init__(self, fleet: Fleet, splits: Splits, *, is_lenient: bool) -> None:
@@ -50,7 +50,7 @@ class Names:
         self._is_lenient = is_lenient
         self.models = ModelIndex()
         self.adapters = ModelIndex()
-        self.assortment = Assortment()
+        self.assortment = FleetCatalog()
         self._untold: dict[Address, Endpoint] = {}
         self._plain: dict[str, None] = {}
 
@@ -79,7 +79,7 @@ class Names:
         self.assortment.forget(address)
         return self.models.report(address, ())
 
-    def untold(self) -> Untold:
+    def untold(self) -> Unreported:
         """Who did not tell yet. Where nobody is, or all are leaving, all are still to come."""
         awaited = [
             endpoint
@@ -87,12 +87,12 @@ class Names:
             if endpoint.intent is Intent.ACTIVE and not endpoint.is_removed
         ]
         if not awaited and self._has_members():
-            return Untold.NOBODY
+            return Unreported.NOBODY
         if any(endpoint.health is not Health.DOWN for endpoint in awaited):
-            return Untold.SOMEBODY
+            return Unreported.SOMEBODY
         serving = (one for one in self._fleet if one.is_serving and not one.is_removed)
         is_served = any(one.has_told for one in serving)
-        return Untold.ONLY_DOWN if is_served else Untold.SOMEBODY
+        return Unreported.ONLY_DOWN if is_served else Unreported.SOMEBODY
 
     def _has_members(self) -> bool:
         return any(not endpoint.is_removed for endpoint in self._fleet)
@@ -108,7 +108,7 @@ class Names:
             return name, None
         return base or None, adapter
 
-    def must_wait(self, request: Request, untold: Untold | None = None) -> bool:
+    def must_wait(self, request: Request, untold: Unreported | None = None) -> bool:
         """Whether a name in it may stand for an adapter that a server did not tell of yet.
         `untold` spares asking again what `untold()` gave."""
         if not self._untold and self._has_members():
@@ -117,7 +117,7 @@ class Names:
         if not is_named and (request.model is None or ":" not in request.model):
             return False
         untold = self.untold() if untold is None else untold
-        if untold is Untold.SOMEBODY and self._is_unknown_adapter(request):
+        if untold is Unreported.SOMEBODY and self._is_unknown_adapter(request):
             return True
         return request.adapter is None and self._may_be_adapter(request.model, untold)
 
@@ -127,13 +127,13 @@ class Names:
         numbers = request.adapter_numbers
         return bool(numbers) and not self.assortment.has_adapters(numbers)
 
-    def _may_be_adapter(self, name: str | None, untold: Untold) -> bool:
-        if untold is Untold.NOBODY or name is None or name in self._plain:
+    def _may_be_adapter(self, name: str | None, untold: Unreported) -> bool:
+        if untold is Unreported.NOBODY or name is None or name in self._plain:
             return False
         base, colon, adapter = name.rpartition(":")
         if not colon or not adapter or name in self._splits or self.models.was_ever_known(name):
             return False
-        if untold is Untold.SOMEBODY:
+        if untold is Unreported.SOMEBODY:
             return True
         is_base = not base or base in self._splits or self.models.is_known(base)
         return is_base and self._is_lenient  # a strict fleet refuses it, and loses nothing

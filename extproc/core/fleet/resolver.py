@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.constraints import ANY, NO_NUMBERS, UNDECIDED, Demand, demand_for
+from extproc.core.constraints import (
+    NO_NUMBERS,
+    UNCONSTRAINED,
+    UNRESOLVED,
+    Constraints,
+    constraints_for,
+)
 from extproc.core.fleet.aliases import ModelMatch, Splits, resolve_model
 from extproc.core.fleet.eligibility import is_eligible
-from extproc.core.fleet.model_names import Names
+from extproc.core.fleet.model_names import ModelNames
 from extproc.core.objective import Objective, Objectives
 from extproc.core.prompt_blocks import reseeded
 from extproc.core.rejection import Reason
-from extproc.core.resolved_request import Order
+from extproc.core.resolved_request import ResolvedRequest
 
 if TYPE_CHECKING:
     from random import Random
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeOptions:
+class ResolverOptions:
     """`splits`: by the name that clients use, the models it stands for with their weights."""
 
     model_match: ModelMatch = ModelMatch.LENIENT
@@ -33,22 +39,22 @@ class IntakeOptions:
     objectives: Objectives = field(default_factory=Objectives)
 
 
-class Change(NamedTuple):
+class ModelChange(NamedTuple):
     """Names of models that an endpoint is the first to serve now, or was the last."""
 
     gained: frozenset[str]
     lost: frozenset[str]
 
 
-class Intake:
+class RequestResolver:
     """Knows what the fleet reports. Every call is O(what one request or endpoint names)."""
 
-    def __init__(self, fleet: Fleet, options: IntakeOptions, random: Random) -> None:
+    def __init__(self, fleet: Fleet, options: ResolverOptions, random: Random) -> None:
         self._fleet = fleet
         self._options = options
         self._random = random
         is_lenient = options.model_match is ModelMatch.LENIENT
-        self.names = Names(fleet, options.splits, is_lenient=is_lenient)
+        self.names = ModelNames(fleet, options.splits, is_lenient=is_lenient)
         self.models = self.names.models
         self.adapters = self.names.adapters
 
@@ -58,14 +64,14 @@ class Intake:
         if endpoint is not None:
             self.names.expect(endpoint)
 
-    def report(self, endpoint: Endpoint) -> Change:
+    def report(self, endpoint: Endpoint) -> ModelChange:
         """Take over what an endpoint serves now; returns what that changes for the fleet."""
         gained = frozenset(n for n in endpoint.readings if not self.models.is_known(n))
-        return Change(gained, self.names.report(endpoint))
+        return ModelChange(gained, self.names.report(endpoint))
 
-    def forget(self, address: Address) -> Change:
+    def forget(self, address: Address) -> ModelChange:
         """It left the fleet; returns what that changes."""
-        return Change(frozenset(), self.names.forget(address))
+        return ModelChange(frozenset(), self.names.forget(address))
 
     @property
     def must_know_models(self) -> bool:
@@ -84,14 +90,16 @@ class Intake:
         found = self.objective_of(request)
         return found if found.name else self.objective_of(replace(request, model=base))
 
-    def understand(self, request: Request, random: Random | None = None) -> Order | Reason:
+    def understand(
+        self, request: Request, random: Random | None = None
+    ) -> ResolvedRequest | Reason:
         """What it asks for, or why nobody can ever serve it. `random` draws splits instead of
         the intake's own, for those who only ask."""
         objective = self.objective_of(request)
         if request.model is None and request.adapters is None and request.allowed is None:
-            return Order(ANY, objective, None)
+            return ResolvedRequest(UNCONSTRAINED, objective, None)
         if self.names.must_wait(request):
-            return Order(UNDECIDED, self._objective_of_base(request), request.model)
+            return ResolvedRequest(UNRESOLVED, self._objective_of_base(request), request.model)
         adapter = request.adapter
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         numbers = self._known_numbers(request)
@@ -110,12 +118,12 @@ class Intake:
                     self.names.taken_as(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        demand = demand_for(wanted, adapter, said, numbers)
+        demand = constraints_for(wanted, adapter, said, numbers)
         if request.allowed is not None:
             demand = demand._replace(allowed=request.allowed)
         if not self._is_hint_of_use(demand):
             return Reason.NO_ENDPOINT
-        return Order(demand, objective, model)
+        return ResolvedRequest(demand, objective, model)
 
     def _known_numbers(self, request: Request) -> frozenset[int] | None:
         """The adapters that it names by numbers; None if no endpoint has them all. Where none
@@ -125,7 +133,7 @@ class Intake:
             return NO_NUMBERS
         return numbers if self.names.assortment.has_adapters(numbers) else None
 
-    def _is_hint_of_use(self, demand: Demand) -> bool:
+    def _is_hint_of_use(self, demand: Constraints) -> bool:
         """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
         next hint may name others, so nobody waits for one that is gone or serves other models."""
         if demand.allowed is None:
@@ -152,7 +160,7 @@ class Intake:
         said, allowed = request.model or "", request.allowed
         numbers = self._known_numbers(request) or NO_NUMBERS
         demands = {
-            model: Demand(model, request.adapter, allowed, said, numbers) for model in targets
+            model: Constraints(model, request.adapter, allowed, said, numbers) for model in targets
         }
         return {
             model: weight
@@ -167,7 +175,7 @@ class Intake:
             return {}
         return {request.model or "": self._taken(request, targets) or targets}
 
-    def decided(self, request: Request) -> tuple[Request, Order | Reason]:
+    def decided(self, request: Request) -> tuple[Request, ResolvedRequest | Reason]:
         """One that waits for what servers have to tell, by what they have told by now."""
         spelled = self.names.respelled(request)
         if spelled is not request and (request.is_verbatim or request.adapter_numbers):
@@ -177,7 +185,7 @@ class Intake:
             (spelled, order) if isinstance(order, Reason) else (self.meant(spelled, order), order)
         )
 
-    def meant(self, request: Request, order: Order) -> Request:
+    def meant(self, request: Request, order: ResolvedRequest) -> Request:
         """The request as the model that its name stands for will read it: a prompt is the same
         under both names."""
         if order.model == request.model or not request.prompt_blocks:
@@ -186,14 +194,14 @@ class Intake:
         before, after = self.names.seed_of(request), self.names.seed_of(resolved)
         return replace(request, prompt_blocks=reseeded(request.prompt_blocks, before, after))
 
-    def reconsidered(self, order: Order, change: Change) -> Demand | None:
+    def reconsidered(self, order: ResolvedRequest, change: ModelChange) -> Constraints | None:
         """What a waiting request may use after a change; None if that is what it could before.
 
         Whose model is served by nobody may go anywhere, or waits on; whose model was served by
         nobody does not go anywhere any more.
         """
         demand = order.demand
-        if demand == UNDECIDED:
+        if demand == UNRESOLVED:
             return None
         if demand.model is None:
             return demand._replace(model=order.model) if order.model in change.gained else None

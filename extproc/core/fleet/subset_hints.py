@@ -30,7 +30,7 @@ _ANY_PORT: Final = 1
 
 
 class Hint:
-    """One hint. Only `Subsets` writes it."""
+    """One hint. Only `SubsetHints` writes it."""
 
     __slots__ = ("allowed", "entries", "version")
 
@@ -41,7 +41,7 @@ class Hint:
         self.allowed: frozenset[Address] = frozenset()
 
 
-class Subsets:
+class SubsetHints:
     """The hints that came last. A hint that is known is O(its bytes), to hash them."""
 
     def __init__(self, fleet: Fleet) -> None:

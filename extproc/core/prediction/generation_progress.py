@@ -32,7 +32,7 @@ class FirstToken(NamedTuple):
     is_own_pace: bool
 
 
-class Course:
+class GenerationProgress:
     """Fed by looks, in their order. Every call is O(1). Times are monotonic seconds."""
 
     __slots__ = (

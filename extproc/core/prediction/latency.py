@@ -14,8 +14,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.prediction.generation_progress import Course
-from extproc.core.prediction.statistics import LineFit, Mean
+from extproc.core.prediction.generation_progress import GenerationProgress
+from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ def refresh_s(endpoints: int) -> float:
     return max(1.0, endpoints / 500)
 
 
-class Speed(NamedTuple):
+class LatencyEstimate(NamedTuple):
     """One endpoint's numbers, all in seconds."""
 
     fixed_s: float = 0.1
@@ -56,10 +56,10 @@ class Speed(NamedTuple):
         return self.decode_s + self.decode_slope_s * busy_slots
 
 
-COLD = Speed()
+DEFAULT_ESTIMATE = LatencyEstimate()
 
 
-class Stopwatch:
+class EndpointLatency:
     """What was measured of one endpoint. Every call is O(1), or O(readings)."""
 
     __slots__ = (
@@ -75,15 +75,15 @@ class Stopwatch:
         "_slot",
     )
 
-    def __init__(self, answer: Mean) -> None:
+    def __init__(self, answer: DecayingMean) -> None:
         """`answer` is the fleet's: how long answers are is a matter of the requests."""
-        self._first = LineFit()
-        self._decode = LineFit(keep=0.99)
+        self._first = RobustLinearFit()
+        self._decode = RobustLinearFit(keep=0.99)
         self._answer = answer
-        self._slot = Mean(clip=8.0)
-        self._size = Mean(keep=0.95, clip=8.0)
-        self._headers = Mean(keep=0.9)
-        self._courses: dict[Task, Course] = {}
+        self._slot = DecayingMean(clip=8.0)
+        self._size = DecayingMean(keep=0.95, clip=8.0)
+        self._headers = DecayingMean(keep=0.9)
+        self._courses: dict[Task, GenerationProgress] = {}
         self._looked_at = float("-inf")
         self._ends = 0
         self._ends_since = float("-inf")
@@ -136,16 +136,16 @@ class Stopwatch:
 
     def looked(
         self, readings: Iterable[SlotReading], busy_slots: int, began_at: float, answered_at: float
-    ) -> dict[Task, Course]:
+    ) -> dict[Task, GenerationProgress]:
         """Learn the pace of tokens from slots that were looked at twice during one request;
         returns the courses of what runs there. Times are monotonic seconds."""
-        courses: dict[Task, Course] = {}
+        courses: dict[Task, GenerationProgress] = {}
         for reading in readings:
             decoded = reading.decoded_tokens
             if decoded is None or len(courses) >= MAX_TASKS:
                 continue
             task = task_of(reading)
-            course = self._courses.get(task) or Course(self._looked_at, began_at)
+            course = self._courses.get(task) or GenerationProgress(self._looked_at, began_at)
             before_at, before = course.last_token
             course.seen(reading, began_at, answered_at)
             courses[task] = course
@@ -162,11 +162,11 @@ class Stopwatch:
         """Another process is there, which numbers its tasks anew."""
         self._courses = {}
 
-    def speed(self, typical: Speed) -> Speed:
+    def speed(self, typical: LatencyEstimate) -> LatencyEstimate:
         """Its numbers; where little is known those of the `typical` endpoint count as well."""
         fixed_s, prefill_s = self._first.line((typical.fixed_s, typical.prefill_s))
         decode_s, slope_s = self._decode.line((typical.decode_s, typical.decode_slope_s))
-        return Speed(
+        return LatencyEstimate(
             fixed_s=fixed_s,
             prefill_s=prefill_s,
             decode_s=decode_s,
@@ -184,15 +184,15 @@ def task_of(reading: SlotReading) -> Task:
     return (reading.model, reading.task_id)
 
 
-class Timing:
+class LatencyModel:
     """The stopwatches of the fleet. `speed` is cached and O(1), but for the first call in each
     `refresh_s`, which is O(endpoints)."""
 
     def __init__(self) -> None:
-        self._answer = Mean(keep=0.995, clip=8.0)
-        self._watches: dict[Address, Stopwatch] = {}
-        self._speeds: dict[Address, Speed] = {}
-        self._typical = COLD
+        self._answer = DecayingMean(keep=0.995, clip=8.0)
+        self._watches: dict[Address, EndpointLatency] = {}
+        self._speeds: dict[Address, LatencyEstimate] = {}
+        self._typical = DEFAULT_ESTIMATE
         self._fresh_until = float("-inf")
 
     @property
@@ -200,10 +200,10 @@ class Timing:
         """Whether anything was learned of any endpoint."""
         return any(watch.weight for watch in self._watches.values())
 
-    def watch(self, address: Address) -> Stopwatch:
+    def watch(self, address: Address) -> EndpointLatency:
         watch = self._watches.get(address)
         if watch is None:
-            watch = self._watches[address] = Stopwatch(self._answer)
+            watch = self._watches[address] = EndpointLatency(self._answer)
         return watch
 
     def forget(self, address: Address) -> None:
@@ -212,13 +212,17 @@ class Timing:
         self._watches.pop(address, None)
         self._speeds.pop(address, None)
 
-    def speed(self, address: Address, now: float) -> Speed:
+    def speed(self, address: Address, now: float) -> LatencyEstimate:
         """What is believed of an endpoint now, or a moment ago."""
         if now >= self._fresh_until:
             self._fresh_until = now + refresh_s(len(self._watches))
             self._speeds.clear()
             self._typical = _median_of(
-                [watch.speed(COLD) for watch in self._watches.values() if watch.weight >= 3.0]
+                [
+                    watch.speed(DEFAULT_ESTIMATE)
+                    for watch in self._watches.values()
+                    if watch.weight >= 3.0
+                ]
             )
         speed = self._speeds.get(address)
         if speed is None:
@@ -228,5 +232,9 @@ class Timing:
         return speed
 
 
-def _median_of(speeds: list[Speed]) -> Speed:
-    return Speed(*(median(numbers) for numbers in zip(*speeds, strict=True))) if speeds else COLD
+def _median_of(speeds: list[LatencyEstimate]) -> LatencyEstimate:
+    return (
+        LatencyEstimate(*(median(numbers) for numbers in zip(*speeds, strict=True)))
+        if speeds
+        else DEFAULT_ESTIMATE
+    )

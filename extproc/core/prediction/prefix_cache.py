@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     age: int
 
 
-class Memory:
+class PrefixCacheModel:
     """What one endpoint was asked to read. Ages and capacity are in blocks."""
 
     __slots__ = ("blocks", "capacity", "read")
@@ -140,14 +140,14 @@ class PrefixIndex:
     """The memories of the fleet. O(log blocks) a question, O(blocks) when something is learned."""
 
     def __init__(self) -> None:
-        self._memories: dict[Address, Memory] = {}
+        self._memories: dict[Address, PrefixCacheModel] = {}
         # A set's order is another one in each process, and a simulation would be, too.
         self._holders: dict[int, Address | dict[Address, None]] = {}
 
     def __len__(self) -> int:
         return len(self._holders)
 
-    def memory(self, address: Address) -> Memory | None:
+    def memory(self, address: Address) -> PrefixCacheModel | None:
         """What one endpoint was asked to read; None when nothing was."""
         return self._memories.get(address)
 
@@ -158,7 +158,7 @@ class PrefixIndex:
         """
         memory = self._memories.get(address)
         if memory is None:
-            memory = self._memories[address] = Memory(capacity)
+            memory = self._memories[address] = PrefixCacheModel(capacity)
         blocks = memory.blocks
         memory.read += len(chain) - memory.held(chain, memory.depth(chain))
         for block in reversed(chain):

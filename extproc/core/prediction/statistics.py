@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Mean:
+class DecayingMean:
     """A mean over about the last `1 / (1 - keep)` values, exact while there are fewer.
 
     With `clip`, a value counts at most so many times the present mean, so that one odd value
@@ -30,7 +30,7 @@ class Mean:
         return (self._sum + trust * default) / total if total else default
 
 
-class LineFit:
+class RobustLinearFit:
     """A straight line `y = a + b * x` through what was seen, by least squares that forget.
 
     A residual counts at most `CLIP` times its usual size (Huber's idea): outliers bend little.
@@ -45,7 +45,7 @@ class LineFit:
     def __init__(self, keep: float = 0.98) -> None:
         self._keep = keep
         self._n = self._x = self._y = self._xx = self._xy = 0.0
-        self._spread = Mean(keep)
+        self._spread = DecayingMean(keep)
 
     @property
     def weight(self) -> float:

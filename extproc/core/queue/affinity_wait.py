@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.queue.request_queue import Line
+    from extproc.core.queue.request_queue import RequestQueue
     from extproc.core.queue.ticket import Ticket
 
 
-class Homing:
+class AffinityWaits:
     """Pinned tickets; at most all of the line. O(log n) a call."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RequestQueue) -> None:
         self._line = line
         self._until: list[tuple[float, int, Address]] = []
         self._pinned: dict[Address, dict[int, Ticket]] = {}

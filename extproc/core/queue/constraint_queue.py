@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 from extproc.core.queue.flow_queue import SLACK, TenantQueue
 
 if TYPE_CHECKING:
-    from extproc.core.constraints import Demand
+    from extproc.core.constraints import Constraints
     from extproc.core.objective import Criticality
-    from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.queue.slo_attainment import SloAttainment
     from extproc.core.queue.ticket import Ticket
 
-Turn = tuple[int, float, float, float, int]
+PriorityKey = tuple[int, float, float, float, int]
 """Class, share of promises met, virtual times of the tenant and of its flow, number of arrival;
 the smallest is next."""
 
 
-class Lane:
+class ConstraintQueue:
     """The tickets of one demand. O(promises + log tenants + log flows) a call, amortised."""
 
     __slots__ = ("_arrivals", "_queues", "_size", "demand")
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: Constraints) -> None:
         self.demand = demand
         self._queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
         self._arrivals: list[tuple[int, Ticket]] = []
@@ -65,9 +65,9 @@ class Lane:
             here = {e[0]: e for e in self._arrivals if e[1].lane is self}
             self._arrivals = sorted(here.values())
 
-    def head(self, promises: Promises, now: float) -> tuple[Turn, Ticket]:
+    def head(self, promises: SloAttainment, now: float) -> tuple[PriorityKey, Ticket]:
         """Whose turn it is, and how it compares with other lanes; the lane must not be empty."""
-        best: tuple[Turn, Ticket] | None = None
+        best: tuple[PriorityKey, Ticket] | None = None
         for (criticality, promise), queue in self._queues.items():
             if best is not None and criticality > best[0][0]:
                 continue

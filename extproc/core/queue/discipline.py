@@ -1,6 +1,6 @@
 """Whose turn it is at an endpoint that has a free slot.
 
-Among the lanes that the endpoint can serve the best head goes first (see `lane.Turn`), with
+Among the lanes that the endpoint can serve the best head goes first (see `lane.PriorityKey`), with
 two rules beside:
   Aging: every `every`-th time that an endpoint serves the line, it takes whoever came first of
     those it can serve, if that one has waited `after_s`. So a ticket that has waited so long
@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.objective import Criticality
 from extproc.core.queue.ticket import Ticket
-from extproc.core.slots.endpoint_slots import Account, fits
-from extproc.core.slots.model_pools import open_room
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
+from extproc.core.slots.model_pools import available_pool
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import Fleet
-    from extproc.core.queue.constraint_queue import Lane, Turn
-    from extproc.core.queue.request_queue import Line
-    from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.queue.constraint_queue import ConstraintQueue, PriorityKey
+    from extproc.core.queue.request_queue import RequestQueue
+    from extproc.core.queue.slo_attainment import SloAttainment
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_loading import Loads
+    from extproc.core.slots.model_loading import ModelLoadTracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class Aging:
     after_s: float = 5.0
 
 
-class Found(NamedTuple):
+class NextTicket(NamedTuple):
     """Whose turn it is, where its slots are, and whether that is for its age."""
 
     ticket: Ticket
-    room: Account
+    room: EndpointSlots
     has_aged: bool
 
 
-class Turns:
+class QueueDiscipline:
     """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised.
 
     `displaced` are those that gave way to an older one: somebody has to find them a new place.
@@ -63,11 +63,11 @@ class Turns:
 
     def __init__(
         self,
-        line: Line,
+        line: RequestQueue,
         fleet: Fleet,
         ledger: Ledger,
-        promises: Promises,
-        loads: Loads,
+        promises: SloAttainment,
+        loads: ModelLoadTracker,
         aging: Aging,
     ) -> None:
         self._line = line
@@ -78,7 +78,7 @@ class Turns:
         self._aging = aging
         self.displaced: list[Ticket] = []
 
-    def next_for(self, endpoint: Endpoint, account: Account, now: float) -> Ticket | None:
+    def next_for(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> Ticket | None:
         """Who may take free slots of this endpoint now, or None. It is still in line."""
         if not account.free_slots and not account.rooms:
             return None
@@ -87,7 +87,7 @@ class Turns:
             if found is None:
                 return self._from_apart(endpoint, account)
             ticket, room, has_aged = found
-            if fits(ticket.request.weight_slots, room.free_slots, room.slots):
+            if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
             reservation = room.reservation
             if reservation is not None and reservation is not ticket.reservation:
@@ -99,10 +99,10 @@ class Turns:
                 reservation = self._line.set_apart(ticket, room, endpoint.address)
             reservation.is_exclusive = has_aged
 
-    def _best(self, endpoint: Endpoint, account: Account, now: float) -> Found | None:
-        open_lanes: list[tuple[Lane, Account]] = []
+    def _best(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> NextTicket | None:
+        open_lanes: list[tuple[ConstraintQueue, EndpointSlots]] = []
         for lane in self._line.lanes_for(endpoint):
-            room = open_room(endpoint, account, lane.demand.model, self._loads)
+            room = available_pool(endpoint, account, lane.demand.model, self._loads)
             if room is not None and room.free_slots:
                 open_lanes.append((lane, room))
         if not open_lanes:
@@ -110,7 +110,7 @@ class Turns:
         aged = self._aged(open_lanes, account, now)
         if aged is not None:
             return aged
-        best: tuple[Turn, Ticket, Account] | None = None
+        best: tuple[PriorityKey, Ticket, EndpointSlots] | None = None
         for lane, room in open_lanes:
             turn, ticket = lane.head(self._promises, now)
             if best is not None and best[0] < turn:
@@ -120,14 +120,17 @@ class Turns:
                 ticket.criticality, ticket.request.weight_slots
             ):
                 best = (turn, ticket, room)
-        return None if best is None else Found(best[1], best[2], has_aged=False)
+        return None if best is None else NextTicket(best[1], best[2], has_aged=False)
 
     def _aged(
-        self, open_lanes: list[tuple[Lane, Account]], account: Account, now: float
-    ) -> Found | None:
+        self,
+        open_lanes: list[tuple[ConstraintQueue, EndpointSlots]],
+        account: EndpointSlots,
+        now: float,
+    ) -> NextTicket | None:
         if (account.served_from_line + 1) % self._aging.every:
             return None
-        oldest: Found | None = None
+        oldest: NextTicket | None = None
         for lane, room in open_lanes:
             ticket, reservation = lane.oldest(), room.reservation
             if reservation is not None:
@@ -135,33 +138,33 @@ class Turns:
                     continue
                 ticket = min(ticket, self._line.holder(reservation))
             usable_slots = room.slots - room.foreign_slots
-            is_fitting = fits(ticket.request.weight_slots, usable_slots, room.slots)
+            is_fitting = can_fit(ticket.request.weight_slots, usable_slots, room.slots)
             if is_fitting and (oldest is None or ticket < oldest.ticket):
-                oldest = Found(ticket, room, has_aged=True)
+                oldest = NextTicket(ticket, room, has_aged=True)
         if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
             return None
         return oldest
 
-    def _from_apart(self, endpoint: Endpoint, account: Account) -> Ticket | None:
+    def _from_apart(self, endpoint: Endpoint, account: EndpointSlots) -> Ticket | None:
         """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
         if not account.rooms:  # the usual case must not ask all of them
             reservation = account.reservation
             lightest_slots = (
                 self._line.lightest_apart() if reservation is None else reservation.weight_slots
             )
-            if not fits(lightest_slots, account.free_slots, account.slots):
+            if not can_fit(lightest_slots, account.free_slots, account.slots):
                 return None
         for ticket in self._line.apart():
             if not is_eligible(ticket.demand, endpoint):
                 continue
-            room = open_room(endpoint, account, ticket.demand.model, self._loads)
+            room = available_pool(endpoint, account, ticket.demand.model, self._loads)
             if room is None or room.reservation not in (None, ticket.reservation):
                 continue
-            if fits(ticket.request.weight_slots, room.free_slots, room.slots):
+            if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
         return None
 
-    def find_bypass(self, order: Order, request: Request, now: float) -> Address | None:
+    def find_bypass(self, order: ResolvedRequest, request: Request, now: float) -> Address | None:
         """Where an arrival may use slots that are reserved for a request of lower criticality.
 
         An arrival that does counts as served from the queue, and queues itself when age decides:
@@ -186,7 +189,7 @@ class Turns:
             account = self._ledger.account(endpoint.address)
             if is_any_of_age and (account.served_from_line + 1) % self._aging.every == 0:
                 continue
-            room = open_room(endpoint, account, order.demand.model, self._loads)
+            room = available_pool(endpoint, account, order.demand.model, self._loads)
             if room is None or reservation is None or room.reservation is not reservation:
                 continue
             if reservation.may_be_bypassed(criticality, request.weight_slots):

@@ -7,7 +7,7 @@ WEIGHT = 0.2
 MIN_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 
 
-class Pace:
+class DrainRate:
     """A running mean of the seconds between two hand-overs while somebody waits."""
 
     __slots__ = ("_last", "_mean_gap_s")

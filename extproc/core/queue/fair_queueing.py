@@ -40,7 +40,7 @@ class FlowKey(NamedTuple):
 
 
 class Share:
-    """The use of one of several siblings. Only `Fairness` writes it."""
+    """The use of one of several siblings. Only `FairQueueing` writes it."""
 
     __slots__ = ("credit_s", "epoch", "held_s", "running", "virtual_s", "waiting", "weight")
 
@@ -107,7 +107,7 @@ class Flow(Share):
         self.tenant = tenant
 
 
-class Fairness:
+class FairQueueing:
     """The flows, their tenants, the virtual times of the classes. Every call is O(1), amortised."""
 
     def __init__(self) -> None:

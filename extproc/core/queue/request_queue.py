@@ -13,36 +13,36 @@ from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import Anchor, Demand
+from extproc.core.constraints import Constraints, IndexKey
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.objective import Criticality
-from extproc.core.queue.constraint_queue import Lane
-from extproc.core.queue.fair_queueing import Fairness
+from extproc.core.queue.constraint_queue import ConstraintQueue
+from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.ticket import Ticket
-from extproc.core.resolved_request import PLAIN, Order
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from extproc.core.slots.endpoint_slots import Reservation
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.request import Request
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
-FEW_LANES = 8
+FEW_QUEUES = 8
 """Up to so many lanes, asking each is faster than looking for the right ones."""
 
 
-class Line:
+class RequestQueue:
     """All who wait. Every call is O(log n), amortised."""
 
-    def __init__(self, fairness: Fairness | None = None) -> None:
-        self._fairness = Fairness() if fairness is None else fairness
+    def __init__(self, fairness: FairQueueing | None = None) -> None:
+        self._fairness = FairQueueing() if fairness is None else fairness
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._by_class: dict[Criticality, OrderedDict[int, Ticket]] = {
             criticality: OrderedDict() for criticality in Criticality
         }
-        self._lanes: dict[Demand, Lane] = {}
-        self._anchored: dict[Anchor, dict[Demand, Lane]] = {}
+        self._lanes: dict[Constraints, ConstraintQueue] = {}
+        self._anchored: dict[IndexKey, dict[Constraints, ConstraintQueue]] = {}
         self._apart: dict[int, Ticket] = {}
         self._apart_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
@@ -56,7 +56,9 @@ class Line:
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())
 
-    def enter(self, request: Request, now: float, order: Order = PLAIN) -> Ticket:
+    def enter(
+        self, request: Request, now: float, order: ResolvedRequest = UNCONSTRAINED_REQUEST
+    ) -> Ticket:
         """Put a request at the end of its flow in the lane of its demand."""
         flow = self._fairness.flow(order.objective, request.fairness_id, request.tenant)
         ticket = Ticket(next(self._ids), request, now, order, flow)
@@ -175,11 +177,11 @@ class Line:
 
     # Lanes
 
-    def lanes_for(self, endpoint: Endpoint) -> list[Lane]:
+    def lanes_for(self, endpoint: Endpoint) -> list[ConstraintQueue]:
         """The lanes in which somebody waits whom the endpoint can serve."""
-        if len(self._lanes) <= FEW_LANES:
+        if len(self._lanes) <= FEW_QUEUES:
             return [lane for lane in self._lanes.values() if is_eligible(lane.demand, endpoint)]
-        found: dict[Demand, Lane] = {}
+        found: dict[Constraints, ConstraintQueue] = {}
         for anchor in (None, endpoint.address, *endpoint.readings):
             found.update(self._anchored.get(anchor, {}))
         return [lane for demand, lane in found.items() if is_eligible(demand, endpoint)]
@@ -190,15 +192,15 @@ class Line:
             return True
         return any(is_eligible(ticket.demand, endpoint) for ticket in self._apart.values())
 
-    def lanes(self) -> Iterator[Lane]:
+    def lanes(self) -> Iterator[ConstraintQueue]:
         """Every lane in which somebody waits."""
         return iter(self._lanes.values())
 
-    def lane_of(self, demand: Demand) -> Lane | None:
+    def lane_of(self, demand: Constraints) -> ConstraintQueue | None:
         """The lane of a demand while somebody is in it."""
         return self._lanes.get(demand)
 
-    def change_demand(self, ticket: Ticket, demand: Demand) -> None:
+    def change_demand(self, ticket: Ticket, demand: Constraints) -> None:
         """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
         self._take_from_lane(ticket)
         ticket.demand = demand
@@ -214,7 +216,7 @@ class Line:
         """The least weight among them; at least 1."""
         return min(self._apart_weights, default=1)
 
-    def set_apart(self, ticket: Ticket, account: Account, address: Address) -> Reservation:
+    def set_apart(self, ticket: Ticket, account: EndpointSlots, address: Address) -> Reservation:
         """Reserve the free slots of `account` for a ticket, outside of its lane."""
         self._take_from_lane(ticket)
         self._apart[ticket.id] = ticket
@@ -235,10 +237,10 @@ class Line:
         self._take_from_lane(ticket)
         self._lane(ticket.demand).enter(ticket, is_back=True)
 
-    def _lane(self, demand: Demand) -> Lane:
+    def _lane(self, demand: Constraints) -> ConstraintQueue:
         lane = self._lanes.get(demand)
         if lane is None:
-            lane = self._lanes[demand] = Lane(demand)
+            lane = self._lanes[demand] = ConstraintQueue(demand)
             for anchor in demand.anchors():
                 self._anchored.setdefault(anchor, {})[demand] = lane
         return lane
@@ -258,7 +260,7 @@ class Line:
             ticket.reservation.pool.reservation = None
             ticket.reservation = None
 
-    def _drop(self, demand: Demand) -> None:
+    def _drop(self, demand: Constraints) -> None:
         del self._lanes[demand]
         for anchor in demand.anchors():
             lanes = self._anchored[anchor]

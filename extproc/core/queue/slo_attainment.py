@@ -50,7 +50,7 @@ class Attainment:
         self._head = max(self._head, head)
 
 
-class Promises:
+class SloAttainment:
     """The attainment of every objective that promises something; as many as the settings name."""
 
     def __init__(self) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.objective import Criticality, Objective
-    from extproc.core.queue.constraint_queue import Lane
+    from extproc.core.queue.constraint_queue import ConstraintQueue
     from extproc.core.queue.fair_queueing import Flow
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.slots.endpoint_slots import Reservation
 
 
@@ -34,7 +34,9 @@ class Ticket:
         "standing",
     )
 
-    def __init__(self, id_: int, request: Request, now: float, order: Order, flow: Flow) -> None:
+    def __init__(
+        self, id_: int, request: Request, now: float, order: ResolvedRequest, flow: Flow
+    ) -> None:
         self.id = id_
         self.request = request
         self.body_bytes = request.body_bytes
@@ -48,7 +50,7 @@ class Ticket:
         objective = order.objective
         promise = objective.name if objective.has_promise else None
         self.standing = (objective.criticality, promise)
-        self.lane: Lane | None = None
+        self.lane: ConstraintQueue | None = None
         self.home: Address | None = None
         """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
         self.reservation: Reservation | None = None

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from extproc.core.address import Address
     from extproc.core.objective import Objective
-    from extproc.core.queue.request_queue import Line
+    from extproc.core.queue.request_queue import RequestQueue
     from extproc.core.queue.ticket import Ticket
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
-    from extproc.core.scheduler.slot_allocator import Desk
-    from extproc.core.selection.endpoint_picker import Home
+    from extproc.core.resolved_request import ResolvedRequest
+    from extproc.core.scheduler.slot_allocator import SlotAllocator
+    from extproc.core.selection.endpoint_picker import AffinityTarget
     from extproc.core.slots.uploads import Uploads
 
 
@@ -45,15 +45,17 @@ class QueueLimits(NamedTuple):
 class Admission:
     """Reads the desk and the line; changes nothing."""
 
-    def __init__(self, desk: Desk, line: Line, uploads: Uploads, random: Random) -> None:
+    def __init__(
+        self, desk: SlotAllocator, line: RequestQueue, uploads: Uploads, random: Random
+    ) -> None:
         self._desk = desk
         self._line = line
         self._uploads = uploads
         self._random = random
 
     def goal(
-        self, order: Order, request: Request, limits: QueueLimits, now: float
-    ) -> tuple[Address | None, Home | None]:
+        self, order: ResolvedRequest, request: Request, limits: QueueLimits, now: float
+    ) -> tuple[Address | None, AffinityTarget | None]:
         """Where it finds a slot now, if anywhere; and the busy endpoint that is worth more."""
         address = self._desk.find(order, request, now)
         may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
@@ -86,7 +88,9 @@ class Admission:
         lacks_bytes = self.lacks_bytes(request, limits)
         return self._line.newest_below(objective.criticality, lacks_bytes)
 
-    def preview(self, order: Order, request: Request, limits: QueueLimits, now: float) -> Preview:
+    def preview(
+        self, order: ResolvedRequest, request: Request, limits: QueueLimits, now: float
+    ) -> Preview:
         """What would become of it now. Chance is left as it was."""
         before = self._random.getstate()
         try:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.core.observation import Sight
+from extproc.core.observation import ScrapeStatus
 from extproc.core.outliers.failure_evidence import LOST_CONNECTION
 from extproc.core.slots.lease import LeaseEnd
 
 if TYPE_CHECKING:
     from extproc.core.observation import Observation
     from extproc.core.outliers.failure_evidence import Fault
-    from extproc.core.scheduler.in_flight import Run
+    from extproc.core.scheduler.in_flight import InFlightRequest
     from extproc.core.scheduler.state import State
     from extproc.core.slots.lease import Lease
 
@@ -31,7 +31,7 @@ def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:
     return state.outliers.failed(lease, run.request, fault, now)
 
 
-def credit(state: State, lease: Lease, run: Run, end: LeaseEnd, now: float) -> None:
+def credit(state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float) -> None:
     """A lease was released: a whole answer speaks for the endpoint, others say nothing."""
     is_good = end is LeaseEnd.SERVED and run.answered_at is not None and not run.is_error
     if is_good and not run.has_failed:
@@ -45,7 +45,7 @@ def seen(state: State, observation: Observation, now: float, *, is_replaced: boo
     address = observation.address
     if is_replaced:
         state.outliers.replaced(address, now)
-    if is_replaced or observation.sight is Sight.UNREACHABLE:
+    if is_replaced or observation.sight is ScrapeStatus.UNREACHABLE:
         state.poison.died(address, now)
-    elif observation.sight is not Sight.FAILED:
+    elif observation.sight is not ScrapeStatus.FAILED:
         state.poison.lives(address)

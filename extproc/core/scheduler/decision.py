@@ -33,4 +33,4 @@ class Queued:
 
 
 Settlement = Picked | Rejected
-Outcome = Picked | Queued | Rejected
+Decision = Picked | Queued | Rejected

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import ANY, Demand
-from extproc.core.fleet.endpoint import UNTOLD_SLOTS, Endpoint, EndpointSpec, Intent
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective
-from extproc.core.observation import Issue, Sight, is_router
+from extproc.core.observation import Issue, ScrapeStatus, is_router
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.discipline import Aging
 from extproc.core.queue.ticket import Ticket
@@ -35,24 +35,29 @@ from extproc.core.rejection import Reason
 from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import blame, credit, seen
-from extproc.core.scheduler.decision import Outcome, Queued
+from extproc.core.scheduler.decision import Decision, Queued
 from extproc.core.scheduler.events import CallScope, Outbox
-from extproc.core.scheduler.feedback import expect, learn_answer, learn_end, learn_look
-from extproc.core.scheduler.slo import judge_end, judge_headers
-from extproc.core.scheduler.slot_allocator import Desk
+from extproc.core.scheduler.feedback import (
+    on_completion,
+    on_observation,
+    on_response_headers,
+    record_prediction,
+)
+from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
+from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.scheduler.state import State
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
-from extproc.core.slots.model_pools import seat
+from extproc.core.slots.model_pools import slot_pool
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.observation import Observation
     from extproc.core.outliers.failure_evidence import Fault
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.scheduler.events import Event
-    from extproc.core.scheduler.forecast import Place
+    from extproc.core.scheduler.forecast import QueuePosition
     from extproc.core.selection.cost import Cost
 
 
@@ -73,7 +78,7 @@ class DispatcherOptions:
     failures_to_down: int = 3
     stale_after_s: float = 6.0
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
-    intake: IntakeOptions = field(default_factory=IntakeOptions)
+    intake: ResolverOptions = field(default_factory=ResolverOptions)
     aging: Aging = field(default_factory=Aging)
     outliers: OutlierOptions = field(default_factory=OutlierOptions)
 
@@ -99,7 +104,9 @@ class Dispatcher:
         self.ledger = self.state.ledger
         self.line = self.state.line
         self._call = CallScope(self._outbox, self._repair)
-        self._desk = Desk(self.state, self._outbox, self.options.fallbacks, self.options.aging)
+        self._desk = SlotAllocator(
+            self.state, self._outbox, self.options.fallbacks, self.options.aging
+        )
         self._admission = Admission(self._desk, self.line, self.state.uploads, random)
         self._limits = self.options.queue_limits
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
@@ -143,7 +150,7 @@ class Dispatcher:
 
     # Requests
 
-    def submit(self, request: Request, now: float) -> Outcome:
+    def submit(self, request: Request, now: float) -> Decision:
         """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`."""
         with self._call:
             if self._is_closed:
@@ -225,9 +232,9 @@ class Dispatcher:
             self.state.outliers.ended(lease, now)
             return None
         credit(self.state, lease, run, end, now)  # what that opens is offered by the caller
-        first_token_at, window = judge_end(self.state, lease, run, end, now)
+        first_token_at, window = evaluate_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
-            learn_end(self.state, lease, run, now, window)
+            on_completion(self.state, lease, run, now, window)
         return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
@@ -241,13 +248,13 @@ class Dispatcher:
             picked = lease.address
             endpoint = self.fleet.get(address)
             assert endpoint is not None
-            room = seat(endpoint, self.ledger.account(address), lease.model).model
+            room = slot_pool(endpoint, self.ledger.account(address), lease.model).model
             self.ledger.move(lease, address, now, room)
             try:
                 self.state.outliers.moved(lease, picked, now)
                 run = self.state.running.moved(lease, picked)
                 if run is not None:
-                    expect(self.state, run, address)
+                    record_prediction(self.state, run, address)
             except Exception as error:  # noqa: BLE001 - the lease has moved, whatever is learned
                 self._outbox.step_failed("learning from a fallback", error)
             self._desk.offer_soon(address, now)
@@ -277,9 +284,9 @@ class Dispatcher:
         run.is_stream, run.is_error = is_stream, is_error
         if not is_error:
             lease.answered_at = now
-        judge_headers(self.state, lease, run, now)
+        evaluate_headers(self.state, lease, run, now)
         if not is_error:
-            learn_answer(self.state, lease, run, now)
+            on_response_headers(self.state, lease, run, now)
             if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
                 with self._call:
                     self._desk.offer_soon(lease.address, now)
@@ -296,7 +303,7 @@ class Dispatcher:
         """Where a request that takes no slot may go, best first: to pickable endpoints that have
         slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
         None for any."""
-        demand = ANY if allowed is None else Demand(allowed=allowed)
+        demand = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
         return self.state.views.at(demand).best(1 + self.options.fallbacks)
 
     # The world
@@ -326,11 +333,11 @@ class Dispatcher:
         self.ledger.observe(observation, now)
         if account.next_judgement is not None or account.has_draining:
             self._wake()
-        if observation.sight in (Sight.READY, Sight.ASLEEP):
+        if observation.sight in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
             if endpoint.spec.slots is not None:
                 account.slots = endpoint.spec.slots
             elif account.slots == 0 and observation.slots is None:
-                account.slots = UNTOLD_SLOTS
+                account.slots = ASSUMED_SLOTS
             # Without a count and without an issue it was left in peace: what is known holds.
             is_current = observation.busy_slots is not None or not observation.issues
             if is_current or not account.is_sighted:
@@ -338,11 +345,11 @@ class Dispatcher:
                 self._expect_next_look(endpoint, now)
         if observation.busy_slots is not None:
             try:
-                learn_look(self.state, endpoint, observation)
+                on_observation(self.state, endpoint, observation)
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
         if is_replaced and not is_router(observation.models):
-            self._desk.close_rooms(account, now)
+            self._desk.close_model_pools(account, now)
         self._desk.change_models(self.state.intake.report(endpoint), now)
         self._desk.drop_reservations(endpoint, account, now)
         self._desk.offer(endpoint.address, now)
@@ -424,21 +431,25 @@ class Dispatcher:
         """Whether requests of ours run there; False for a stranger."""
         return address in self.fleet and bool(self.ledger.account(address).leases)
 
-    def preview(self, order: Order, request: Request, now: float) -> Preview:
+    def preview(self, order: ResolvedRequest, request: Request, now: float) -> Preview:
         """What `submit` would do with it now. Changes nothing: chance is left as it was."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
         return self._admission.preview(order, request, self._limits, now)
 
-    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+    def cost_at(
+        self, order: ResolvedRequest, request: Request, address: Address, now: float
+    ) -> Cost:
         """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""
         return self._desk.cost_at(order, request, address, now)
 
-    def place_of(self, ticket: Ticket, now: float) -> Place:
+    def place_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """Where a waiting request stands, and in how many seconds its turn comes."""
         return self._desk.forecast.place_of(ticket, now)
 
-    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+    def place_of_newcomer(
+        self, order: ResolvedRequest, request: Request, now: float
+    ) -> QueuePosition:
         """Where a request would stand if it had to wait now. Changes nothing."""
         return self._desk.forecast.place_of_newcomer(order, request, now)
 
@@ -449,7 +460,7 @@ class Dispatcher:
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        return self._desk.forecast.expected_s(ANY, position, self.last_event_at)
+        return self._desk.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)
 
     # Time
 

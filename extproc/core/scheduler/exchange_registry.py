@@ -29,7 +29,7 @@ class ExchangeState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeSight:
+class ExchangeSnapshot:
     """One exchange at one moment. `ticket` is its ticket in the line, None unless it waits."""
 
     exchange_id: str
@@ -69,7 +69,7 @@ class KnownExchange(Protocol):
     def drop_lease(self) -> None:
         """Its lease is closed already: it has none to give back."""
 
-    def sight(self, now: float) -> ExchangeSight:
+    def sight(self, now: float) -> ExchangeSnapshot:
         """The exchange as it is at `now`. Synchronous, without side effects."""
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
@@ -110,7 +110,7 @@ class Registry:
     def get(self, exchange_id: str) -> KnownExchange | None:
         return self._exchanges.get(exchange_id)
 
-    def find(self, id_: str, now: float) -> list[tuple[KnownExchange, ExchangeSight]]:
+    def find(self, id_: str, now: float) -> list[tuple[KnownExchange, ExchangeSnapshot]]:
         """Those with this exchange id or request id: clients may use one id twice. O(n).
 
         An empty id is nobody's, though many requests come without one.

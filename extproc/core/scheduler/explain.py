@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from extproc.core.fleet.eligibility import why_not
 from extproc.core.fleet.endpoint import SERVING, Intent
 from extproc.core.rejection import Reason
-from extproc.core.resolved_request import PLAIN
-from extproc.core.selection.endpoint_picker import is_choosy, promised_s
-from extproc.core.slots.model_pools import seat
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
+from extproc.core.selection.endpoint_picker import has_preferences, ttft_limit_s
+from extproc.core.slots.model_pools import slot_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.selection.cost import Cost
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inquiry:
+class DryRunRequest:
     """A request as its client would send it; `body` may be a part of it."""
 
     method: str
@@ -114,7 +114,9 @@ def _asked(request: Request) -> dict[str, str]:
     return {name: str(value) for name, value in told.items() if value is not None}
 
 
-def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -> dict[str, str]:
+def _meant(
+    dispatcher: Dispatcher, order: ResolvedRequest, request: Request, now: float
+) -> dict[str, str]:
     """What it stands for in this fleet: its model, its class, how its service fared."""
     objective, state = order.objective, dispatcher.state
     meant = {"class": objective.criticality.label}
@@ -135,7 +137,7 @@ def _meant(dispatcher: Dispatcher, order: Order, request: Request, now: float) -
 
 def explain_passing(dispatcher: Dispatcher) -> Explanation:
     """Where a request that takes no slot would go now. O(n log n); changes nothing."""
-    candidates = _ranked(dispatcher, PLAIN, None, dispatcher.last_event_at)
+    candidates = _ranked(dispatcher, UNCONSTRAINED_REQUEST, None, dispatcher.last_event_at)
     first = candidates[0] if candidates and candidates[0].rank else None
     return Explanation(
         candidates=candidates,
@@ -146,7 +148,7 @@ def explain_passing(dispatcher: Dispatcher) -> Explanation:
 
 def _ranked(
     dispatcher: Dispatcher,
-    order: Order,
+    order: ResolvedRequest,
     request: Request | None,
     now: float,
     chosen: Address | None = None,
@@ -154,8 +156,8 @@ def _ranked(
     """Every endpoint, best first; those left out come last. `chosen` is the best of those that
     cost about as little."""
     rated = []
-    is_weighed = request is not None and is_choosy(order, request)
-    ttft_s = None if request is None else promised_s(order, request)
+    is_weighed = request is not None and has_preferences(order, request)
+    ttft_s = None if request is None else ttft_limit_s(order, request)
     for endpoint in dispatcher.fleet:
         account = dispatcher.ledger.account(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
@@ -165,7 +167,7 @@ def _ranked(
             if is_chosen
             else tuple(_objections(dispatcher, endpoint, account, order, weight_slots, now))
         )
-        room, _, is_loaded = seat(endpoint, account, order.demand.model)
+        room, _, is_loaded = slot_pool(endpoint, account, order.demand.model)
         share = room.free_slots / room.slots if room.slots else 0.0
         cost = None
         if is_weighed and request is not None:
@@ -217,8 +219,8 @@ def _scores(
 def _objections(
     dispatcher: Dispatcher,
     endpoint: Endpoint,
-    account: Account,
-    order: Order,
+    account: EndpointSlots,
+    order: ResolvedRequest,
     weight_slots: int,
     now: float,
 ) -> Iterator[str]:
@@ -234,7 +236,7 @@ def _objections(
         yield dispatcher.state.outliers.why_out(endpoint.address, now)
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
-    room, model, is_loaded = seat(endpoint, account, demand.model)
+    room, model, is_loaded = slot_pool(endpoint, account, demand.model)
     may_load = model is None or dispatcher.state.loads.may_start(model)
     if model is not None and not is_loaded:
         if not room.free_slots or not may_load:

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING
 from extproc.core.prediction.latency import task_of
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
-from extproc.core.scheduler.slo import judge_look
+from extproc.core.scheduler.slo import evaluate_observation
 from extproc.core.scheduler.ttft import NARROW, at_end, expected_at, so_far
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.observation import Observation, SlotReading
-    from extproc.core.prediction.generation_progress import Course
-    from extproc.core.prediction.latency import Speed, Stopwatch, Task
-    from extproc.core.scheduler.in_flight import Run
+    from extproc.core.prediction.generation_progress import GenerationProgress
+    from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate, Task
+    from extproc.core.scheduler.in_flight import InFlightRequest
     from extproc.core.scheduler.state import State
-    from extproc.core.scheduler.ttft import Window
+    from extproc.core.scheduler.ttft import TtftBounds
     from extproc.core.slots.lease import Lease
 
 DEFAULT_CONTEXT_TOKENS = 4096
@@ -47,7 +47,7 @@ ROUGH = 2.0
 context even so and was answered held no text but, say, an image that nobody read so far."""
 
 
-def expect(state: State, run: Run, address: Address) -> None:
+def record_prediction(state: State, run: InFlightRequest, address: Address) -> None:
     """Note what is expected of a request where it runs, if anything of it was read."""
     request = run.request
     if request.prompt_tokens is None and not request.prompt_blocks:
@@ -70,14 +70,14 @@ def _is_credible(state: State, address: Address, prompt_tokens: int | None) -> b
     return context is None or prompt_tokens <= ROUGH * context
 
 
-def learn_answer(state: State, lease: Lease, run: Run, now: float) -> None:
+def on_response_headers(state: State, lease: Lease, run: InFlightRequest, now: float) -> None:
     """The headers of an answer without an error came."""
     request, address = run.request, lease.address
     if request.kind is not Kind.GENERATION:
         return
     watch = state.timing.watch(address)
     if run.is_stream and watch.trusts_headers:
-        _teach(watch, run, now - lease.opened_at)
+        _record_sample(watch, run, now - lease.opened_at)
     if request.prompt_blocks:
         endpoint = state.fleet.get(address)
         if endpoint is not None:
@@ -88,8 +88,8 @@ def learn_answer(state: State, lease: Lease, run: Run, now: float) -> None:
         state.sessions.served(request.session_id, address, request.prompt_tokens)
 
 
-def learn_end(
-    state: State, lease: Lease, run: Run, now: float, window: Window | None = None
+def on_completion(
+    state: State, lease: Lease, run: InFlightRequest, now: float, window: TtftBounds | None = None
 ) -> None:
     """A request was served to its end. `window` is what `judge_end` worked out of it."""
     answered_at = run.answered_at
@@ -105,16 +105,18 @@ def learn_end(
     first_s = window.likely_at - lease.opened_at
     if run.course is not None and run.course.has_token:
         if watch.knows_pace:
-            _learn_first_token(watch, lease, run, run.course, speed)
+            _record_first_token(watch, lease, run, run.course, speed)
     elif window.is_narrow(lease.opened_at):
         # Nobody saw a token: it came between the last look, or the headers, and the end.
-        _judge_headers(watch, lease, run, speed, first_s, window.latest_at - window.earliest_at)
-        _teach(watch, run, first_s)
+        _record_header_timing(
+            watch, lease, run, speed, first_s, window.latest_at - window.earliest_at
+        )
+        _record_sample(watch, run, first_s)
     elif not window.earliest_at <= expected_at(lease, run, speed) <= window.latest_at:
-        _teach(watch, run, first_s)
+        _record_sample(watch, run, first_s)
 
 
-def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> None:
+def on_observation(state: State, endpoint: Endpoint, observation: Observation) -> None:
     """What the busy slots show: the pace of tokens, first tokens, and what was really cached."""
     readings = observation.slot_readings
     address = endpoint.address
@@ -129,27 +131,27 @@ def learn_look(state: State, endpoint: Endpoint, observation: Observation) -> No
         course = courses.get(task_of(reading))
         lease, run = runs.get(task_of(reading), (None, None))
         if run is not None and lease is not None:
-            _learn_cache(state, address, run, reading)
+            _record_cache(state, address, run, reading)
             if reading.decoded_tokens and reading.remaining_tokens is not None:
                 left_s = reading.remaining_tokens * speed.token_s(len(readings))
                 run.ends_by = answered_at + left_s
             if course is not None:
                 run.course = course
-                _learn_course(watch, lease, run, course, speed)
-                judge_look(state, lease, run, speed, answered_at)
+                _record_progress(watch, lease, run, course, speed)
+                evaluate_observation(state, lease, run, speed, answered_at)
         elif course is not None and not course.has_taught:
-            _learn_stranger(watch, course, speed)
+            _record_foreign_task(watch, course, speed)
 
 
 def _runs_of(
     state: State, endpoint: Endpoint, observation: Observation
-) -> dict[Task, tuple[Lease, Run]]:
+) -> dict[Task, tuple[Lease, InFlightRequest]]:
     """Whose task is which, in each room where all of them are ours."""
     account = state.ledger.account(endpoint.address)
     by_model: dict[str, list[SlotReading]] = {}
     for reading in observation.slot_readings:
         by_model.setdefault(reading.model, []).append(reading)
-    found: dict[Task, tuple[Lease, Run]] = {}
+    found: dict[Task, tuple[Lease, InFlightRequest]] = {}
     for model, readings in by_model.items():
         room = account.room(model)
         if room.foreign_slots or len(readings) != len(room.leases):
@@ -164,7 +166,13 @@ def _runs_of(
     return found
 
 
-def _learn_course(watch: Stopwatch, lease: Lease, run: Run, course: Course, speed: Speed) -> None:
+def _record_progress(
+    watch: EndpointLatency,
+    lease: Lease,
+    run: InFlightRequest,
+    course: GenerationProgress,
+    speed: LatencyEstimate,
+) -> None:
     """One of our own requests was looked at."""
     if not course.has_token:
         answered_at = run.answered_at
@@ -178,11 +186,15 @@ def _learn_course(watch: Stopwatch, lease: Lease, run: Run, course: Course, spee
         return
     first = course.first_token(speed.token_s(1))
     if first is not None and first.is_own_pace:
-        _learn_first_token(watch, lease, run, course, speed)
+        _record_first_token(watch, lease, run, course, speed)
 
 
-def _learn_first_token(
-    watch: Stopwatch, lease: Lease, run: Run, course: Course, speed: Speed
+def _record_first_token(
+    watch: EndpointLatency,
+    lease: Lease,
+    run: InFlightRequest,
+    course: GenerationProgress,
+    speed: LatencyEstimate,
 ) -> None:
     """Looks saw the answer's tokens: so its first one is known, and how much was read."""
     first = course.first_token(speed.token_s(1))
@@ -192,11 +204,13 @@ def _learn_first_token(
     if course.whole_prompt_tokens:
         watch.sized(course.whole_prompt_tokens, run.request.likely_tokens)
     first_s = so_far(lease, run, speed).likely_at - lease.opened_at
-    _judge_headers(watch, lease, run, speed, first_s, first.slack_s)
-    _teach(watch, run, first_s)
+    _record_header_timing(watch, lease, run, speed, first_s, first.slack_s)
+    _record_sample(watch, run, first_s)
 
 
-def _learn_stranger(watch: Stopwatch, course: Course, speed: Speed) -> None:
+def _record_foreign_task(
+    watch: EndpointLatency, course: GenerationProgress, speed: LatencyEstimate
+) -> None:
     """A task that cannot be told to be one of ours: it began between two looks."""
     first, per_estimate = course.first_token(speed.token_s(1)), watch.tokens_per_estimate
     if first is None or not first.is_own_pace or per_estimate is None:
@@ -208,8 +222,13 @@ def _learn_stranger(watch: Stopwatch, course: Course, speed: Speed) -> None:
         watch.answered(fresh_tokens, (shortest_s + longest_s) / 2)
 
 
-def _judge_headers(
-    watch: Stopwatch, lease: Lease, run: Run, speed: Speed, first_s: float, slack_s: float
+def _record_header_timing(
+    watch: EndpointLatency,
+    lease: Lease,
+    run: InFlightRequest,
+    speed: LatencyEstimate,
+    first_s: float,
+    slack_s: float,
 ) -> None:
     """Whether a stream's headers came with its first token. Only a prompt that took much longer
     to read than `slack_s`, the error of `first_s`, can tell."""
@@ -222,14 +241,16 @@ def _judge_headers(
         watch.judged(is_first_token=headers_s > first_s - reading_s / 2)
 
 
-def _teach(watch: Stopwatch, run: Run, first_s: float) -> None:
+def _record_sample(watch: EndpointLatency, run: InFlightRequest, first_s: float) -> None:
     """Once for each request."""
     if run.is_lesson and not run.has_taught:
         run.has_taught = True
         watch.answered(run.fresh_tokens, first_s)
 
 
-def _learn_cache(state: State, address: Address, run: Run, reading: SlotReading) -> None:
+def _record_cache(
+    state: State, address: Address, run: InFlightRequest, reading: SlotReading
+) -> None:
     real_tokens = reading.whole_prompt_tokens
     if not run.remembered or not real_tokens or not run.is_lesson:
         return

@@ -14,21 +14,21 @@ from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.constraints import ANY
+from extproc.core.constraints import UNCONSTRAINED
 from extproc.core.prediction.latency import refresh_s
-from extproc.core.queue.drain_rate import Pace
+from extproc.core.queue.drain_rate import DrainRate
 from extproc.core.queue.ticket import Ticket
-from extproc.core.selection.ranking_cache import MAX_VIEWS
-from extproc.core.slots.model_pools import seat
+from extproc.core.selection.ranking_cache import MAX_RANKINGS
+from extproc.core.slots.model_pools import slot_pool
 
 if TYPE_CHECKING:
-    from extproc.core.constraints import Demand
-    from extproc.core.queue.constraint_queue import Lane
+    from extproc.core.constraints import Constraints
+    from extproc.core.queue.constraint_queue import ConstraintQueue
     from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.scheduler.state import State
-    from extproc.core.selection.ranking import Picker
+    from extproc.core.selection.ranking import Ranking
     from extproc.core.slots.lease import Lease
 
 MAX_COUNTED = 4096
@@ -37,7 +37,7 @@ NEWEST = 2**62
 """The number of a ticket that was not drawn."""
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """Where a ticket stands: `position` (from 1) of `of` who wait for the same endpoints, and
     in how many seconds its turn comes, None while nothing was learned."""
 
@@ -60,38 +60,42 @@ class Forecast:
     its position in its own flow)."""
 
     def __init__(self, state: State) -> None:
-        self.pace = Pace()
+        self.pace = DrainRate()
         self._state = state
-        self._outlooks: dict[Picker, Outlook] = {}
+        self._outlooks: dict[Ranking, Outlook] = {}
 
-    def place_of(self, ticket: Ticket, now: float) -> Place:
+    def place_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """Where a waiting ticket stands now."""
         return self._place(ticket, now, is_apart=ticket.lane is None, newcomers=0)
 
-    def place_of_newcomer(self, order: Order, request: Request, now: float) -> Place:
+    def place_of_newcomer(
+        self, order: ResolvedRequest, request: Request, now: float
+    ) -> QueuePosition:
         """Where a request would stand if it entered the line now."""
         flow = self._state.fairness.peek(order.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, order, flow)
         return self._place(ticket, now, is_apart=False, newcomers=1)
 
-    def _place(self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int) -> Place:
+    def _place(
+        self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int
+    ) -> QueuePosition:
         lanes = self._rivals(ticket)
         of = max(1, sum(len(lane) for lane in lanes) + newcomers)
         ahead = 0 if is_apart else sum(self._ahead(ticket, lane, now) for lane in lanes)
         position = min(of, ahead + 1)
-        return Place(position, of, self.expected_s(ticket.order.demand, position, now))
+        return QueuePosition(position, of, self.expected_s(ticket.order.demand, position, now))
 
-    def behind_all(self, demand: Demand, now: float) -> Place:
+    def behind_all(self, demand: Constraints, now: float) -> QueuePosition:
         """The last place of those who wait for the same endpoints; as `expected_s`."""
         line = self._state.line
-        if demand == ANY:
+        if demand == UNCONSTRAINED:
             of = 1 + len(line)
         else:
-            lanes = map(line.lane_of, (demand, ANY))
+            lanes = map(line.lane_of, (demand, UNCONSTRAINED))
             of = 1 + sum(len(lane) for lane in lanes if lane is not None)
-        return Place(of, of, self.expected_s(demand, of, now))
+        return QueuePosition(of, of, self.expected_s(demand, of, now))
 
-    def expected_s(self, demand: Demand, position: int, now: float) -> float | None:
+    def expected_s(self, demand: Constraints, position: int, now: float) -> float | None:
         """Seconds until that many slots were freed by the endpoints that suit. O(position), where
         as many answers run there of which the longest possible time is known."""
         outlook = self._outlook(demand, now)
@@ -110,15 +114,15 @@ class Forecast:
                 return end
         return inf
 
-    def _rivals(self, ticket: Ticket) -> list[Lane]:
+    def _rivals(self, ticket: Ticket) -> list[ConstraintQueue]:
         """The lanes whose tickets want some of the same endpoints: its own and the open one."""
         line = self._state.line
-        if ticket.order.demand == ANY:
+        if ticket.order.demand == UNCONSTRAINED:
             return list(line.lanes())
-        found = [ticket.lane, line.lane_of(ticket.order.demand), line.lane_of(ANY)]
+        found = [ticket.lane, line.lane_of(ticket.order.demand), line.lane_of(UNCONSTRAINED)]
         return list({id(lane): lane for lane in found if lane is not None}.values())
 
-    def _ahead(self, ticket: Ticket, lane: Lane, now: float) -> int:
+    def _ahead(self, ticket: Ticket, lane: ConstraintQueue, now: float) -> int:
         """How many of a lane will go before the ticket."""
         promises = self._state.promises
         share = promises.share(ticket.standing[1], now)
@@ -157,14 +161,14 @@ class Forecast:
                 ahead += min(len(tickets), index + is_first)
         return ahead
 
-    def _outlook(self, demand: Demand, now: float) -> Outlook:
+    def _outlook(self, demand: Constraints, now: float) -> Outlook:
         """Of the suiting endpoints, worked out once in a while."""
         state = self._state
         picker = state.views.at(demand)
         known = self._outlooks.get(picker)
         if known is not None and now < known.until:
             return known
-        if len(self._outlooks) > MAX_VIEWS:
+        if len(self._outlooks) > MAX_RANKINGS:
             self._outlooks.clear()
         rate = 0.0
         ends: list[tuple[float, Lease]] = []
@@ -172,7 +176,7 @@ class Forecast:
         for address, slots in picker.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
-            room = seat(endpoint, state.ledger.account(address), demand.model).room
+            room = slot_pool(endpoint, state.ledger.account(address), demand.model).room
             if has_learned:
                 slot_s = max(1e-3, state.timing.speed(address, now).slot_s)
                 rate += max(0, slots - room.foreign_slots) / slot_s

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from extproc.core.address import Address
     from extproc.core.objective import Objective
-    from extproc.core.prediction.generation_progress import Course
+    from extproc.core.prediction.generation_progress import GenerationProgress
     from extproc.core.prediction.prefix_cache import Segment
-    from extproc.core.queue.fair_queueing import Fairness, Flow
-    from extproc.core.queue.slo_attainment import Promises
+    from extproc.core.queue.fair_queueing import FairQueueing, Flow
+    from extproc.core.queue.slo_attainment import SloAttainment
     from extproc.core.request import Request
     from extproc.core.slots.lease import Lease
 
 
-class Run:
+class InFlightRequest:
     """One request on its way through a server."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Run:
     def __init__(
         self, request: Request, objective: Objective, flow: Flow, asked_at: float, charged_s: float
     ) -> None:
-        """What was expected when it was picked is told by `Running.begin`'s caller."""
+        """What was expected when it was picked is told by `InFlight.begin`'s caller."""
         self.request = request
         self.objective = objective
         self.flow = flow
@@ -64,7 +64,7 @@ class Run:
         self.is_stream = self.is_error = False
         self.has_failed = False
         """Its server failed it: outlier detection was told."""
-        self.course: Course | None = None
+        self.course: GenerationProgress | None = None
         """What looks showed of it, as far as they could be told to be of it."""
         self.ends_by = inf
         """When its slot is free at the latest, by the tokens that may still come."""
@@ -84,19 +84,19 @@ class Run:
         return max(0.0, self.request.likely_tokens - self.cached_tokens)
 
 
-class Running:
+class InFlight:
     """The runs by lease. Every call is O(1)."""
 
-    def __init__(self, fairness: Fairness, promises: Promises) -> None:
+    def __init__(self, fairness: FairQueueing, promises: SloAttainment) -> None:
         self._fairness = fairness
         self._promises = promises
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, InFlightRequest] = {}
         self.adapters = AdapterUse()
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def get(self, lease: Lease) -> Run | None:
+    def get(self, lease: Lease) -> InFlightRequest | None:
         return self._runs.get(lease.id)
 
     def begin(
@@ -106,19 +106,19 @@ class Running:
         objective: Objective,
         asked_at: float,
         charged_s: float,
-    ) -> Run:
+    ) -> InFlightRequest:
         """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
         slot-seconds."""
         flow = self._fairness.flow(objective, request.fairness_id, request.tenant)
         self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
-        run = self._runs[lease.id] = Run(request, objective, flow, asked_at, charged_s)
+        run = self._runs[lease.id] = InFlightRequest(request, objective, flow, asked_at, charged_s)
         self.adapters.began(lease.address, request.adapters)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
             self.judge(run, lease, True, lease.opened_at)
         return run
 
-    def answered(self, lease: Lease, now: float) -> Run | None:
+    def answered(self, lease: Lease, now: float) -> InFlightRequest | None:
         """The answer's headers came; returns the run, the first time only."""
         run = self._runs.get(lease.id)
         if run is None or run.answered_at is not None:
@@ -126,7 +126,7 @@ class Running:
         run.answered_at = now
         return run
 
-    def end(self, lease: Lease, now: float) -> Run | None:
+    def end(self, lease: Lease, now: float) -> InFlightRequest | None:
         """The lease was released; returns its run."""
         run = self._runs.pop(lease.id, None)
         if run is None:
@@ -136,7 +136,7 @@ class Running:
         self._fairness.settle(run.flow, run.charged_s, used_s)
         return run
 
-    def moved(self, lease: Lease, picked: Address) -> Run | None:
+    def moved(self, lease: Lease, picked: Address) -> InFlightRequest | None:
         """Another endpoint than the picked one serves it; returns the run, of which no look at
         the picked one tells anything."""
         run = self._runs.get(lease.id)
@@ -164,7 +164,7 @@ class Running:
         if objective.has_promise:
             self._promises.judged(objective.name, was_met=False, now=now)
 
-    def judge(self, run: Run, lease: Lease, was_in_time: bool, now: float) -> None:
+    def judge(self, run: InFlightRequest, lease: Lease, was_in_time: bool, now: float) -> None:
         """Whether its first token came in time is known; only the first word on it counts."""
         if run.is_judged:
             return

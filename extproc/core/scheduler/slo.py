@@ -13,14 +13,14 @@ from extproc.core.scheduler.ttft import at_end, so_far
 from extproc.core.slots.lease import LeaseEnd
 
 if TYPE_CHECKING:
-    from extproc.core.prediction.latency import Speed
-    from extproc.core.scheduler.in_flight import Run
+    from extproc.core.prediction.latency import LatencyEstimate
+    from extproc.core.scheduler.in_flight import InFlightRequest
     from extproc.core.scheduler.state import State
-    from extproc.core.scheduler.ttft import Window
+    from extproc.core.scheduler.ttft import TtftBounds
     from extproc.core.slots.lease import Lease
 
 
-def judge_headers(state: State, lease: Lease, run: Run, now: float) -> None:
+def evaluate_headers(state: State, lease: Lease, run: InFlightRequest, now: float) -> None:
     """The response headers came: of a stream no first token comes before them."""
     is_whole = run.is_error or not run.is_stream
     if is_whole or state.timing.watch(lease.address).trusts_headers:
@@ -32,7 +32,9 @@ def judge_headers(state: State, lease: Lease, run: Run, now: float) -> None:
             state.running.judge(run, lease, is_in_time, now)
 
 
-def judge_look(state: State, lease: Lease, run: Run, speed: Speed, now: float) -> None:
+def evaluate_observation(
+    state: State, lease: Lease, run: InFlightRequest, speed: LatencyEstimate, now: float
+) -> None:
     """A look showed how far it is. Of a request without headers nobody knows yet whether its
     answer is a stream; but none comes before its first token."""
     if run.first_token_at is not None or run.course is None:
@@ -50,9 +52,9 @@ def judge_look(state: State, lease: Lease, run: Run, speed: Speed, now: float) -
         state.running.judge(run, lease, True, now)
 
 
-def judge_end(
-    state: State, lease: Lease, run: Run, end: LeaseEnd, now: float
-) -> tuple[float | None, Window | None]:
+def evaluate_end(
+    state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float
+) -> tuple[float | None, TtftBounds | None]:
     """It is over. Returns when its first token came, None if none did as far as is known; and
     what is possible, where that had to be worked out of an answer that is whole."""
     first_token_at, window = run.first_token_at, None

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import ANY, UNDECIDED
+from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Health
-from extproc.core.queue.discipline import Aging, Turns
+from extproc.core.queue.discipline import Aging, QueueDiscipline
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.feedback import expect
+from extproc.core.scheduler.feedback import record_prediction
 from extproc.core.scheduler.forecast import Forecast
-from extproc.core.slots.model_pools import close_rooms, seat
+from extproc.core.slots.model_pools import close_model_pools, slot_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from extproc.core.address import Address
-    from extproc.core.constraints import Demand
+    from extproc.core.constraints import Constraints
     from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.resolver import Change
+    from extproc.core.fleet.resolver import ModelChange
     from extproc.core.queue.ticket import Ticket
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
+    from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.scheduler.events import Outbox
     from extproc.core.scheduler.state import State
     from extproc.core.selection.cost import Cost
-    from extproc.core.selection.endpoint_picker import Home
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.selection.endpoint_picker import AffinityTarget
+    from extproc.core.slots.endpoint_slots import EndpointSlots
     from extproc.core.slots.lease import Lease
 
 
-class Desk:
+class SlotAllocator:
     """The dispatcher's hands. Synchronous; an offer is O(lanes that suit), mostly one."""
 
     def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
         self._state = state
         self._outbox = outbox
         self.fallbacks = fallbacks
-        self._turns = Turns(
+        self._turns = QueueDiscipline(
             state.line, state.fleet, state.ledger, state.promises, state.loads, aging
         )
         self.forecast = Forecast(state)
@@ -48,7 +48,7 @@ class Desk:
 
     # Giving
 
-    def find(self, order: Order, request: Request, now: float) -> Address | None:
+    def find(self, order: ResolvedRequest, request: Request, now: float) -> Address | None:
         """An endpoint that can take a newcomer at once, the best one, or None."""
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return None
@@ -57,15 +57,21 @@ class Desk:
             return choice.address
         return self._turns.find_bypass(order, request, now)
 
-    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+    def cost_at(
+        self, order: ResolvedRequest, request: Request, address: Address, now: float
+    ) -> Cost:
         """What a choice counts for an endpoint."""
         return self._state.chooser.cost_at(order, request, address, now)
 
-    def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
+    def home_of(
+        self, order: ResolvedRequest, request: Request, offered: Address, now: float
+    ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
         return self._state.chooser.home_of(order, request, offered, now)
 
-    def enter(self, order: Order, request: Request, home: Home | None, now: float) -> Ticket:
+    def enter(
+        self, order: ResolvedRequest, request: Request, home: AffinityTarget | None, now: float
+    ) -> Ticket:
         """Let a request wait, for its home alone if it has one."""
         ticket = self._state.line.enter(request, now, order)
         self._outbox.wake_at(ticket.deadline)
@@ -82,7 +88,7 @@ class Desk:
         self,
         address: Address,
         request: Request,
-        order: Order,
+        order: ResolvedRequest,
         asked_at: float,
         now: float,
         *,
@@ -96,7 +102,7 @@ class Desk:
         ranking = state.views.at(order.demand)
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = order.demand.model
-        slots, room, is_loaded = seat(endpoint, account, model)
+        slots, room, is_loaded = slot_pool(endpoint, account, model)
         if is_from_line or slots.reservation is not None:
             account.served_from_line += 1  # who passes one in line is counted as if it came there
         adapter = request.adapter
@@ -130,7 +136,7 @@ class Desk:
         self,
         endpoint: Endpoint,
         request: Request,
-        order: Order,
+        order: ResolvedRequest,
         lease: Lease,
         asked_at: float,
         *,
@@ -139,7 +145,7 @@ class Desk:
         state, address, now = self._state, lease.address, lease.opened_at
         charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
         run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
-        expect(state, run, address)
+        record_prediction(state, run, address)
         if endpoint.health is Health.ASLEEP or is_cold:
             run.is_lesson = False  # a model is loaded first, and nothing is in its cache
         state.spread.gave(address, lease.weight_slots, now)
@@ -177,7 +183,7 @@ class Desk:
         for endpoint in changed:
             self.offer(endpoint.address, now)
 
-    def _hand_out(self, endpoint: Endpoint, account: Account, now: float) -> None:
+    def _hand_out(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
         """Give the endpoint's free slots to the line, as long as somebody can use them, and
         rank it by what is left."""
         line = self._state.line
@@ -228,7 +234,7 @@ class Desk:
         if address is not None:
             self.offer(address, now)
 
-    def _pin(self, ticket: Ticket, home: Home, now: float) -> None:
+    def _pin(self, ticket: Ticket, home: AffinityTarget, now: float) -> None:
         until = now + home.patience_s
         self._state.homing.pin(ticket, home.address, until)
         self._outbox.wake_at(until)
@@ -250,7 +256,9 @@ class Desk:
         if ticket.kept_at is not None:
             self.offer_soon(ticket.kept_at, now)
 
-    def reject(self, ticket: Ticket, reason: Reason, now: float, demand: Demand = ANY) -> None:
+    def reject(
+        self, ticket: Ticket, reason: Reason, now: float, demand: Constraints = UNCONSTRAINED
+    ) -> None:
         """Take a waiting ticket out of the queue, and settle it with a rejection."""
         self.leave_late(ticket)
         self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
@@ -286,7 +294,9 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - it was rejected, whatever is noted
             self._outbox.step_failed("noting a rejection", error)
 
-    def rejected(self, reason: Reason, waited_s: float, demand: Demand = ANY) -> Rejected:
+    def rejected(
+        self, reason: Reason, waited_s: float, demand: Constraints = UNCONSTRAINED
+    ) -> Rejected:
         """A refusal; who comes again is told to do so when all of that demand will have gone."""
         expected_s = 0.0
         try:
@@ -296,7 +306,7 @@ class Desk:
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
 
-    def unless_empty(self, reason: Reason, demand: Demand) -> Reason:
+    def unless_empty(self, reason: Reason, demand: Constraints) -> Reason:
         """Without any endpoint that suits, that is the reason, whatever bound was met."""
         return reason if len(self._state.views.at(demand)) else Reason.NO_ENDPOINT
 
@@ -309,7 +319,7 @@ class Desk:
             if model in endpoint.readings:
                 self.offer(endpoint.address, now)
 
-    def change_models(self, change: Change, now: float) -> None:
+    def change_models(self, change: ModelChange, now: float) -> None:
         """Models appeared or disappeared: who waits for them may use others than before. And
         who waits for what servers have to tell may know enough."""
         state = self._state
@@ -330,11 +340,11 @@ class Desk:
     def _decide(self, now: float) -> bool:
         """Those whose names nobody knew: whether any of them may use other endpoints now."""
         state = self._state
-        if state.line.lane_of(UNDECIDED) is None:
+        if state.line.lane_of(UNRESOLVED) is None:
             return False
         untold = state.intake.names.untold()
         is_changed = False
-        for ticket in [one for one in state.line if one.demand == UNDECIDED]:
+        for ticket in [one for one in state.line if one.demand == UNRESOLVED]:
             if not ticket.is_waiting or state.intake.names.must_wait(ticket.request, untold):
                 continue
             request, order = state.intake.decided(ticket.request)
@@ -347,7 +357,9 @@ class Desk:
             is_changed = True
         return is_changed
 
-    def _withdraw_from_service(self, endpoint: Endpoint, account: Account, now: float) -> None:
+    def _withdraw_from_service(
+        self, endpoint: Endpoint, account: EndpointSlots, now: float
+    ) -> None:
         """It may not be picked: what was expected of it is expected of others."""
         state = self._state
         if endpoint.health is Health.DOWN:
@@ -380,17 +392,17 @@ class Desk:
                 self._state.views.load_changed(reading.name)
                 self._outbox.wake_at(loads.next_expiry())
 
-    def close_rooms(self, account: Account, now: float) -> None:
+    def close_model_pools(self, account: EndpointSlots, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
         reservations = [room.reservation for room in account.rooms.values()]
         tickets = [self._state.line.holder(one) for one in reservations if one is not None]
         for ticket in tickets:
             self._state.line.put_back(ticket)
-        close_rooms(account)
+        close_model_pools(account)
         for ticket in tickets:
             self.keep_slots_for(ticket, now)
 
-    def drop_reservations(self, endpoint: Endpoint, account: Account, now: float) -> None:
+    def drop_reservations(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""
         for room in (account, *account.rooms.values()):
             if room.reservation is None:
@@ -398,7 +410,7 @@ class Desk:
             ticket = self._state.line.holder(room.reservation)
             if (
                 is_eligible(ticket.demand, endpoint)
-                and seat(endpoint, account, ticket.demand.model).room is room
+                and slot_pool(endpoint, account, ticket.demand.model).room is room
             ):
                 continue
             self._state.line.put_back(ticket)

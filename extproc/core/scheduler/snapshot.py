@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineSight:
+class QueueSnapshot:
     """Everybody who waits, at one moment.
 
     `body_bytes` is how much of their bodies is kept.
@@ -31,11 +31,11 @@ class LineSight:
     expected_s: float | None
 
 
-def look_at_line(dispatcher: Dispatcher, now: float) -> LineSight:
+def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
     """The line as it is at `now`. O(classes), without side effects."""
     line = dispatcher.line
     head = line.head()
-    return LineSight(
+    return QueueSnapshot(
         waiting=len(line),
         max_waiting=dispatcher.options.max_queued,
         body_bytes=line.body_bytes,

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.resolver import Intake, IntakeOptions
-from extproc.core.fleet.subset_hints import Subsets
+from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
+from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
 from extproc.core.outliers.poison_requests import PoisonGuard
-from extproc.core.prediction.latency import Timing
+from extproc.core.prediction.latency import LatencyModel
 from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.sessions import Sessions
-from extproc.core.queue.affinity_wait import Homing
-from extproc.core.queue.fair_queueing import Fairness
-from extproc.core.queue.request_queue import Line
-from extproc.core.queue.slo_attainment import Promises
-from extproc.core.scheduler.in_flight import Running
-from extproc.core.selection.cost import Scorer
-from extproc.core.selection.endpoint_picker import Chooser
-from extproc.core.selection.ranking_cache import Views
-from extproc.core.selection.usage_share import Spread
+from extproc.core.queue.affinity_wait import AffinityWaits
+from extproc.core.queue.fair_queueing import FairQueueing
+from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.scheduler.in_flight import InFlight
+from extproc.core.selection.cost import CostModel
+from extproc.core.selection.endpoint_picker import EndpointPicker
+from extproc.core.selection.ranking_cache import RankingCache
+from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.ledger import DrainingCaps, Ledger
-from extproc.core.slots.model_loading import Loads
+from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class State:
         self,
         random: Random,
         caps: DrainingCaps,
-        intake: IntakeOptions,
+        intake: ResolverOptions,
         outliers: OutlierOptions,
         outbox: Outbox,
     ) -> None:
@@ -46,22 +46,22 @@ class State:
         self.outliers = OutlierDetection(self.fleet, outliers, outbox)
         self.poison = PoisonGuard()
         self.ledger = Ledger(caps)
-        self.loads = Loads()
-        self.intake = Intake(self.fleet, intake, random)
-        self.views = Views(self.fleet, self.ledger, self.loads, random)
-        self.fairness = Fairness()
-        self.promises = Promises()
-        self.line = Line(self.fairness)
-        self.running = Running(self.fairness, self.promises)
-        self.homing = Homing(self.line)
-        self.timing = Timing()
+        self.loads = ModelLoadTracker()
+        self.intake = RequestResolver(self.fleet, intake, random)
+        self.views = RankingCache(self.fleet, self.ledger, self.loads, random)
+        self.fairness = FairQueueing()
+        self.promises = SloAttainment()
+        self.line = RequestQueue(self.fairness)
+        self.running = InFlight(self.fairness, self.promises)
+        self.homing = AffinityWaits(self.line)
+        self.timing = LatencyModel()
         self.prefixes = PrefixIndex()
         self.sessions = Sessions()
-        self.spread = Spread()
+        self.spread = UsageShare()
         self.uploads = Uploads()
-        self.subsets = Subsets(self.fleet)
-        self.scorer = Scorer(self.timing, self.prefixes, self.sessions, self.running.adapters)
-        self.chooser = Chooser(
+        self.subsets = SubsetHints(self.fleet)
+        self.scorer = CostModel(self.timing, self.prefixes, self.sessions, self.running.adapters)
+        self.chooser = EndpointPicker(
             self.fleet,
             self.ledger,
             self.views,

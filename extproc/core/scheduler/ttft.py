@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.request import Kind
 
 if TYPE_CHECKING:
-    from extproc.core.prediction.latency import Speed, Stopwatch
-    from extproc.core.scheduler.in_flight import Run
+    from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate
+    from extproc.core.scheduler.in_flight import InFlightRequest
     from extproc.core.slots.lease import Lease
 
 NARROW = 0.25
@@ -29,7 +29,7 @@ SLOWEST, SLOWEST_UNKNOWN = 1.5, 3.0
 seen yet, as the fleet's."""
 
 
-class Window(NamedTuple):
+class TtftBounds(NamedTuple):
     """Monotonic seconds: not before `earliest_at`, not after `latest_at`, most likely then."""
 
     earliest_at: float
@@ -40,17 +40,23 @@ class Window(NamedTuple):
         return self.latest_at - self.earliest_at <= NARROW * (self.latest_at - sent_at)
 
 
-def so_far(lease: Lease, run: Run, speed: Speed) -> Window:
+def so_far(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> TtftBounds:
     """What headers and looks tell of a request that may still be running."""
     earliest_at, course = _earliest_at(lease, run), run.course
     first = None if course is None else course.first_token(speed.token_s(1))
     if course is None or first is None:
-        return Window(earliest_at, max(earliest_at, expected_at(lease, run, speed)), inf)
+        return TtftBounds(earliest_at, max(earliest_at, expected_at(lease, run, speed)), inf)
     latest_at = max(earliest_at, course.token_seen_at)
-    return Window(earliest_at, min(max(earliest_at, first.at), latest_at), latest_at)
+    return TtftBounds(earliest_at, min(max(earliest_at, first.at), latest_at), latest_at)
 
 
-def at_end(lease: Lease, run: Run, watch: Stopwatch, speed: Speed, ended_at: float) -> Window:
+def at_end(
+    lease: Lease,
+    run: InFlightRequest,
+    watch: EndpointLatency,
+    speed: LatencyEstimate,
+    ended_at: float,
+) -> TtftBounds:
     """The same of an answer that was whole at `ended_at`."""
     if run.course is not None and run.course.token_seen_at <= ended_at:
         return so_far(lease, run, speed)
@@ -64,19 +70,19 @@ def at_end(lease: Lease, run: Run, watch: Stopwatch, speed: Speed, ended_at: flo
         slowest = SLOWEST if watch.knows_pace else SLOWEST_UNKNOWN
         earliest_at = max(earliest_at, ended_at - slowest * answer_s)
         likely_at = max(earliest_at, ended_at - answer_s)
-    window = Window(earliest_at, likely_at, ended_at)
+    window = TtftBounds(earliest_at, likely_at, ended_at)
     if window.is_narrow(lease.opened_at):
         return window
     likely_at = min(max(earliest_at, expected_at(lease, run, speed)), ended_at)
-    return Window(earliest_at, likely_at, ended_at)
+    return TtftBounds(earliest_at, likely_at, ended_at)
 
 
-def expected_at(lease: Lease, run: Run, speed: Speed) -> float:
+def expected_at(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> float:
     """When it is expected, whatever was seen of it."""
     return lease.opened_at + speed.first_token_s(run.fresh_tokens)
 
 
-def _earliest_at(lease: Lease, run: Run) -> float:
+def _earliest_at(lease: Lease, run: InFlightRequest) -> float:
     earliest_at = lease.opened_at
     if run.is_stream and run.answered_at is not None:
         earliest_at = run.answered_at

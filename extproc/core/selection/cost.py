@@ -14,7 +14,7 @@ from extproc.core.request import Kind
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.prediction.latency import Timing
+    from extproc.core.prediction.latency import LatencyModel
     from extproc.core.prediction.prefix_cache import PrefixIndex
     from extproc.core.prediction.sessions import Sessions
     from extproc.core.request import Request
@@ -40,11 +40,11 @@ class Cost(NamedTuple):
         return self.first_token_s + self.answer_s + self.adapter_s
 
 
-class Scorer:
+class CostModel:
     """Reads what was learned; changes nothing. A score is O(log blocks)."""
 
     def __init__(
-        self, timing: Timing, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
+        self, timing: LatencyModel, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
     ) -> None:
         self._timing = timing
         self._prefixes = prefixes

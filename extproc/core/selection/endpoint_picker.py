@@ -10,92 +10,92 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.prediction.latency import refresh_s
-from extproc.core.selection.ranking_cache import MAX_VIEWS
-from extproc.core.slots.endpoint_slots import fits
-from extproc.core.slots.model_pools import seat
+from extproc.core.selection.ranking_cache import MAX_RANKINGS
+from extproc.core.slots.endpoint_slots import can_fit
+from extproc.core.slots.model_pools import slot_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from extproc.core.address import Address
     from extproc.core.fleet.membership import Fleet
-    from extproc.core.prediction.latency import Timing
+    from extproc.core.prediction.latency import LatencyModel
     from extproc.core.prediction.prefix_cache import PrefixIndex
     from extproc.core.prediction.sessions import Sessions
     from extproc.core.request import Request
-    from extproc.core.resolved_request import Order
-    from extproc.core.selection.cost import Cost, Scorer
-    from extproc.core.selection.ranking import Picker
-    from extproc.core.selection.ranking_cache import Views
-    from extproc.core.selection.usage_share import Spread
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.resolved_request import ResolvedRequest
+    from extproc.core.selection.cost import Cost, CostModel
+    from extproc.core.selection.ranking import Ranking
+    from extproc.core.selection.ranking_cache import RankingCache
+    from extproc.core.selection.usage_share import UsageShare
+    from extproc.core.slots.endpoint_slots import EndpointSlots
     from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_pools import Seat
+    from extproc.core.slots.model_pools import SlotPool
 
 LEAST_LOADED = 4
 HOLDERS = 4
-READING_WEIGHT = 3.0
+PREFILL_WEIGHT = 3.0
 """What a second of reading counts against a second of waiting: while a llama-server reads a
 prompt its other slots get no tokens, and the slot itself is taken for longer."""
 ALIKE_S, ALIKE_SHARE = 0.05, 0.1
 """Costs that differ by less are alike, for they are estimates: then the load decides."""
 SESSION_SHARE = 0.25
 """How much more than the best one the session's last endpoint may cost, and still keeps it."""
-MIN_PATIENCE_S = 0.05
+MIN_AFFINITY_WAIT_S = 0.05
 """A saving below this is not worth a wait."""
 
 
-class Home(NamedTuple):
+class AffinityTarget(NamedTuple):
     """A busy endpoint that is worth waiting for, and for how long at most."""
 
     address: Address
     patience_s: float
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """Where a request goes now, and what that costs if it was worked out."""
 
     address: Address
     cost: Cost | None = None
 
 
-class Scored(NamedTuple):
+class ScoredSelection(NamedTuple):
     """A candidate with what it would cost."""
 
     is_late: bool
     cost_s: float
-    choice: Choice
+    choice: Selection
 
 
-def is_choosy(order: Order, request: Request) -> bool:
+def has_preferences(order: ResolvedRequest, request: Request) -> bool:
     """Whether one endpoint may be better for it than another by more than its load."""
     return (
         request.prompt_tokens is not None
         or bool(request.prompt_blocks)
         or request.session_id is not None
         or request.adapters is not None
-        or promised_s(order, request) is not None
+        or ttft_limit_s(order, request) is not None
     )
 
 
-def promised_s(order: Order, request: Request) -> float | None:
+def ttft_limit_s(order: ResolvedRequest, request: Request) -> float | None:
     """Within how many seconds its first token is to come: its own promise, or its objective's."""
     return request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
 
 
-class Chooser:
+class EndpointPicker:
     """Reads the state; changes nothing. O(candidates), whatever the size of the fleet."""
 
     def __init__(
         self,
         fleet: Fleet,
         ledger: Ledger,
-        views: Views,
-        scorer: Scorer,
-        timing: Timing,
+        views: RankingCache,
+        scorer: CostModel,
+        timing: LatencyModel,
         prefixes: PrefixIndex,
         sessions: Sessions,
-        spread: Spread,
+        spread: UsageShare,
         pinned_at: Callable[[Address], int],
     ) -> None:
         """`pinned_at` says how many requests wait for one endpoint alone."""
@@ -108,39 +108,39 @@ class Chooser:
         self._sessions = sessions
         self._spread = spread
         self._pinned_at = pinned_at
-        self._fair_share: dict[Picker, tuple[float, float]] = {}
+        self._fair_share: dict[Ranking, tuple[float, float]] = {}
         self._asked: tuple[Request, float] | None = None
         self._known: list[Address] = []
 
-    def choose(self, order: Order, request: Request, now: float) -> Choice | None:
+    def choose(self, order: ResolvedRequest, request: Request, now: float) -> Selection | None:
         """The best endpoint that can take it at once, or None."""
         picker = self._views.at(order.demand)
         best = picker.best_for(request.weight_slots)
         if best is None:
             return None
-        if len(picker) == 1 or not is_choosy(order, request):
-            return Choice(best)
+        if len(picker) == 1 or not has_preferences(order, request):
+            return Selection(best)
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
-        ttft_s = promised_s(order, request)
+        ttft_s = ttft_limit_s(order, request)
         is_loaded = self._seat(best, order).is_loaded
-        scored: list[Scored] = []
+        scored: list[ScoredSelection] = []
         for address in candidates:
             if address not in picker:
                 continue
             room, _, has_it_loaded = self._seat(address, order)
-            if not fits(request.weight_slots, room.open_slots, room.slots):
+            if not can_fit(request.weight_slots, room.open_slots, room.slots):
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, room, request, picker, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            scored.append(Scored(is_late, cost.total_s, Choice(address, cost)))
+            scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
         if not scored:
-            return Choice(best)
+            return Selection(best)
         return self._session_kept(scored, request) or _least_loaded_of_the_cheapest(scored)
 
-    def _session_kept(self, scored: list[Scored], request: Request) -> Choice | None:
+    def _session_kept(self, scored: list[ScoredSelection], request: Request) -> Selection | None:
         """The session's last endpoint, unless another one is clearly better for the request: by
         more than `SESSION_SHARE`, by what is in its cache, or because it keeps the promise."""
         home = self._sessions.home(request.session_id)
@@ -160,18 +160,22 @@ class Chooser:
         )
         return kept.choice if is_kept else None
 
-    def cost_at(self, order: Order, request: Request, address: Address, now: float) -> Cost:
+    def cost_at(
+        self, order: ResolvedRequest, request: Request, address: Address, now: float
+    ) -> Cost:
         """What a choice counts for an endpoint, whether or not it has a slot free."""
         picker = self._views.at(order.demand)
         return self._cost(address, self._room(address, order), request, picker, now)
 
-    def home_of(self, order: Order, request: Request, offered: Address, now: float) -> Home | None:
+    def home_of(
+        self, order: ResolvedRequest, request: Request, offered: Address, now: float
+    ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
         if not request.prompt_blocks and request.session_id is None:
             return None
         picker = self._views.at(order.demand)
         here: Cost | None = None
-        best: Home | None = None
+        best: AffinityTarget | None = None
         best_s = 0.0
         for address in self._known_to(request, now):
             if address == offered or address not in picker:
@@ -184,13 +188,13 @@ class Chooser:
                 here = self._scorer.cost(request, offered, used.slots - used.free_slots, now)
             there = self._cost(address, room, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
-            patience_s = here.total_s - there.total_s + (READING_WEIGHT - 1.0) * spared_s
-            if patience_s < MIN_PATIENCE_S:
+            patience_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * spared_s
+            if patience_s < MIN_AFFINITY_WAIT_S:
                 continue
             wait_s = self._wait_s(address, room.slots, now)
             if wait_s - patience_s < best_s:
                 best_s = wait_s - patience_s
-                best = Home(address, patience_s)
+                best = AffinityTarget(address, patience_s)
         return best
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
@@ -209,7 +213,7 @@ class Chooser:
         return self._known
 
     def _cost(
-        self, address: Address, room: Account, request: Request, picker: Picker, now: float
+        self, address: Address, room: EndpointSlots, request: Request, picker: Ranking, now: float
     ) -> Cost:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
         cost = self._scorer.cost(request, address, room.slots - room.free_slots, now)
@@ -220,19 +224,19 @@ class Chooser:
             return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)
         return cost
 
-    def _room(self, address: Address, order: Order) -> Account:
+    def _room(self, address: Address, order: ResolvedRequest) -> EndpointSlots:
         return self._seat(address, order).room
 
-    def _seat(self, address: Address, order: Order) -> Seat:
+    def _seat(self, address: Address, order: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        return seat(endpoint, self._ledger.account(address), order.demand.model)
+        return slot_pool(endpoint, self._ledger.account(address), order.demand.model)
 
-    def _fair(self, picker: Picker, now: float) -> float:
+    def _fair(self, picker: Ranking, now: float) -> float:
         """What a slot of this ranking was given on average, worked out once in a while."""
         known = self._fair_share.get(picker)
         if known is None or now >= known[0]:
-            if len(self._fair_share) > MAX_VIEWS:
+            if len(self._fair_share) > MAX_RANKINGS:
                 self._fair_share.clear()
             known = (
                 now + refresh_s(len(picker)),
@@ -242,11 +246,11 @@ class Chooser:
         return known[1]
 
 
-def _by_cost(one: Scored) -> tuple[bool, float]:
+def _by_cost(one: ScoredSelection) -> tuple[bool, float]:
     return one.is_late, one.cost_s
 
 
-def _least_loaded_of_the_cheapest(scored: list[Scored]) -> Choice:
+def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
     """Of those that keep the promise, if any does, the first that costs about the least."""
     is_late, least_s, cheapest = min(scored, key=_by_cost)
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
@@ -258,5 +262,5 @@ def _least_loaded_of_the_cheapest(scored: list[Scored]) -> Choice:
     )
 
 
-def _saved_s(choice: Choice) -> float:
+def _saved_s(choice: Selection) -> float:
     return 0.0 if choice.cost is None else choice.cost.saved_s

@@ -12,31 +12,31 @@ from bisect import bisect_left, insort
 from random import Random
 from typing import TYPE_CHECKING
 
-from extproc.core.slots.endpoint_slots import fits
+from extproc.core.slots.endpoint_slots import can_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 Rank = tuple[bool, bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;
 larger is better. The share of a full one is what one more request would leave, below 0: the more
 slots it has the sooner one is free, and each request beyond them counts against it."""
-Kind = tuple[int, int]
+SlotShape = tuple[int, int]
 """Free slots and slots."""
 
 
-class Picker:
+class Ranking:
     """Ranked endpoints that may be picked. O(ranks and kinds) at worst, never O(endpoints)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._ranks: list[Rank] = []
-        self._buckets: dict[Rank, dict[Kind, list[Address]]] = {}
-        self._places: dict[Address, tuple[Rank, Kind, int]] = {}
+        self._buckets: dict[Rank, dict[SlotShape, list[Address]]] = {}
+        self._places: dict[Address, tuple[Rank, SlotShape, int]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -44,7 +44,7 @@ class Picker:
     def place(
         self,
         endpoint: Endpoint,
-        account: Account,
+        account: EndpointSlots,
         *,
         is_loaded: bool = True,
         is_open: bool = True,
@@ -124,7 +124,7 @@ class Picker:
             if not rank[0] or len(chosen) == many:
                 break
             bucket = self._buckets[rank]
-            fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
+            fitting = [group for kind, group in bucket.items() if can_fit(weight_slots, *kind)]
             chosen += self._some_of(fitting, many - len(chosen))
         return chosen
 
@@ -134,7 +134,7 @@ class Picker:
             if not rank[0]:
                 break
             bucket = self._buckets[rank]
-            fitting = [group for kind, group in bucket.items() if fits(weight_slots, *kind)]
+            fitting = [group for kind, group in bucket.items() if can_fit(weight_slots, *kind)]
             if fitting:
                 return self._one_of(fitting)
         return None

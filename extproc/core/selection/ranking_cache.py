@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from extproc.core.constraints import ANY, Demand
+from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
-from extproc.core.selection.ranking import Picker
-from extproc.core.slots.model_pools import seat
+from extproc.core.selection.ranking import Ranking
+from extproc.core.slots.model_pools import slot_pool
 
 if TYPE_CHECKING:
     from random import Random
@@ -21,42 +21,44 @@ if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import Fleet
     from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_loading import Loads
+    from extproc.core.slots.model_loading import ModelLoadTracker
 
-MAX_VIEWS = 64
+MAX_RANKINGS = 64
 """Rankings beside the one of all; the one that was not asked for longest is dropped."""
 
 
-class _View:
+class _CachedRanking:
     __slots__ = ("changed", "demand", "picker")
 
-    def __init__(self, demand: Demand, random: Random) -> None:
+    def __init__(self, demand: Constraints, random: Random) -> None:
         self.demand = demand
-        self.picker = Picker(random)
+        self.picker = Ranking(random)
         self.changed: dict[Address, None] = {}
         """In the order of the changes: a set's order would differ from run to run."""
 
 
-class Views:
+class RankingCache:
     """Rankings by demand. A change is O(views), a question O(changes since the last one)."""
 
-    def __init__(self, fleet: Fleet, ledger: Ledger, loads: Loads, random: Random) -> None:
+    def __init__(
+        self, fleet: Fleet, ledger: Ledger, loads: ModelLoadTracker, random: Random
+    ) -> None:
         self._fleet = fleet
         self._ledger = ledger
         self._loads = loads
         self._random = random
-        self._any = _View(ANY, random)
-        self._views: OrderedDict[Demand, _View] = OrderedDict()
+        self._any = _CachedRanking(UNCONSTRAINED, random)
+        self._views: OrderedDict[Constraints, _CachedRanking] = OrderedDict()
 
-    def at(self, demand: Demand) -> Picker:
+    def at(self, demand: Constraints) -> Ranking:
         """The ranking of the endpoints that suit, up to date."""
-        if demand == ANY:
+        if demand == UNCONSTRAINED:
             return self._up_to_date(self._any)
         view = self._views.get(demand)
         if view is None:
-            view = self._views[demand] = _View(demand, self._random)
+            view = self._views[demand] = _CachedRanking(demand, self._random)
             view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
-            if len(self._views) > MAX_VIEWS:
+            if len(self._views) > MAX_RANKINGS:
                 self._views.popitem(last=False)
         elif len(self._views) > 1:
             self._views.move_to_end(demand)
@@ -83,19 +85,21 @@ class Views:
                     if model in endpoint.readings:
                         view.changed[endpoint.address] = None
 
-    def _up_to_date(self, view: _View) -> Picker:
+    def _up_to_date(self, view: _CachedRanking) -> Ranking:
         if view.changed:
             for address in view.changed:
                 self._place(view, address)
             view.changed.clear()
         return view.picker
 
-    def _place(self, view: _View, address: Address) -> None:
+    def _place(self, view: _CachedRanking, address: Address) -> None:
         endpoint = self._fleet.get(address)
         if endpoint is None or not is_eligible(view.demand, endpoint):
             view.picker.remove(address)
             return
-        room, model, is_loaded = seat(endpoint, self._ledger.account(address), view.demand.model)
+        room, model, is_loaded = slot_pool(
+            endpoint, self._ledger.account(address), view.demand.model
+        )
         view.picker.place(
             endpoint,
             room,

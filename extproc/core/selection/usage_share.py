@@ -21,7 +21,7 @@ SLACK = 3.0
 """Requests beside it: with few of them chance alone makes shares uneven."""
 
 
-class Spread:
+class UsageShare:
     """Slots given out by endpoint, half forgotten after a minute. Every call is O(1)."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class _Scrape(NamedTuple):
     unnumbered: int
 
 
-class Evidence:
+class DrainingEvidence:
     """About one endpoint, or one of a router's models. O(leases log leases) a scrape, and as much
     for each draining lease."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.slots.draining_evidence import Evidence
+from extproc.core.slots.draining_evidence import DrainingEvidence
 
 if TYPE_CHECKING:
     from extproc.core.objective import Criticality
@@ -26,7 +26,7 @@ CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even if no look came: no look takes that long."""
 
 
-def fits(weight_slots: int, free_slots: int, slots: int) -> bool:
+def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
     """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
     return 0 < slots and free_slots >= min(weight_slots, slots)
 
@@ -37,7 +37,7 @@ class Reservation:
     __slots__ = ("criticality", "is_exclusive", "pool", "ticket_id", "weight_slots")
 
     def __init__(
-        self, pool: Account, ticket_id: int, criticality: Criticality, weight_slots: int
+        self, pool: EndpointSlots, ticket_id: int, criticality: Criticality, weight_slots: int
     ) -> None:
         self.pool = pool
         self.ticket_id = ticket_id
@@ -49,16 +49,16 @@ class Reservation:
     def can_be_met(self) -> bool:
         """Whether there will be enough slots once our own leases have ended."""
         pool = self.pool
-        return fits(self.weight_slots, pool.slots - pool.foreign_slots, pool.slots)
+        return can_fit(self.weight_slots, pool.slots - pool.foreign_slots, pool.slots)
 
     def may_be_bypassed(self, criticality: Criticality, weight_slots: int) -> bool:
         """Whether a request of that criticality and weight may use the slots."""
         if criticality >= self.criticality or (self.is_exclusive and self.can_be_met()):
             return False
-        return fits(weight_slots, self.pool.free_slots, self.pool.slots)
+        return can_fit(weight_slots, self.pool.free_slots, self.pool.slots)
 
 
-class Account:
+class EndpointSlots:
     """The numbers of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Account:
         self.is_sighted = False
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
-        self.rooms: dict[str, Account] = {}
+        self.rooms: dict[str, EndpointSlots] = {}
         """By model, where each has its own slots: see `extproc.core.slots.model_pools`."""
         self.reservation: Reservation | None = None
         """For a request that needs more slots than are free."""
@@ -92,7 +92,7 @@ class Account:
         self._closed: deque[_Closed] = deque()
         self._known_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
-        self._evidence = Evidence()
+        self._evidence = DrainingEvidence()
         self._unexplained = 0
         """What `foreign_slots` would be if it could be negative."""
 
@@ -110,7 +110,7 @@ class Account:
         """Slots that an arrival may take: none while they are reserved."""
         return 0 if self.reservation is not None else self.free_slots
 
-    def room(self, model: str | None) -> Account:
+    def room(self, model: str | None) -> EndpointSlots:
         """Where a request for that model finds its slots: the whole endpoint unless a router."""
         return self.rooms.get(model, self) if model is not None and self.rooms else self
 
@@ -163,7 +163,7 @@ class Account:
             room.leases = {}
             room.leased_slots = 0
             room.reservation = None
-            room._evidence = Evidence()  # noqa: SLF001 - a model's slots are an account, too
+            room._evidence = DrainingEvidence()  # noqa: SLF001 - a model's slots are an account, too
 
     def is_news(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""

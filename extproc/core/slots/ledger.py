@@ -20,9 +20,9 @@ from itertools import count
 from extproc.core.address import Address
 from extproc.core.observation import Observation, is_router
 from extproc.core.slots.draining_evidence import RELEASE_S
-from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
-from extproc.core.slots.model_pools import observe_rooms
+from extproc.core.slots.model_pools import observe_model_pools
 
 HANDOVER_S = 0.25
 """How long a gateway takes at most from our answer to its request's arrival at the server. Looks
@@ -47,7 +47,7 @@ class Ledger:
 
     def __init__(self, caps: DrainingCaps | None = None) -> None:
         self._caps = caps or DrainingCaps()
-        self._accounts: dict[Address, Account] = {}
+        self._accounts: dict[Address, EndpointSlots] = {}
         self._leases: dict[int, Lease] = {}
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
@@ -57,7 +57,7 @@ class Ledger:
 
     def open_account(self, address: Address, now: float) -> None:
         """Begin to keep books for an endpoint; one that has books keeps them."""
-        self._accounts.setdefault(address, Account(now))
+        self._accounts.setdefault(address, EndpointSlots(now))
 
     def close_account(self, address: Address) -> None:
         """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""
@@ -65,7 +65,7 @@ class Ledger:
             raise ValueError(f"{address} still has leases")
         del self._accounts[address]
 
-    def account(self, address: Address) -> Account:
+    def account(self, address: Address) -> EndpointSlots:
         """The numbers of one endpoint; raises `KeyError` for a stranger."""
         return self._accounts[address]
 
@@ -85,7 +85,7 @@ class Ledger:
         bug of the caller. `model` is what was asked for."""
         account = self._accounts[address]
         place = account.room(room)
-        if not fits(weight_slots, place.free_slots, place.slots):
+        if not can_fit(weight_slots, place.free_slots, place.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(
             next(self._ids),
@@ -132,7 +132,7 @@ class Ledger:
         is_by_room = account.is_news(observation) and is_router(observation.models)
         freed = account.observe(observation)
         if is_by_room:
-            freed = observe_rooms(account, observation, freed)
+            freed = observe_model_pools(account, observation, freed)
         for lease in freed:
             self._close(lease, now)
         self._expect_judgement(observation.address)

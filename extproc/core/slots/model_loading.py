@@ -25,7 +25,7 @@ LOAD_TIMEOUT_S = 300.0
 """A load that takes longer is no reason to keep others from trying."""
 
 
-class Load:
+class ModelLoad:
     """One pending load. `lease` is of the request that started it, None for somebody else's."""
 
     __slots__ = ("address", "idle_since", "lease", "since", "until")
@@ -47,11 +47,11 @@ class Load:
         return not reading.is_loading and self.idle_since is not None and self.idle_since < began_at
 
 
-class Loads:
+class ModelLoadTracker:
     """Pending loads by model; at most one each. O(1) a question, O(loads) at a release."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, Load] = {}
+        self._pending: dict[str, ModelLoad] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -59,7 +59,7 @@ class Loads:
     def start(self, model: str, address: Address, now: float, lease: Lease | None = None) -> None:
         """A request was sent to a server that has to load the model first; without a lease it
         was not ours."""
-        self._pending[model] = Load(address, now, lease)
+        self._pending[model] = ModelLoad(address, now, lease)
 
     def may_start(self, model: str) -> bool:
         """Whether nobody is loading it."""

@@ -11,19 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.slots.endpoint_slots import Account
+from extproc.core.slots.endpoint_slots import EndpointSlots
 
 if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.observation import Observation
     from extproc.core.slots.lease import Lease
-    from extproc.core.slots.model_loading import Loads
+    from extproc.core.slots.model_loading import ModelLoadTracker
 
 UNLOADED_SLOTS = 1
 
 
-def observe_rooms(
-    account: Account, observation: Observation, freed_by_sum: list[Lease]
+def observe_model_pools(
+    account: EndpointSlots, observation: Observation, freed_by_sum: list[Lease]
 ) -> list[Lease]:
     """Take in a router's look, by model, after the account has; returns the draining leases that
     it shows free: those in rooms, and of `freed_by_sum` those in none."""
@@ -32,7 +32,7 @@ def observe_rooms(
     for model in observation.models:
         room = account.rooms.get(model.name)
         if room is None:
-            room = account.rooms[model.name] = Account(observation.began_at)
+            room = account.rooms[model.name] = EndpointSlots(observation.began_at)
         # Whose client left while it is loading, may run there when it is loaded.
         room_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
         if model.is_loaded and model.slots is not None:
@@ -61,14 +61,14 @@ def observe_rooms(
     return freed
 
 
-def close_rooms(account: Account) -> None:
+def close_model_pools(account: EndpointSlots) -> None:
     """Another process is there, and no router: the leases of the old one are in no room now."""
     for lease in account.leases.values():
         lease.room = ""
     account.rooms.clear()
 
 
-def _fill(account: Account, room: Account, room_slots: int) -> None:
+def _fill(account: EndpointSlots, room: EndpointSlots, room_slots: int) -> None:
     """Who made the server load the model takes as many of its slots as it asked for."""
     for lease in room.leases.values():
         more = min(lease.asked_slots, room_slots) - lease.weight_slots
@@ -78,32 +78,32 @@ def _fill(account: Account, room: Account, room_slots: int) -> None:
             account.leased_slots += more
 
 
-class Seat(NamedTuple):
+class SlotPool(NamedTuple):
     """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
     that is not loaded comes after all that are."""
 
-    room: Account
+    room: EndpointSlots
     model: str | None = None
     is_loaded: bool = True
 
 
-def seat(endpoint: Endpoint, account: Account, model: str | None) -> Seat:
+def slot_pool(endpoint: Endpoint, account: EndpointSlots, model: str | None) -> SlotPool:
     """The slots for that model at an endpoint that suits."""
     if not account.rooms:
-        return Seat(account)
+        return SlotPool(account)
     if model is None:
-        return Seat(account, is_loaded=False)  # which of its models it means nobody knows
+        return SlotPool(account, is_loaded=False)  # which of its models it means nobody knows
     reading = endpoint.readings.get(model)
     if reading is None:
-        return Seat(account)
-    return Seat(account.room(reading.name), reading.name, reading.is_loaded)
+        return SlotPool(account)
+    return SlotPool(account.room(reading.name), reading.name, reading.is_loaded)
 
 
-def open_room(
-    endpoint: Endpoint, account: Account, model: str | None, loads: Loads
-) -> Account | None:
+def available_pool(
+    endpoint: Endpoint, account: EndpointSlots, model: str | None, loads: ModelLoadTracker
+) -> EndpointSlots | None:
     """Where a request for that model finds its slots there; None while it is to be loaded
     and somebody else loads it already."""
-    room, name, is_loaded = seat(endpoint, account, model)
+    room, name, is_loaded = slot_pool(endpoint, account, model)
     is_open = is_loaded or name is None or loads.may_start(name)
     return room if is_open else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.slots.endpoint_slots import Account
+    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class SlotCounts:
     unusable: int
 
 
-def count_slots(endpoint: Endpoint, account: Account) -> SlotCounts:
+def count_slots(endpoint: Endpoint, account: EndpointSlots) -> SlotCounts:
     """Those of an endpoint with this account. O(1)."""
     free_slots = account.free_slots
     idle = free_slots if endpoint.is_pickable else 0

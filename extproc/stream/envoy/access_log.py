@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from extproc.core.scheduler.exchange_registry import Registry
     from extproc.pb import access_log_pb2
-    from extproc.stream.upload_watchdog import UploadReports
+    from extproc.stream.upload_watchdog import UploadWatchdog
 
     Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
 
@@ -44,12 +44,12 @@ def _is_servers_fault(common: access_log_pb2.AccessLogCommon) -> bool:
     )
 
 
-class EndReports:
+class AccessLog:
     """Marks running exchanges as broken off. `on_late` hears of the server of an ended one;
     what is told of an exchange that goes on is for `uploads`."""
 
     def __init__(
-        self, registry: Registry, on_late: Callable[[Address], None], uploads: UploadReports
+        self, registry: Registry, on_late: Callable[[Address], None], uploads: UploadWatchdog
     ) -> None:
         self._registry = registry
         self._on_late = on_late

@@ -20,14 +20,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.duplex_body import Relay
+from extproc.stream.envoy.duplex_body import DuplexBody
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.pb import external_processor_pb2 as pb
 
 
-class Question:
+class BodyMode:
     """What Envoy asked last; `body` is what is here of the body while it is undecided."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Question:
         self._can_ask = False
         self._has_body = False
         self._comes_in_pieces = False
-        self._upload: Relay | None = None
+        self._upload: DuplexBody | None = None
         self._owes_trailers = False
         self.body = b""
         self.is_whole = False
@@ -67,7 +67,7 @@ class Question:
             return
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
-            self._upload = Relay("request_body")
+            self._upload = DuplexBody("request_body")
 
     @property
     def can_bring_body(self) -> bool:

@@ -20,7 +20,7 @@ MAX_CHUNK_BYTES: Final = 62_000
 """What the endpoint picker protocol allows in one message."""
 
 
-class Relay:
+class DuplexBody:
     """Fed with the messages of one direction; `kind` is their field's name."""
 
     __slots__ = (

@@ -18,7 +18,7 @@ import jiter
 
 from extproc.core.request import Kind
 from extproc.stream.request.body_tail import read_tail
-from extproc.stream.request.intern_text import shared
+from extproc.stream.request.intern_text import intern_text
 from extproc.stream.request.prompt import Prompt, has_media, read_prompt
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def read_body(
     model = tree.get("model")
     prompt = read_prompt(tree) if kind is Kind.GENERATION else _inputs_alone(tree)
     return RequestBody(
-        model=shared(model)
+        model=intern_text(model)
         if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS
         else None,
         text=prompt.text,

@@ -6,6 +6,6 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=1024)
-def shared(text: str) -> str:
+def intern_text(text: str) -> str:
     """A text equal to `text`, the same one each time while it is among the last 1,024 said."""
     return text

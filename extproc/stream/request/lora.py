@@ -15,7 +15,7 @@ def is_object(body: bytes) -> bool:
     return body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}")
 
 
-def with_last_word(body: bytes, *, model: str | None, adapter_id: int | None) -> bytes:
+def append_overrides(body: bytes, *, model: str | None, adapter_id: int | None) -> bytes:
     """The same JSON object with the model's name and the adapter's number said once more.
 
     Raises `ValueError` for what is no object.

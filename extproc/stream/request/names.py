@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.stream.request.lora import is_object
 
 if TYPE_CHECKING:
-    from extproc.core.fleet.resolver import Intake
+    from extproc.core.fleet.resolver import RequestResolver
     from extproc.core.request import Request
     from extproc.stream.envoy.codec import RequestHead
     from extproc.stream.request.body import RequestBody
@@ -27,19 +27,21 @@ NOT_WHOLE: Final = (
 )
 
 
-def names_of(head: RequestHead, body: RequestBody, intake: Intake) -> tuple[str | None, str | None]:
+def names_of(
+    head: RequestHead, body: RequestBody, intake: RequestResolver
+) -> tuple[str | None, str | None]:
     """The model and the adapter that are meant. The body is what the server will read, so it
     counts before what a gateway says it read there."""
     model, adapter = intake.names.split(body.model or head.model)
     return model, head.adapter or adapter
 
 
-def why_not(
+def validate_names(
     model: str | None,
     adapter: str | None,
     body: RequestBody,
     raw: bytes,
-    intake: Intake,
+    intake: RequestResolver,
     *,
     is_whole: bool,
 ) -> str | None:

@@ -6,7 +6,7 @@
             --takes one--------------------> Wish
     any     --cannot be understood, or a gateway's hint leaves nobody--> Denied
 
-A `Wish` goes to the core; `delivery` says how what the core picked reaches the server.
+A `NeedsSlot` goes to the core; `delivery` says how what the core picked reaches the server.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from extproc.core.objective import Criticality
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.body_mode import Question
+from extproc.stream.envoy.body_mode import BodyMode
 from extproc.stream.model_list import model_list
-from extproc.stream.request.lora import with_last_word
+from extproc.stream.request.lora import append_overrides
 from extproc.stream.request.names import why_not_after_all
 from extproc.stream.request.subset import HintError, read_subset
 from extproc.stream.request.translate import NOT_READ, understand
@@ -50,28 +50,28 @@ TOO_MANY_BYTES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NeedsSlot:
     """It takes slots: the core decides."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class PassOn:
+class PassThrough:
     """It takes none: any of these may answer it."""
 
     addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LocalReply:
     """We answer it ourselves."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class InvalidRequest:
     """It cannot be served as it is; an empty text is the reason's own."""
 
     reason: Reason
@@ -79,12 +79,12 @@ class Denied:
     retry_after_s: float = 0.0
 
 
-Understood = Wish | PassOn | Told | Denied
+Understood = NeedsSlot | PassThrough | LocalReply | InvalidRequest
 
-NOBODY: Final = Denied(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
+NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
-class Reception:
+class RequestReader:
     """Fed with the messages about one request. Synchronous; changes nothing but itself."""
 
     __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "head", "question", "request")
@@ -95,7 +95,7 @@ class Reception:
         self._kind: Kind | None = None
         self._hint: Hint | None = None
         self.head: codec.RequestHead | None = None
-        self.question = Question()
+        self.question = BodyMode()
         self.request: Request | None = None
 
     def begin(self, message: pb.ProcessingRequest) -> Understood | None:
@@ -105,16 +105,16 @@ class Reception:
             head = self.head = codec.read_request_head(message.request_headers)
         except codec.BadRequestError as error:
             self.head = error.head
-            return Denied(Reason.BAD_REQUEST, str(error))
+            return InvalidRequest(Reason.BAD_REQUEST, str(error))
         try:
             self._hint = read_subset(message, self._dispatcher.state.subsets)
         except HintError as hint_error:  # compiled, a name has one type
-            return Denied(Reason.BAD_REQUEST, str(hint_error))
+            return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
         paths = self._options.paths
         self._kind = _kind_of(head, paths)
         if self._kind is None:
             if head.path and paths.is_closed(head.method, head.path):
-                return Denied(Reason.BLOCKED_PATH)
+                return InvalidRequest(Reason.BLOCKED_PATH)
             told = self._models() if paths.asks_for_models(head.method, head.path) else None
             return told or self._pass_on()
         if self.question.can_bring_body and self._options.reading.wants_body(head):
@@ -170,12 +170,12 @@ class Reception:
         addresses = (picked.lease.address, *picked.fallbacks)
         if request.adapter is not None or picked.adapter_id is not None:
             # Another server numbers its adapters otherwise: there is no fallback.
-            return addresses[:1], with_last_word(
+            return addresses[:1], append_overrides(
                 question.body, model=picked.model, adapter_id=picked.adapter_id
             )
         is_renamed = picked.model is not None and picked.model != request.model
         if is_renamed and not request.is_verbatim:
-            return addresses, with_last_word(question.body, model=picked.model, adapter_id=None)
+            return addresses, append_overrides(question.body, model=picked.model, adapter_id=None)
         return addresses, None
 
     def _read(self) -> Understood:
@@ -185,10 +185,10 @@ class Reception:
             return self._wish(NOT_READ)
         body = reading.read(self._kind, question.body, is_whole=question.is_whole)
         if reading.is_strict and body.problem is not None:
-            return Denied(Reason.BAD_REQUEST, f"The body {body.problem}.")
+            return InvalidRequest(Reason.BAD_REQUEST, f"The body {body.problem}.")
         return self._wish(body)
 
-    def _wish(self, body: RequestBody) -> Wish | Denied:
+    def _wish(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
         head, kind = self.head, self._kind
         assert head is not None and kind is not None
         allowed = self._allowed()
@@ -211,11 +211,11 @@ class Reception:
             is_partial=bool(question.body) and not question.has_all,
         )
         if isinstance(request, str):
-            return Denied(Reason.BAD_REQUEST, request)
+            return InvalidRequest(Reason.BAD_REQUEST, request)
         self.request = request
         if not self._may_be_reworded(request):
             question.forget_body()
-        return Wish(request)
+        return NeedsSlot(request)
 
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the server that is picked may have to be told something else."""
@@ -224,14 +224,14 @@ class Reception:
         is_named = request.adapter is not None or request.model in splits
         return is_named or names.must_wait(request)
 
-    def _pass_on(self) -> PassOn | Denied:
+    def _pass_on(self) -> PassThrough | InvalidRequest:
         allowed = self._allowed()
         addresses = tuple(self._dispatcher.passing(allowed))
         if not addresses and (allowed is not None or self.question.must_be_answered):
             return NOBODY
-        return PassOn(addresses)
+        return PassThrough(addresses)
 
-    def _models(self) -> Told | None:
+    def _models(self) -> LocalReply | None:
         allowed = self._allowed()
         endpoints = (
             endpoint
@@ -240,7 +240,7 @@ class Reception:
         )
         names = self._dispatcher.options.intake.splits
         found = model_list(endpoints, names, self._options.started_at)
-        return None if found is None else Told(found)
+        return None if found is None else LocalReply(found)
 
     def _allowed(self) -> frozenset[Address] | None:
         if self._hint is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from google.protobuf import struct_pb2
 
-    from extproc.core.fleet.subset_hints import Hint, Subsets
+    from extproc.core.fleet.subset_hints import Hint, SubsetHints
     from extproc.pb import external_processor_pb2 as pb
 
 NAMESPACE: Final = "envoy.lb.subset_hint"
@@ -30,7 +30,7 @@ class HintError(ValueError):
     """A hint that cannot be heeded; `str(error)` is for the client."""
 
 
-def read_subset(request: pb.ProcessingRequest, subsets: Subsets) -> Hint | None:
+def read_subset(request: pb.ProcessingRequest, subsets: SubsetHints) -> Hint | None:
     """The hint, None without one; an empty hint allows nobody.
 
     Raises `HintError` for one that is too long.

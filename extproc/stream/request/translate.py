@@ -12,12 +12,12 @@ from extproc.core.request import Kind, Request
 from extproc.stream.request.body import RequestBody, read_body
 from extproc.stream.request.body_tail import TAIL_BYTES
 from extproc.stream.request.lora import is_object
-from extproc.stream.request.names import UNSAYABLE, names_of, why_not
+from extproc.stream.request.names import UNSAYABLE, names_of, validate_names
 
 if TYPE_CHECKING:
     from extproc.core.address import Address
-    from extproc.core.fleet.model_names import Names
-    from extproc.core.fleet.resolver import Intake
+    from extproc.core.fleet.model_names import ModelNames
+    from extproc.core.fleet.resolver import RequestResolver
     from extproc.stream.envoy.codec import RequestHead
 
 
@@ -84,7 +84,7 @@ def understand(
     is_whole: bool,
     allowed: frozenset[Address] | None,
     longest_s: float,
-    intake: Intake,
+    intake: RequestResolver,
     kept_bytes: int = 0,
     is_partial: bool = False,
 ) -> Request | str:
@@ -95,7 +95,7 @@ def understand(
     `is_partial` tells that a part was waited for, and is not all.
     """
     model, adapter = names_of(head, body, intake)
-    problem = why_not(model, adapter, body, raw, intake, is_whole=is_whole)
+    problem = validate_names(model, adapter, body, raw, intake, is_whole=is_whole)
     if problem is not None:
         return problem
     asked_s = head.queue_timeout_s
@@ -126,7 +126,7 @@ def request_of(
     adapter: str | None,
     timeout_s: float,
     allowed: frozenset[Address] | None,
-    names: Names,
+    names: ModelNames,
     is_verbatim: bool = False,
     kept_bytes: int = 0,
     is_uploading: bool = False,

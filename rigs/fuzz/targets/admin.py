@@ -10,10 +10,10 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from extproc.admin import AdminService, Surroundings
+from extproc.admin import AdminDependencies, AdminService
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.stream.dry_run import what_if
+from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
 from rigs.fuzz.reader import Reader
 from tests.fakes.picker import FakeAdded, FakeSettings
@@ -56,14 +56,14 @@ LOOP = Nowhere()
 async def _call(reader: Reader) -> None:
     fleet = SmallFleet(2, 1)
     service = AdminService(
-        Surroundings(
+        AdminDependencies(
             dispatcher=fleet.dispatcher,
             registry=Registry(),
             clock=lambda: fleet.now,
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),
             address_refusal=lambda _address, _caller: "",
-            explain=lambda inquiry: what_if(fleet.dispatcher, ExchangeOptions(), inquiry),
+            explain=lambda inquiry: dry_run(fleet.dispatcher, ExchangeOptions(), inquiry),
             envoys=list,
             not_ready_reason=lambda: "",
             problems=list,

@@ -6,7 +6,7 @@ import asyncio
 
 from google.protobuf.message import DecodeError
 
-from extproc.admin.agents import AgentsService, AgentsSurroundings
+from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.admin.agents.decode import MessageError
 from extproc.admin.agents.registry import AttachError
 from extproc.admin.agents.stream import AgentStream
@@ -26,7 +26,7 @@ class Attempt:
         self._now = 100.0
         self._dispatcher = SmallFleet().dispatcher
         self._service = AgentsService(
-            AgentsSurroundings(
+            AgentsDependencies(
                 dispatcher=self._dispatcher,
                 clock=lambda: self._now,
                 publish=lambda specs: self._dispatcher.set_members("agents", specs, self._now),

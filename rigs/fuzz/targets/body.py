@@ -8,7 +8,7 @@ from typing import Any
 from extproc.core.prompt_blocks import chain
 from extproc.core.request import Kind
 from extproc.stream.request.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody
-from extproc.stream.request.lora import is_object, with_last_word
+from extproc.stream.request.lora import append_overrides, is_object
 from extproc.stream.request.translate import ReadingOptions
 
 KINDS = tuple(Kind)
@@ -41,7 +41,7 @@ def _agrees(found: RequestBody, tree: dict[str, Any]) -> None:
 
 
 def _can_be_said_more(raw: bytes) -> None:
-    tree = json.loads(with_last_word(raw, model='a "new" one', adapter_id=3))
+    tree = json.loads(append_overrides(raw, model='a "new" one', adapter_id=3))
     assert tree["model"] == 'a "new" one'
     assert tree["lora"] == [{"id": 3, "scale": 1.0}]
     before = json.loads(raw)

@@ -8,9 +8,9 @@ from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.audit import faults
-from extproc.core.slots.endpoint_slots import Account
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
@@ -61,7 +61,7 @@ class Attempt:
             address=address,
             began_at=now,
             answered_at=now,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slots=1,
             busy_slots=0,
             models=(ModelReading(name=model),),
@@ -105,7 +105,7 @@ class Attempt:
         for flow in dispatcher.state.fairness.flows():
             assert (flow.waiting, flow.running) == (0, 0)
 
-    def _accounts(self) -> Iterator[Account]:
+    def _accounts(self) -> Iterator[EndpointSlots]:
         return map(self.fleet.dispatcher.ledger.account, self.fleet.addresses)
 
     def _begin(self) -> None:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.subset_hints import Subsets
+from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec.names import (
@@ -100,7 +100,7 @@ def _read_request(message: pb.ProcessingRequest) -> None:
 def _read_hint(message: pb.ProcessingRequest) -> None:
     fleet = Fleet()
     fleet.set_members("fuzz", [EndpointSpec(address=address) for address in MEMBERS])
-    subsets = Subsets(fleet)
+    subsets = SubsetHints(fleet)
     try:
         hint = read_subset(message, subsets)
     except HintError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extproc.core.address import Address
-from extproc.core.observation import AdapterReading, Observation, Sight
+from extproc.core.observation import AdapterReading, Observation, ScrapeStatus
 from scraper.llama.parse import (
     MAX_NAMES,
     ModelEntry,
@@ -15,7 +15,7 @@ from scraper.llama.parse import (
     parse_props,
     parse_slots,
 )
-from scraper.probe.server_identity import Facts
+from scraper.probe.server_identity import ServerIdentity
 from tests.fakes.small_fleet import SmallFleet
 
 PARSERS = (parse_slots, parse_props, parse_models, parse_adapters)
@@ -34,12 +34,14 @@ def check(data: bytes) -> None:
         case SlotsReading():
             _observe(found)
         case PropsReading():
-            Facts().learn(found, None)
+            ServerIdentity().learn(found, None)
         case _:
             entries = tuple(one for one in found if isinstance(one, ModelEntry))
-            Facts().learn_models(entries)
+            ServerIdentity().learn_models(entries)
             assert sum(1 + len(one.aliases) for one in entries) <= MAX_NAMES
-            Facts().learn_adapters(tuple(one for one in found if isinstance(one, AdapterReading)))
+            ServerIdentity().learn_adapters(
+                tuple(one for one in found if isinstance(one, AdapterReading))
+            )
 
 
 def _observe(found: SlotsReading) -> None:
@@ -49,7 +51,7 @@ def _observe(found: SlotsReading) -> None:
         address=HERE,
         began_at=fleet.now,
         answered_at=fleet.now,
-        sight=Sight.READY,
+        sight=ScrapeStatus.READY,
         slots=found.slots,
         busy_slots=found.busy_slots,
         slot_readings=found.busy,

@@ -11,7 +11,7 @@ import pytest
 from extproc.admin.agents.decode import (
     MessageError,
     read_hello,
-    read_look,
+    read_observation,
 )
 from extproc.core.address import Address
 from extproc.core.observation import (
@@ -21,11 +21,11 @@ from extproc.core.observation import (
     Issue,
     ModelReading,
     Observation,
-    Sight,
+    ScrapeStatus,
     SlotReading,
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from scraper.agent.messages import look_message
+from scraper.agent.messages import observation_message
 from scraper.llama.parse import parse_adapters, parse_models, parse_slots
 from tests.fakes.authority import Authority
 
@@ -35,7 +35,7 @@ FULL = Observation(
     address=HERE,
     began_at=10.0,
     answered_at=11.0,
-    sight=Sight.READY,
+    sight=ScrapeStatus.READY,
     slots=4,
     busy_slots=2,
     models=(
@@ -61,13 +61,13 @@ FULL = Observation(
     adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
 )
-BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=Sight.UNREACHABLE)
+BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=ScrapeStatus.UNREACHABLE)
 
 
 def there_and_back(observation: Observation) -> Observation:
-    message = look_message(observation, 12.0)
+    message = observation_message(observation, 12.0)
     look = pb.Look.FromString(message.SerializeToString())
-    return read_look(look, HERE, observation.began_at, observation.answered_at)
+    return read_observation(look, HERE, observation.began_at, observation.answered_at)
 
 
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:
@@ -82,14 +82,14 @@ def test_an_observation_arrives_as_it_was(observation: Observation) -> None:
     assert there_and_back(observation) == observation
 
 
-@pytest.mark.parametrize("sight", list(Sight))
-def test_every_sight_has_its_number(sight: Sight) -> None:
+@pytest.mark.parametrize("sight", list(ScrapeStatus))
+def test_every_sight_has_its_number(sight: ScrapeStatus) -> None:
     seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=sight, adapters=())
     assert there_and_back(seen) == seen
 
 
 def test_ages_are_told_not_times() -> None:
-    look = look_message(FULL, 12.5)
+    look = observation_message(FULL, 12.5)
     assert (look.began_ago_s, look.answered_ago_s) == (2.5, 1.5)
 
 
@@ -197,7 +197,7 @@ def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
 )
 def test_a_look_that_no_agent_sees_is_refused(look: pb.Look) -> None:
     with pytest.raises(MessageError):
-        read_look(look, HERE, 1.0, 1.0)
+        read_observation(look, HERE, 1.0, 1.0)
 
 
 def test_all_that_a_scraper_reads_is_taken() -> None:
@@ -210,17 +210,19 @@ def test_all_that_a_scraper_reads_is_taken() -> None:
         address=HERE,
         began_at=1.0,
         answered_at=1.0,
-        sight=Sight.READY,
+        sight=ScrapeStatus.READY,
         models=tuple(ModelReading(name=model.name) for model in models),
         adapters=parse_adapters(json.dumps(adapters).encode()),
         slot_readings=parse_slots(json.dumps(told).encode()).busy,
     )
-    assert read_look(look_message(seen, 1.0), HERE, 1.0, 1.0) == seen
+    assert read_observation(observation_message(seen, 1.0), HERE, 1.0, 1.0) == seen
     assert len(seen.models) == len(seen.slot_readings) == MAX_ENTRIES
 
 
 def test_texts_are_cut_and_kept_in_one_line() -> None:
     issue = pb.Look.Issue(code="x\ny", message="m" * 10_000, remedy="r")
-    seen = read_look(pb.Look(sight=pb.Look.SIGHT_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0)
+    seen = read_observation(
+        pb.Look(sight=pb.Look.SIGHT_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0
+    )
     assert len(seen.issues) == 20
     assert seen.issues[0].code == "x y" and len(seen.issues[0].message) == MAX_TEXT_CHARS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.admin.agents import registry as module
-from extproc.admin.agents.registry import CrowdedError, Roster, TakenError
+from extproc.admin.agents.registry import AgentRegistry, CrowdedError, TakenError
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 
@@ -13,11 +13,11 @@ HERE = EndpointSpec(address=Address("10.0.0.1", 8080))
 
 
 @pytest.fixture
-def roster() -> Roster:
-    return Roster(ttl_s=3.0, forget_s=300.0)
+def roster() -> AgentRegistry:
+    return AgentRegistry(ttl_s=3.0, forget_s=300.0)
 
 
-def test_silence_makes_an_agent_silent_once_and_then_forgotten(roster: Roster) -> None:
+def test_silence_makes_an_agent_silent_once_and_then_forgotten(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "a", 1, 0.0)
     assert roster.expire(3.0) == ([], [])
     assert roster.expire(3.1) == ([agent], [])
@@ -27,7 +27,7 @@ def test_silence_makes_an_agent_silent_once_and_then_forgotten(roster: Roster) -
     assert roster.specs() == [] and len(roster) == 0
 
 
-def test_a_word_ends_the_silence(roster: Roster) -> None:
+def test_a_word_ends_the_silence(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "a", 1, 0.0)
     roster.expire(5.0)
     assert roster.heard(agent, 5.1) is True
@@ -35,7 +35,7 @@ def test_a_word_ends_the_silence(roster: Roster) -> None:
     assert roster.is_reporting(HERE.address)
 
 
-def test_a_broken_stream_is_no_silence_yet(roster: Roster) -> None:
+def test_a_broken_stream_is_no_silence_yet(roster: AgentRegistry) -> None:
     """An agent that flaps, or is restarted at once, is not noticed by anybody."""
     for stream in range(1, 10):
         agent, has_ousted = roster.attach(HERE, f"process {stream}", stream, stream * 1.0)
@@ -44,7 +44,7 @@ def test_a_broken_stream_is_no_silence_yet(roster: Roster) -> None:
         assert roster.expire(stream + 0.9) == ([], [])
 
 
-def test_the_same_agent_takes_its_own_place(roster: Roster) -> None:
+def test_the_same_agent_takes_its_own_place(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "a", 1, 0.0)
     again, has_ousted = roster.attach(HERE, "a", 2, 1.0)
     assert again is agent and not has_ousted
@@ -52,7 +52,7 @@ def test_the_same_agent_takes_its_own_place(roster: Roster) -> None:
 
 
 def test_of_two_agents_the_newer_one_reports_and_the_other_cannot_push_it_out(
-    roster: Roster,
+    roster: AgentRegistry,
 ) -> None:
     roster.attach(HERE, "old", 1, 0.0)
     agent, has_ousted = roster.attach(HERE, "new", 2, 1.0)
@@ -64,14 +64,14 @@ def test_of_two_agents_the_newer_one_reports_and_the_other_cannot_push_it_out(
     assert not has_ousted and agent.agent_id == "old" and agent.stream == 4
 
 
-def test_rivals_are_remembered_up_to_a_bound(roster: Roster) -> None:
+def test_rivals_are_remembered_up_to_a_bound(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "first", 1, 0.0)
     for number in range(100):
         agent, _ = roster.attach(HERE, f"a{number}", number, 0.0)
     assert len(agent.ousted) == module.MAX_OUSTED
 
 
-def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(roster: Roster) -> None:
+def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "a", 1, 0.0)
     roster.leave(agent)
     assert roster.specs() == [] and roster.is_reporting(HERE.address)
@@ -79,13 +79,13 @@ def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(roster: Rost
     assert len(roster) == 0
 
 
-def test_an_agent_that_dies_in_its_farewell_is_forgotten(roster: Roster) -> None:
+def test_an_agent_that_dies_in_its_farewell_is_forgotten(roster: AgentRegistry) -> None:
     agent, _ = roster.attach(HERE, "a", 1, 0.0)
     roster.leave(agent)
     assert roster.expire(3.1) == ([], [agent])
 
 
-def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: Roster) -> None:
+def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: AgentRegistry) -> None:
     """A host that died in its farewell is up again before its half-open stream is closed."""
     gone, _ = roster.attach(HERE, "before", 1, 0.0)
     roster.leave(gone)
@@ -95,13 +95,13 @@ def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: Roste
     assert roster.is_reporting(HERE.address) and roster.specs() == [HERE]
 
 
-def test_our_own_absence_is_nobodys_silence(roster: Roster) -> None:
+def test_our_own_absence_is_nobodys_silence(roster: AgentRegistry) -> None:
     roster.attach(HERE, "a", 1, 0.0)
     roster.excuse(10.0)
     assert roster.expire(12.0) == ([], [])
 
 
-def test_there_is_a_bound(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_bound(roster: AgentRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_AGENTS", 1)
     roster.attach(HERE, "a", 1, 0.0)
     roster.attach(HERE, "b", 2, 0.0)

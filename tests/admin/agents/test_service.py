@@ -16,7 +16,7 @@ from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Health
-from extproc.core.observation import Sight
+from extproc.core.observation import ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
@@ -250,7 +250,7 @@ async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPat
         await agent.beat()
         await port.until(lambda: known.heard_at == clock.now)
         assert port.endpoint(HERE).health is Health.READY
-        assert all(seen.sight is not Sight.UNREACHABLE for seen in port.observed)
+        assert all(seen.sight is not ScrapeStatus.UNREACHABLE for seen in port.observed)
 
 
 async def test_a_farewell_drains_first() -> None:

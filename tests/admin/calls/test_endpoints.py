@@ -10,7 +10,7 @@ import pytest
 from extproc.admin.arguments import find_endpoint
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.core.observation import Issue, ModelReading, Sight
+from extproc.core.observation import Issue, ModelReading, ScrapeStatus
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.security.address_policy import PRIVATE, AddressPolicy
 from tests.fakes.picker import FakePicker, until
@@ -324,7 +324,7 @@ async def test_bytes_of_another_message_are_no_question(picker: FakePicker) -> N
 async def test_down_is_shown(picker: FakePicker) -> None:
     """Health is what was observed last."""
     picker.add_ready(A)
-    picker.observe(A, sight=Sight.UNREACHABLE)
+    picker.observe(A, sight=ScrapeStatus.UNREACHABLE)
     endpoint = (await listed(picker))[A]
     assert endpoint.health == pb.HEALTH_DOWN and not endpoint.is_pickable
 

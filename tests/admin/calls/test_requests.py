@@ -11,10 +11,10 @@ import pytest
 
 from extproc.admin.calls.requests import RequestCalls
 from extproc.core.address import Address
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
-from extproc.core.scheduler.exchange_registry import ExchangeSight
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until
@@ -77,7 +77,7 @@ async def test_a_request_is_listed_with_what_it_asks_for() -> None:
     """Its model, its class and objective, and how many slots it takes; also while it waits."""
     gold = Objective(name="gold", criticality=Criticality.CRITICAL)
     objectives = Objectives(by_name={"gold": gold}, by_model={"small": "gold"})
-    intake = IntakeOptions(objectives=objectives)
+    intake = ResolverOptions(objectives=objectives)
     async with running_picker(intake=intake) as picker:
         picker.add_ready(A)
         told = {"x-gateway-inference-objective": "gold", "x-gateway-model-name": "big"}
@@ -127,7 +127,7 @@ async def test_a_stall_while_looking_delays_no_later_look(
     looks = 0
     place = RequestCalls._place
 
-    def stalled(calls: RequestCalls, sight: ExchangeSight) -> pb.WatchQueueResponse:
+    def stalled(calls: RequestCalls, sight: ExchangeSnapshot) -> pb.WatchQueueResponse:
         nonlocal looks
         looks += 1
         time.sleep(1.2 * (looks == 1))

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from extproc.admin import endpoint_broadcaster as board_module
-from extproc.admin.endpoint_broadcaster import Board, Watcher
+from extproc.admin.endpoint_broadcaster import EndpointBroadcaster, Watcher
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -114,7 +114,7 @@ async def test_nothing_runs_without_watchers(picker: FakePicker) -> None:
 async def test_a_slow_watcher_keeps_only_final_states(picker: FakePicker) -> None:
     """However much changes, what a watcher was not told is one state for each endpoint."""
     picker.add_ready(A, slots=100)
-    board = Board(picker.dispatcher, time.monotonic, interval_s=3600)
+    board = EndpointBroadcaster(picker.dispatcher, time.monotonic, interval_s=3600)
     with board.watch() as watcher:
         watcher.take(10)
         for busy in range(100):
@@ -140,7 +140,7 @@ async def test_a_stall_while_comparing_delays_no_later_change(picker: FakePicker
         looked.append(next(looks))
         return 3600.0 * looked[-1]
 
-    with Board(picker.dispatcher, clock, interval_s=0.001).watch():
+    with EndpointBroadcaster(picker.dispatcher, clock, interval_s=0.001).watch():
         await until(lambda: len(looked) > 10)
 
 

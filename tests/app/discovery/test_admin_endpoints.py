@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from extproc.admin.dependencies import Newcomer, NewcomerError
+from extproc.admin.dependencies import NewEndpoint, NewEndpointError
 from extproc.app.discovery.admin_endpoints import AddedEndpoints
 from extproc.app.security.ca_bundles import MAX_CA_BYTES
 from extproc.core.address import Address
 from extproc.settings import AdminSettings
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from tests.fakes.authority import Authority
 
 ADDRESS = Address("10.0.0.7", 8080)
@@ -24,20 +24,22 @@ class Roll:
     """What was published last."""
 
     def __init__(self) -> None:
-        self.nominations: Sequence[Nomination] = ()
+        self.nominations: Sequence[DiscoveredEndpoint] = ()
 
-    def publish(self, source: str, nominations: Sequence[Nomination], is_complete: bool) -> None:
+    def publish(
+        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+    ) -> None:
         assert (source, is_complete) == ("admin", True)
         self.nominations = nominations
 
     @property
-    def only(self) -> Nomination:
+    def only(self) -> DiscoveredEndpoint:
         (nomination,) = self.nominations
         return nomination
 
 
-def newcomer(**said: Any) -> Newcomer:
-    return Newcomer(**{"address": ADDRESS, "host": ADDRESS.host, **said})
+def newcomer(**said: Any) -> NewEndpoint:
+    return NewEndpoint(**{"address": ADDRESS, "host": ADDRESS.host, **said})
 
 
 def added(roll: Roll, **rules: Any) -> AddedEndpoints:
@@ -78,10 +80,10 @@ async def test_no_other_key_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
     open_, closed = added(roll, api_key_folder=str(folder)), added(roll)
     for file in (outside, folder / ".." / "outside", folder / "link"):
         for endpoints in (open_, closed):
-            with pytest.raises(NewcomerError, match="the setting admin") as caught:
+            with pytest.raises(NewEndpointError, match="the setting admin") as caught:
                 await endpoints.add(newcomer(api_key_file=str(file)))
             assert "sk-outside" not in str(caught.value)
-    with pytest.raises(NewcomerError, match="not set aside"):
+    with pytest.raises(NewEndpointError, match="not set aside"):
         await open_.add(newcomer(api_key_env="OTHER"))
     assert roll.nominations == ()
 
@@ -96,7 +98,7 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ({"is_tls": True, "ca_file": str(tmp_path / "missing")}, "no such file"),
         ({"api_key_file": str(tmp_path / "missing")}, "cannot be read"),
     ):
-        with pytest.raises(NewcomerError, match=told):
+        with pytest.raises(NewEndpointError, match=told):
             await endpoints.add(newcomer(**wrong))
 
 
@@ -107,7 +109,7 @@ async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None
     with large.open("wb") as stream:
         stream.truncate(MAX_CA_BYTES + 1)
     for file in (pipe, large, Path("/dev/zero")):
-        with pytest.raises(NewcomerError, match="no file of certificates"):
+        with pytest.raises(NewEndpointError, match="no file of certificates"):
             await added(Roll()).add(newcomer(is_tls=True, ca_file=str(file)))
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from extproc.app.discovery.discovery import Members
+from extproc.app.discovery.discovery import Discovery
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
 from extproc.settings import Settings, SettingsError, load_settings
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.picker import until
 
@@ -27,7 +27,7 @@ class World:
         self.fleet = Fleet()
         self.known = asyncio.Event()
         self._changed = asyncio.Event()
-        self.members = Members(settings, self._set_members, self.known.set)
+        self.members = Discovery(settings, self._set_members, self.known.set)
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.fleet.set_members(source, specs)
@@ -159,7 +159,7 @@ async def test_expected_agents_are_waited_for() -> None:
         await world.are("10.0.0.1:1")
         assert not world.known.is_set()
         spec = EndpointSpec(address=Address("10.0.0.2", 1))
-        world.members.publish("agents", [Nomination(spec=spec, target=None)], True)
+        world.members.publish("agents", [DiscoveredEndpoint(spec=spec, target=None)], True)
         assert world.known.is_set()
         assert world.members.target(spec) is None
 

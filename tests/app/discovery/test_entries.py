@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.discovery.entries import listings_of, names_of, read_endpoints, secret_files
+from extproc.app.discovery.entries import entries_of, names_of, read_endpoints, secret_files
 from extproc.settings import Settings, SettingsError
-from scraper.discovery.discovered_endpoint import ListingError
+from scraper.discovery.discovered_endpoint import EndpointEntryError
 from tests.fakes.authority import Authority
 
 KEY = "sk-secret"
@@ -24,7 +24,7 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
     """Its key and its authorities are read; the key is in no text about it."""
     key, ca = tmp_path / "key", Authority(tmp_path).ca
     key.write_text(f"{KEY}\n")
-    (listing,) = listings_of(
+    (listing,) = entries_of(
         settings(
             endpoints=[
                 {
@@ -50,7 +50,7 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
 
 def test_a_plain_endpoint_asks_for_nothing() -> None:
     """No key, no TLS, no file is read."""
-    (listing,) = listings_of(settings(endpoints=["10.0.0.5:8080"]).endpoints)
+    (listing,) = entries_of(settings(endpoints=["10.0.0.5:8080"]).endpoints)
     assert str(listing) == "10.0.0.5:8080"
     assert (listing.api_key, listing.is_tls, listing.ca_file, listing.ca_digest) == (
         *(None, False),
@@ -71,10 +71,10 @@ def test_other_authorities_at_the_same_place_are_others(tmp_path: Path) -> None:
     """The digest tells, so that a certificate that was replaced is noticed."""
     ca = Authority(tmp_path, "ca").ca
     endpoints = settings(endpoints=[{"address": "https://a:1", "ca_file": str(ca)}]).endpoints
-    (before,) = listings_of(endpoints)
-    (unchanged,) = listings_of(endpoints)
+    (before,) = entries_of(endpoints)
+    (unchanged,) = entries_of(endpoints)
     Authority(tmp_path, "ca")
-    (after,) = listings_of(endpoints)
+    (after,) = entries_of(endpoints)
     assert before == unchanged
     assert before.ca_digest != after.ca_digest
 
@@ -99,7 +99,7 @@ def test_authorities_that_are_none(tmp_path: Path, make: Callable[[Path], None])
     make(ca)
     endpoints = settings(endpoints=[{"address": "https://a:1", "ca_file": str(ca)}]).endpoints
     with pytest.raises(SettingsError) as caught:
-        listings_of(endpoints)
+        entries_of(endpoints)
     (problem,) = caught.value.problems
     assert problem.key == "ca_file" and "a:1" in problem.where
     assert problem.message.startswith(f"{ca}: ")
@@ -110,7 +110,7 @@ def test_a_key_that_no_header_can_carry_is_not_shown(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GPU_KEY", "sk secret")
     endpoints = settings(endpoints=[{"address": "a:1", "api_key_env": "GPU_KEY"}]).endpoints
     with pytest.raises(SettingsError) as caught:
-        listings_of(endpoints)
+        entries_of(endpoints)
     assert "visible ASCII" in str(caught.value) and "secret" not in str(caught.value)
 
 
@@ -119,7 +119,7 @@ def test_an_endpoints_file_tells_its_secrets_also_when_one_is_missing(tmp_path: 
     noted: list[set[Path]] = []
     key = tmp_path / "key"
     content = f"endpoints: [{{address: 'a:1', api_key_file: '{key}'}}]".encode()
-    with pytest.raises(ListingError, match=str(key)):
+    with pytest.raises(EndpointEntryError, match=str(key)):
         read_endpoints(content, "fleet.yaml", noted.append)
     key.write_text(KEY)
     (listing,) = read_endpoints(content, "fleet.yaml", noted.append)
@@ -130,7 +130,7 @@ def test_an_endpoints_file_tells_its_secrets_also_when_one_is_missing(tmp_path: 
 def test_a_broken_endpoints_file_names_all_its_mistakes() -> None:
     """In one message, each with its line."""
     content = b"endpoints:\n  - {address: 'a:1', slot: 2}\n  - {address: 'b'}\n"
-    with pytest.raises(ListingError) as caught:
+    with pytest.raises(EndpointEntryError) as caught:
         read_endpoints(content, "fleet.yaml", lambda files: None)
     assert "fleet.yaml:2" in str(caught.value) and "fleet.yaml:3" in str(caught.value)
 

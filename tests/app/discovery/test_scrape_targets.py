@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.discovery.discovery import Members
-from extproc.app.discovery.scrape_targets import Watched
+from extproc.app.discovery.discovery import Discovery
+from extproc.app.discovery.scrape_targets import ScrapeTargets
 from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet, Membership
 from extproc.settings import Settings
-from scraper.discovery.discovered_endpoint import Nomination
+from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
 from scraper.target import EndpointTarget
 
@@ -36,10 +36,10 @@ class World:
 
     def __init__(self) -> None:
         self.fleet = CountingFleet()
-        self.members = Members(Settings(), self._set_members, lambda: None)
+        self.members = Discovery(Settings(), self._set_members, lambda: None)
         self.scraper = Scraper(sink=lambda _: None)
         served_cluster = ServedCluster(Settings(), lambda *_: None)
-        self.watched = Watched(self.fleet, self.members, self.scraper, served_cluster)
+        self.watched = ScrapeTargets(self.fleet, self.members, self.scraper, served_cluster)
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.fleet.set_members(source, specs)
@@ -51,7 +51,9 @@ class World:
             address = Address("127.0.0.1", port)
             ca_file, file = None, ca_file
             target = EndpointTarget(address=address, is_tls=file is not None, ca_file=file)
-            nominations.append(Nomination(spec=EndpointSpec(address=address), target=target))
+            nominations.append(
+                DiscoveredEndpoint(spec=EndpointSpec(address=address), target=target)
+            )
         self.members.publish("file", nominations, True)
 
     @property
@@ -99,8 +101,8 @@ async def test_who_leaves_is_looked_at_as_before_until_the_last_request_ends() -
     world = World()
     address, reported = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
     target = EndpointTarget(address=address, api_key="sesame", host_name="gpu.example")
-    keyed = Nomination(spec=EndpointSpec(address=address), target=target)
-    told = Nomination(spec=EndpointSpec(address=reported, is_reported=True), target=None)
+    keyed = DiscoveredEndpoint(spec=EndpointSpec(address=address), target=target)
+    told = DiscoveredEndpoint(spec=EndpointSpec(address=reported, is_reported=True), target=None)
     world.members.publish("file", [keyed], True)
     world.members.publish("agents", [told], True)
     world.watched.follow()

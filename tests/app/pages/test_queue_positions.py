@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import cast
 
-from extproc.app.pages.queue_positions import LinePlaces
+from extproc.app.pages.queue_positions import QueuePositions
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Queued
-from extproc.stream.pending_streams import WaitingRoom
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes.small_fleet import SmallFleet
 
 
 def test_place_by_request_id() -> None:
     """Who waits is told its place, of how many, and how long it has waited; others nothing."""
-    fleet, room = SmallFleet(1), WaitingRoom()
+    fleet, room = SmallFleet(1), PendingStreams()
     fleet.now = time.monotonic()
     fleet.pick()
     for name in ("first", "second", "third"):
@@ -23,7 +23,7 @@ def test_place_by_request_id() -> None:
         outcome = fleet.dispatcher.submit(request, fleet.now)
         assert isinstance(outcome, Queued)
         room.enter(cast("RunningStream", None), outcome.ticket)
-    places = LinePlaces(fleet.dispatcher, room)
+    places = QueuePositions(fleet.dispatcher, room)
     second = places.find("second")
     assert second is not None
     assert (second.position, second.waiting, second.expected_s) == (2, 3, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.discovery.entries import listings_of
+from extproc.app.discovery.entries import entries_of
 from extproc.security.trust import certificates_in
 from extproc.settings import EndpointSettings, SettingsError
 from tests.fakes.authority import Authority
@@ -25,7 +25,7 @@ def test_only_what_is_public_is_taken_from_a_file_of_authorities(tmp_path: Path)
     file = tmp_path / "all.pem"
     parts = (b"# caf\xc3\xa9\n", authority.ca.read_bytes(), pair.key.read_bytes())
     file.write_bytes(b"".join(parts) + pair.cert.read_bytes())
-    (listing,) = listings_of([secured(file)])
+    (listing,) = entries_of([secured(file)])
     assert listing.trust is not None and listing.trust.authorities is not None
     assert listing.trust.authorities.count("BEGIN CERTIFICATE") == 2
     assert "PRIVATE" not in listing.trust.authorities
@@ -39,14 +39,14 @@ def test_whom_to_trust_follows_the_content_and_its_name_does_not(tmp_path: Path)
     trusts = []
     for name in ("one", "two"):
         file.write_bytes(Authority(tmp_path, name).ca.read_bytes())
-        trusts.append(listings_of([secured(file)])[0].trust)
+        trusts.append(entries_of([secured(file)])[0].trust)
     before, after = trusts
     assert before is not None and after is not None and before != after
     assert before.profile == after.profile
 
 
 def test_an_ip_address_must_stand_in_the_certificate_itself(tmp_path: Path) -> None:
-    by_ip, by_name = listings_of(
+    by_ip, by_name = entries_of(
         [secured(Authority(tmp_path).ca, "10.0.0.5"), EndpointSettings(address="https://gpu:1")]
     )
     assert by_ip.trust is not None and by_ip.trust.ip == "10.0.0.5"
@@ -60,4 +60,4 @@ def test_a_file_without_certificates_is_no_file_of_authorities(tmp_path: Path) -
         file = tmp_path / f"{number}.pem"
         file.write_bytes(content)
         with pytest.raises(SettingsError, match="no certificates"):
-            listings_of([secured(file)])
+            entries_of([secured(file)])

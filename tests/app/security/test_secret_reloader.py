@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.security.secret_reloader import SecretWatch
+from extproc.app.security.secret_reloader import SecretReloader
 
 
 class Taker:
@@ -48,7 +48,7 @@ class Taker:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        watch = SecretWatch(self.look, self.change, interval_s=0.01)
+        watch = SecretReloader(self.look, self.change, interval_s=0.01)
         watch.start()
         try:
             yield

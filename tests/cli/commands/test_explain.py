@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from extproc.core.address import Address
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.request.translate import ReadingOptions
@@ -39,7 +39,7 @@ async def test_explain(run: Run, tmp_path: Path) -> None:
 
 GOLD = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
 CHEAP = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
-SERVICES = IntakeOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap": CHEAP}))
+SERVICES = ResolverOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap": CHEAP}))
 
 
 async def test_explain_tells_all_of_it(run: Run) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.cli.admin_client import Picker, PickerError
-from extproc.cli.exit_codes import Exit
+from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import Format
 from extproc.cli.screens.drain import follow_drain, requests
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -38,7 +38,7 @@ class Said:
 
 
 async def follow(picker: Said, output: Format = Format.TABLE) -> None:
-    await follow_drain(cast("Picker", picker), "gpu-1", 2.5, output)
+    await follow_drain(cast("AdminClient", picker), "gpu-1", 2.5, output)
 
 
 async def test_drained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,12 +52,12 @@ async def test_drained(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("state", "exit_", "text"),
     [
-        (State.STATE_DEADLINE_PASSED, Exit.NOT_YET, "1 request not over on gpu-1 after 2.5 s"),
-        (State.STATE_CALLED_OFF, Exit.REFUSED, "somebody activated or disabled gpu-1"),
+        (State.STATE_DEADLINE_PASSED, ExitCode.NOT_YET, "1 request not over on gpu-1 after 2.5 s"),
+        (State.STATE_CALLED_OFF, ExitCode.REFUSED, "somebody activated or disabled gpu-1"),
     ],
 )
 @pytest.mark.parametrize("output", list(Format))
-async def test_not_drained(state: Any, exit_: Exit, text: str, output: Format) -> None:
+async def test_not_drained(state: Any, exit_: ExitCode, text: str, output: Format) -> None:
     """Each other end has its own exit code and words, in JSON too."""
     with pytest.raises(PickerError, match=text) as caught:
         await follow(Said(DRAINING, pb.DrainResponse(state=state, running=1)), output)

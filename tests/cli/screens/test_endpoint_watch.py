@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from extproc.cli.admin_client import Connection, Picker, PickerError
-from extproc.cli.exit_codes import Exit
+from extproc.cli.admin_client import AdminClient, Connection, PickerError
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.fleet import all_endpoints
 from extproc.cli.output import Format
 from extproc.cli.screens import endpoint_watch
@@ -34,7 +34,7 @@ async def test_a_change_is_drawn_without_being_waited_for(screen: StringIO) -> N
     """What the picker tells is on the screen long before ages are drawn anew; left, it is whole."""
     async with (
         running_picker() as fake,
-        Picker(Connection(address=f"127.0.0.1:{fake.port}")) as picker,
+        AdminClient(Connection(address=f"127.0.0.1:{fake.port}")) as picker,
     ):
         fake.add_ready(A, slots=2, name="gpu-1")
         watching = asyncio.create_task(
@@ -56,11 +56,11 @@ async def test_a_picker_that_goes_away_ends_it(screen: StringIO) -> None:
         async with running_picker() as fake:
             fake.add_ready(A, name="gpu-1")
             connection = Connection(address=f"127.0.0.1:{fake.port}", timeout_s=5.0)
-            picker = await stack.enter_async_context(Picker(connection))
+            picker = await stack.enter_async_context(AdminClient(connection))
             watching = asyncio.create_task(
                 watch_endpoints(picker, Format.TABLE, lambda: all_endpoints(picker))
             )
             await until(lambda: "gpu-1" in screen.getvalue())
         with pytest.raises(PickerError) as caught:
             await watching
-    assert caught.value.exit is Exit.UNREACHABLE
+    assert caught.value.exit is ExitCode.UNREACHABLE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extproc.cli.admin_client import Connection, Picker
-from extproc.cli.screens.top_data import look
+from extproc.cli.admin_client import AdminClient, Connection
+from extproc.cli.screens.top_data import read_top_data
 from tests.fakes.picker import running_picker
 
 A, B, C = (f"10.0.0.{number}:8080" for number in (1, 2, 3))
@@ -15,8 +15,8 @@ async def test_the_busiest_first_then_who_runs_then_who_waits() -> None:
         fake.add_ready(A, slots=1, name="zebra")
         calls = [await fake.ask(name) for name in ("runs", "waits")]
         fake.add_ready(C, slots=0, name="empty")
-        async with Picker(Connection(address=f"127.0.0.1:{fake.port}")) as picker:
-            sight = await look(picker)
+        async with AdminClient(Connection(address=f"127.0.0.1:{fake.port}")) as picker:
+            sight = await read_top_data(picker)
             told = sight.plain()
         for call in calls:
             call.cancel()

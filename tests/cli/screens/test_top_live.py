@@ -8,31 +8,31 @@ import pytest
 from rich.console import Console
 
 from extproc.cli.admin_client import PickerError
-from extproc.cli.exit_codes import Exit
-from extproc.cli.screens.top_data import Sight
+from extproc.cli.exit_codes import ExitCode
+from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_live import Top
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 
-def sight(version: str) -> Sight:
+def sight(version: str) -> TopData:
     status = pb.GetStatusResponse(version=version, is_ready=True)
-    return Sight(status=status, endpoints=(), running=(), waiting=())
+    return TopData(status=status, endpoints=(), running=(), waiting=())
 
 
 class Picker:
     """Gives these answers, one after the other."""
 
-    def __init__(self, *answers: Sight | PickerError) -> None:
+    def __init__(self, *answers: TopData | PickerError) -> None:
         self._answers = list(answers)
 
-    async def look(self) -> Sight:
+    async def look(self) -> TopData:
         answer = self._answers.pop(0)
         if isinstance(answer, PickerError):
             raise answer
         return answer
 
 
-async def drawn(count: int, *answers: Sight | PickerError) -> str:
+async def drawn(count: int, *answers: TopData | PickerError) -> str:
     """All that was written to the screen while `count` sights were seen."""
     screen = Console(file=StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     picker = Picker(*answers)
@@ -54,7 +54,7 @@ async def test_each_sight_is_drawn() -> None:
 
 async def test_a_picker_that_restarts_is_waited_for() -> None:
     """The last picture stays and says that it is old, until there is an answer again."""
-    gone = PickerError(Exit.UNREACHABLE, "no picker answers")
+    gone = PickerError(ExitCode.UNREACHABLE, "no picker answers")
     written = await drawn(2, gone, gone, sight("restarted"))
     assert "no answer from 10.0.0.1:9003 for" in written
     assert written.index("trying again") < written.index("coxswain restarted")
@@ -64,5 +64,5 @@ async def test_a_picker_that_restarts_is_waited_for() -> None:
 async def test_a_token_that_is_refused_ends_it() -> None:
     """To go on asking would not help; the screen is given back all the same."""
     with pytest.raises(PickerError) as caught:
-        await drawn(2, PickerError(Exit.DENIED, "the token is wrong"))
-    assert caught.value.exit is Exit.DENIED
+        await drawn(2, PickerError(ExitCode.DENIED, "the token is wrong"))
+    assert caught.value.exit is ExitCode.DENIED

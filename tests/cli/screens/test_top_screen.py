@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from extproc.cli.screens.top_data import Sight
+from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_screen import picture
 from extproc.cli.screens.top_tables import Frame
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -15,9 +15,9 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 LOAD = {"leased": 3, "foreign": 1, "idle": 12, "total": 16}
 
 
-def sight(endpoints: int, running: int, waiting: int, issues: int = 0) -> Sight:
+def sight(endpoints: int, running: int, waiting: int, issues: int = 0) -> TopData:
     """So many of each; the first endpoints have an issue each."""
-    return Sight(
+    return TopData(
         status=pb.GetStatusResponse(version="1.2.3", running=running, waiting=waiting),
         endpoints=[
             pb.Endpoint(
@@ -50,7 +50,7 @@ def request(number: int, state: pb.RequestState) -> pb.Request:
 
 
 def lines(
-    seen: Sight, *, width: int = 80, height: int | None = None, notice: str = ""
+    seen: TopData, *, width: int = 80, height: int | None = None, notice: str = ""
 ) -> list[str]:
     screen = Console(file=StringIO(), width=width, height=1000)
     frame = Frame(address="127.0.0.1:9003", width=width, height_lines=height)

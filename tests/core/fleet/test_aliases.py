@@ -9,7 +9,7 @@ import pytest
 
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex, ModelMatch, resolve_model
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.observation import ModelReading, Sight
+from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.scheduler.decision import Picked
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -227,7 +227,7 @@ def test_a_load_that_fails_is_tried_elsewhere() -> None:
         fleet.add(2, models=router("b"))
     loading = fleet.pick(model="a").address
     waiting = fleet.queue(model="a")
-    fleet.look(loading, sight=Sight.UNREACHABLE)
+    fleet.look(loading, sight=ScrapeStatus.UNREACHABLE)
     assert fleet.served(waiting).address != loading
 
 

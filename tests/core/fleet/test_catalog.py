@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.fleet.catalog import Assortment
+from extproc.core.fleet.catalog import FleetCatalog
 from extproc.core.observation import ModelReading
 
 ADDRESSES = [Address("10.0.0.1", port) for port in range(1, 6)]
@@ -18,8 +18,8 @@ def readings(naming: dict[str, str]) -> dict[str, ModelReading]:
     return {name: ModelReading(name=model) for name, model in naming.items()}
 
 
-def assortment(*namings: dict[str, str]) -> Assortment:
-    found = Assortment()
+def assortment(*namings: dict[str, str]) -> FleetCatalog:
+    found = FleetCatalog()
     for address, naming in zip(ADDRESSES, namings, strict=False):
         found.report(address, readings(naming), {})
     return found
@@ -83,7 +83,7 @@ def test_many_models_are_worked_out_in_the_time_of_their_names() -> None:
 
 
 def test_all_of_the_numbers_are_one_servers() -> None:
-    found = Assortment()
+    found = FleetCatalog()
     found.report(ADDRESSES[0], {}, {"bard": 0})
     found.report(ADDRESSES[1], {}, {"poet": 1})
     assert found.has_adapters(frozenset({0})) and found.has_adapters(frozenset({1}))
@@ -110,7 +110,7 @@ def test_it_is_as_if_all_servers_were_asked(
 ) -> None:
     """Whatever was reported before, in whatever order; and two models of one server never
     become the same."""
-    found = Assortment()
+    found = FleetCatalog()
     fleet: dict[Address, tuple[dict[str, str], frozenset[int]]] = {}
     for address, naming, ids in reports:
         if naming is None:
@@ -128,7 +128,7 @@ def test_it_is_as_if_all_servers_were_asked(
             for other in naming:
                 if naming[one] != naming[other]:
                     assert found.same(one) != found.same(other)
-    afresh = Assortment()
+    afresh = FleetCatalog()
     for address, (naming, _) in fleet.items():
         afresh.report(address, readings(naming), {})
     assert [found.same(name) for name in NAMES] == [afresh.same(name) for name in NAMES]

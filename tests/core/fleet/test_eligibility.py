@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.constraints import NO_NUMBERS, UNDECIDED, Demand
+from extproc.core.constraints import NO_NUMBERS, UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible, why_not
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
-from extproc.core.observation import AdapterReading, ModelReading, Observation, Sight
+from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 
 HERE, ELSEWHERE = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080)
 MODELS = ["small", "large", "tiny"]
@@ -21,7 +21,7 @@ def names(known: list[str]) -> st.SearchStrategy[str | None]:
 
 
 demands = st.builds(
-    Demand,
+    Constraints,
     model=names(MODELS),
     adapter=names(ADAPTERS),
     allowed=st.sampled_from(
@@ -44,7 +44,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
         address=HERE,
         began_at=0.0,
         answered_at=0.1,
-        sight=Sight.READY,
+        sight=ScrapeStatus.READY,
         models=tuple(
             ModelReading(name=name, aliases=(f"{name}-alias",), slots=1 if is_router else None)
             for name in models
@@ -57,18 +57,18 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
 
 @given(demands, endpoints())
 def test_an_endpoint_is_eligible_unless_there_is_a_reason_why_not(
-    demand: Demand, endpoint: Endpoint
+    demand: Constraints, endpoint: Endpoint
 ) -> None:
     assert is_eligible(demand, endpoint) is (not list(why_not(demand, endpoint)))
 
 
 @given(endpoints())
 def test_without_constraints_every_endpoint_is_eligible(endpoint: Endpoint) -> None:
-    assert is_eligible(Demand(), endpoint)
+    assert is_eligible(Constraints(), endpoint)
 
 
 @given(endpoints())
 def test_while_names_are_unresolved_no_endpoint_is_eligible(endpoint: Endpoint) -> None:
-    assert not is_eligible(UNDECIDED, endpoint)
-    [reason] = why_not(UNDECIDED, endpoint)
+    assert not is_eligible(UNRESOLVED, endpoint)
+    [reason] = why_not(UNRESOLVED, endpoint)
     assert "adapters" in reason

@@ -6,7 +6,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Health, Intent
-from extproc.core.observation import Issue, ModelReading, Observation, Sight
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 
 ADDRESS = Address("10.0.0.1", 8080)
 ISSUE = Issue(code="slots-off", message="it hides its slots", remedy="start it without --no-slots")
@@ -20,7 +20,7 @@ def endpoint() -> Endpoint:
 
 def see(
     endpoint: Endpoint,
-    sight: Sight,
+    sight: ScrapeStatus,
     *,
     issues: tuple[Issue, ...] = (),
     models: tuple[ModelReading, ...] = (),
@@ -34,14 +34,16 @@ def see(
 @pytest.mark.parametrize(
     ("sight", "health", "is_serving"),
     [
-        (Sight.READY, Health.READY, True),
-        (Sight.ASLEEP, Health.ASLEEP, True),
-        (Sight.LOADING, Health.LOADING, False),
-        (Sight.UNREACHABLE, Health.DOWN, False),
-        (Sight.FAILED, Health.LOADING, False),
+        (ScrapeStatus.READY, Health.READY, True),
+        (ScrapeStatus.ASLEEP, Health.ASLEEP, True),
+        (ScrapeStatus.LOADING, Health.LOADING, False),
+        (ScrapeStatus.UNREACHABLE, Health.DOWN, False),
+        (ScrapeStatus.FAILED, Health.LOADING, False),
     ],
 )
-def test_first_sight(endpoint: Endpoint, sight: Sight, health: Health, is_serving: bool) -> None:
+def test_first_sight(
+    endpoint: Endpoint, sight: ScrapeStatus, health: Health, is_serving: bool
+) -> None:
     """A new endpoint is loading until a look tells more; one failure tells nothing."""
     assert endpoint.health is Health.LOADING
     see(endpoint, sight)
@@ -50,40 +52,40 @@ def test_first_sight(endpoint: Endpoint, sight: Sight, health: Health, is_servin
 
 def test_an_issue_degrades(endpoint: Endpoint) -> None:
     """It serves, and says what an operator should mend; once mended it is ready again."""
-    see(endpoint, Sight.READY, issues=(ISSUE,))
+    see(endpoint, ScrapeStatus.READY, issues=(ISSUE,))
     assert (endpoint.health, endpoint.issues) == (Health.DEGRADED, (ISSUE,))
     assert endpoint.is_serving
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     assert (endpoint.health, endpoint.issues) == (Health.READY, ())
 
 
 def test_three_failures_in_a_row(endpoint: Endpoint) -> None:
     """Two failures are no reason, three are, and one good look brings it back."""
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     for _ in range(2):
-        see(endpoint, Sight.FAILED, issues=(ISSUE,))
+        see(endpoint, ScrapeStatus.FAILED, issues=(ISSUE,))
         assert endpoint.health is Health.READY
         assert endpoint.issues == (ISSUE,)
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     for _ in range(3):
         assert endpoint.health is Health.READY
-        see(endpoint, Sight.FAILED)
+        see(endpoint, ScrapeStatus.FAILED)
     assert endpoint.health is Health.DOWN
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     assert (endpoint.health, endpoint.consecutive_failures) == (Health.READY, 0)
 
 
 def test_models_outlive_a_look_that_did_not_ask(endpoint: Endpoint) -> None:
     """Only a look that tells models replaces them."""
-    see(endpoint, Sight.READY, models=(MODEL,))
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY, models=(MODEL,))
+    see(endpoint, ScrapeStatus.READY)
     assert endpoint.models == (MODEL,)
 
 
 @pytest.mark.parametrize("intent", [Intent.DRAINING, Intent.DISABLED])
 def test_intent_stops_new_leases(endpoint: Endpoint, intent: Intent) -> None:
     """What the operator wants does not change what was seen."""
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     was_pickable = endpoint.is_pickable
     endpoint.intent = intent
     assert was_pickable and not endpoint.is_pickable
@@ -93,16 +95,16 @@ def test_intent_stops_new_leases(endpoint: Endpoint, intent: Intent) -> None:
 @pytest.mark.parametrize("flag", ["is_removed", "is_routable"])
 def test_membership_and_envoy_stop_new_leases(endpoint: Endpoint, flag: str) -> None:
     """Neither a removed endpoint nor one that Envoy does not know may be picked."""
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     setattr(endpoint, flag, not getattr(endpoint, flag))
     assert not endpoint.is_pickable
 
 
 def test_first_choice(endpoint: Endpoint) -> None:
     """Fresh and awake."""
-    see(endpoint, Sight.READY)
+    see(endpoint, ScrapeStatus.READY)
     unseen = endpoint.is_first_choice
     endpoint.refresh(1.0)
     fresh = endpoint.is_first_choice
-    see(endpoint, Sight.ASLEEP)
+    see(endpoint, ScrapeStatus.ASLEEP)
     assert (unseen, fresh, endpoint.is_first_choice) == (False, True, False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.subset_hints import MAX_HINTS, MAX_KEPT_BYTES, Subsets, _canonical
+from extproc.core.fleet.subset_hints import MAX_HINTS, MAX_KEPT_BYTES, SubsetHints, _canonical
 
 A, B, C = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080), Address("10.0.0.2", 80)
 V6 = Address("2001:db8::1", 8080)
@@ -23,7 +23,7 @@ def fleet_of(*members: Address) -> Fleet:
 
 
 def allowed(fleet: Fleet, *entries: str) -> frozenset[Address]:
-    subsets = Subsets(fleet)
+    subsets = SubsetHints(fleet)
     return subsets.allowed(subsets.add(b"raw", entries))
 
 
@@ -68,7 +68,7 @@ def test_an_entry_names_whom_its_address_names(entries: list[str]) -> None:
 def test_what_a_hint_allows_changes_with_the_fleet() -> None:
     """It is worked out anew, and only then: the same set again while nothing has changed."""
     fleet = fleet_of(A, B)
-    subsets = Subsets(fleet)
+    subsets = SubsetHints(fleet)
     hint = subsets.add(b"hint", ["10.0.0.1:8080", "10.0.0.2"])
     found = subsets.allowed(hint)
     assert found == {A, B} and subsets.allowed(hint) is found
@@ -81,7 +81,7 @@ def test_what_a_hint_allows_changes_with_the_fleet() -> None:
 
 
 def test_a_hint_that_comes_again_is_not_read_again() -> None:
-    subsets = Subsets(fleet_of(*MEMBERS))
+    subsets = SubsetHints(fleet_of(*MEMBERS))
     hint = subsets.add(b"one", ["10.0.0.1"])
     assert subsets.find(b"one") is hint is subsets.add(b"one", iter(()))
     assert subsets.find(b"other") is None
@@ -90,7 +90,7 @@ def test_a_hint_that_comes_again_is_not_read_again() -> None:
 @pytest.mark.parametrize(("entries", "chars"), [(1, 10), (4000, 60), (1, 200_000)])
 def test_what_is_remembered_is_bounded(entries: int, chars: int) -> None:
     """In hints and in bytes; the one that was used last stays."""
-    subsets = Subsets(fleet_of(*MEMBERS))
+    subsets = SubsetHints(fleet_of(*MEMBERS))
     for number in range(3 * MAX_HINTS):
         text = f"{number:0{chars}}"
         subsets.add(text.encode() * entries, [text] * entries)

@@ -8,7 +8,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.observation import Sight
+from extproc.core.observation import ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
@@ -270,7 +270,7 @@ def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
     elif loss == "removed":
         fleet.name(bad)
     else:
-        fleet.look(good, sight=Sight.UNREACHABLE, busy=None)
+        fleet.look(good, sight=ScrapeStatus.UNREACHABLE, busy=None)
     assert not fleet.is_out(bad)
     assert fleet.pick().address == bad
 

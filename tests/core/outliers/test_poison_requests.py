@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import Sight
+from extproc.core.observation import ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.outliers.poison_requests import (
     MAX_REQUESTS,
@@ -104,7 +104,7 @@ def test_the_dispatcher_refuses_the_third_try(fingerprint: int) -> None:
         fleet.dispatcher.failed(lease, Fault.RESET, fleet.now)
         fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)
         fleet.now += 0.1
-        fleet.look(lease.address, sight=Sight.UNREACHABLE, busy=None)
+        fleet.look(lease.address, sight=ScrapeStatus.UNREACHABLE, busy=None)
     outcome = fleet.dispatcher.submit(request, fleet.now)
     if fingerprint:
         assert isinstance(outcome, Rejected)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.observation import SlotReading
-from extproc.core.prediction.generation_progress import Course
+from extproc.core.prediction.generation_progress import GenerationProgress
 
 
-def seen(course: Course, at: float, decoded: int, processed: int = 0) -> None:
+def seen(course: GenerationProgress, at: float, decoded: int, processed: int = 0) -> None:
     reading = SlotReading(
         task_id=1,
         prompt_tokens=700,
@@ -22,7 +22,7 @@ def seen(course: Course, at: float, decoded: int, processed: int = 0) -> None:
 
 
 def test_nothing_is_known_while_it_reads() -> None:
-    course = Course(unseen_until=9.0, seen_at=10.0)
+    course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 10.0, 0)
     seen(course, 12.0, 0, processed=512)
     assert course.first_token(0.05) is None
@@ -31,7 +31,7 @@ def test_nothing_is_known_while_it_reads() -> None:
 
 def test_seen_once_it_goes_back_at_the_servers_pace() -> None:
     """11 tokens at 0.05 s: the first came 10.5 paces ago, 14 - 0.525."""
-    course = Course(unseen_until=9.0, seen_at=10.0)
+    course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 10.0, 0)
     seen(course, 14.0, 11, processed=600)
     first = course.first_token(0.05)
@@ -43,7 +43,7 @@ def test_seen_once_it_goes_back_at_the_servers_pace() -> None:
 
 def test_seen_twice_it_goes_back_at_its_own_pace() -> None:
     """20 tokens in 2 s are 0.1 s each, whatever the server's pace: 14 - 10.5 * 0.1."""
-    course = Course(unseen_until=9.0, seen_at=10.0)
+    course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 14.0, 11, processed=600)
     seen(course, 16.0, 31, processed=600)
     first = course.first_token(0.05)
@@ -52,7 +52,7 @@ def test_seen_twice_it_goes_back_at_its_own_pace() -> None:
 
 
 def test_never_before_a_look_that_saw_no_token() -> None:
-    course = Course(unseen_until=9.0, seen_at=10.0)
+    course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 13.9, 0)
     seen(course, 14.0, 11, processed=600)
     first = course.first_token(0.05)
@@ -70,7 +70,7 @@ def test_an_even_pace_is_traced_back_to_within_half_a_token(
 ) -> None:
     """However it is looked at: once its own pace is known it is off by what that pace is off
     over the tokens gone back, and by half a token."""
-    course, at = Course(first_at, first_at), first_at
+    course, at = GenerationProgress(first_at, first_at), first_at
     tokens = []
     for gap in gaps:
         at += gap

@@ -9,15 +9,15 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.objective import Objective
 from extproc.core.observation import ModelReading, SlotReading
-from extproc.core.prediction.latency import COLD, Timing
-from extproc.core.prediction.statistics import LineFit, Mean
+from extproc.core.prediction.latency import DEFAULT_ESTIMATE, LatencyModel
+from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B, C = (Address("10.0.0.1", 8000 + number) for number in range(3))
 
 
 def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
-    mean = Mean(keep=0.9, clip=8.0)
+    mean = DecayingMean(keep=0.9, clip=8.0)
     assert mean.value(7.0) == 7.0
     for _ in range(100):
         mean.add(2.0)
@@ -30,7 +30,7 @@ def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
 
 def test_a_line_is_found_through_noise_and_outliers() -> None:
     random = Random(1)
-    fit = LineFit()
+    fit = RobustLinearFit()
     for number in range(300):
         tokens = random.uniform(100, 4000)
         seconds = 0.2 + 0.001 * tokens * random.uniform(0.9, 1.1)
@@ -43,7 +43,7 @@ def test_a_line_is_found_through_noise_and_outliers() -> None:
 def test_points_at_one_place_scale_the_default() -> None:
     """0.1 + 0.001 * 100 are 0.2, and 0.5 was seen as often as the default counts: the mean of the
     two is 0.35, 1.75 times as much of both parts."""
-    fit = LineFit()
+    fit = RobustLinearFit()
     for _ in range(2):
         fit.add(100.0, 0.5)
     a, b = fit.line((0.1, 0.001), trust=2.0)
@@ -52,8 +52,8 @@ def test_points_at_one_place_scale_the_default() -> None:
 
 
 def test_the_unknown_are_taken_for_the_median() -> None:
-    timing = Timing()
-    assert timing.speed(C, 0.0) == COLD
+    timing = LatencyModel()
+    assert timing.speed(C, 0.0) == DEFAULT_ESTIMATE
     for address, prefill_s in ((A, 0.001), (B, 0.003)):
         for tokens in range(100, 5000, 100):
             timing.watch(address).answered(tokens, 0.1 + prefill_s * tokens)
@@ -63,7 +63,7 @@ def test_the_unknown_are_taken_for_the_median() -> None:
 
 
 def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
-    timing = Timing()
+    timing = LatencyModel()
     watch = timing.watch(A)
     for second in range(1, 200):
         busy = 1 + second % 4
@@ -265,7 +265,7 @@ def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
 
 def test_a_few_ends_a_second_are_enough() -> None:
     """However many requests end, the cost of learning is bounded; the next second counts anew."""
-    watch = Timing().watch(A)
+    watch = LatencyModel().watch(A)
     assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
     assert watch.wants_end(2.5)
 
@@ -278,5 +278,5 @@ def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
         fleet.now += 1.0
         task = SlotReading(task_id=1, decoded_tokens=decoded)
         fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
-    speed = fleet.dispatcher.state.timing.watch(address).speed(COLD)
-    assert speed.token_s(1) > COLD.token_s(1)
+    speed = fleet.dispatcher.state.timing.watch(address).speed(DEFAULT_ESTIMATE)
+    assert speed.token_s(1) > DEFAULT_ESTIMATE.token_s(1)

@@ -18,7 +18,7 @@ from extproc.core.prediction.prefix_cache import (
     Segment,
 )
 from extproc.core.prompt_blocks import chain as chain_of
-from extproc.core.selection.usage_share import Spread
+from extproc.core.selection.usage_share import UsageShare
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
@@ -450,7 +450,7 @@ def test_a_session_is_a_hint() -> None:
 
 
 def test_overuse_is_more_than_chance() -> None:
-    spread = Spread()
+    spread = UsageShare()
     for _ in range(100):
         spread.gave(A, 1, 0.0)
     for _ in range(50):

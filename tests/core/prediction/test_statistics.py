@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.prediction.statistics import LineFit, Mean
+from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 
 @pytest.mark.parametrize("before", [1.0, 0.0])
 def test_a_line_through_equal_points_still_bends(before: float) -> None:
     """What never varied has no usual residual: a lasting change is believed all the same."""
-    fit = LineFit()
+    fit = RobustLinearFit()
     for _ in range(20):
         fit.add(100.0, before)
     for _ in range(100):
@@ -21,7 +21,7 @@ def test_a_line_through_equal_points_still_bends(before: float) -> None:
 
 def test_one_odd_point_bends_little() -> None:
     """Also where all others lie on the line."""
-    fit = LineFit()
+    fit = RobustLinearFit()
     for x in range(20):
         fit.add(float(x), 1.0 + 0.1 * x)
     fit.add(10.0, 500.0)
@@ -31,7 +31,7 @@ def test_one_odd_point_bends_little() -> None:
 
 def test_a_mean_of_nothing_follows_what_comes() -> None:
     """So many times 0 are 0: that bounds no value."""
-    mean = Mean(clip=8.0)
+    mean = DecayingMean(clip=8.0)
     for _ in range(5):
         mean.add(0.0)
     for _ in range(200):
@@ -40,7 +40,7 @@ def test_a_mean_of_nothing_follows_what_comes() -> None:
 
 
 def test_one_odd_value_moves_a_mean_little() -> None:
-    mean = Mean(clip=8.0)
+    mean = DecayingMean(clip=8.0)
     for _ in range(50):
         mean.add(1.0)
     mean.add(1000.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
 from extproc.core.queue.discipline import Aging
-from extproc.core.queue.fair_queueing import Fairness
+from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.slo_attainment import Attainment
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
@@ -194,7 +194,7 @@ def test_use_is_counted_in_slot_seconds() -> None:
 
 def test_absence_saves_nothing_up() -> None:
     """A flow that comes back begins where its class is."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     busy, away = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "away")
     fairness.contention_began()
     fairness.entered(busy)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.core.queue.drain_rate import Pace
+from extproc.core.queue.drain_rate import DrainRate
 
 
 def test_a_steady_line() -> None:
     """One hand-over every 2 s and four who wait: a newcomer is served in 10 s."""
-    pace = Pace()
+    pace = DrainRate()
     for when in (0.0, 2.0, 4.0, 6.0):
         pace.handed_over(when)
     assert pace.expected_s(5) == pytest.approx(10.0)
@@ -17,7 +17,7 @@ def test_a_steady_line() -> None:
 
 def test_the_mean_follows() -> None:
     """Of a new gap a fifth enters the mean."""
-    pace = Pace()
+    pace = DrainRate()
     for when in (0.0, 2.0, 9.0):
         pace.handed_over(when)
     assert pace.expected_s(1) == pytest.approx(2.0 + 0.2 * (7.0 - 2.0))
@@ -25,7 +25,7 @@ def test_the_mean_follows() -> None:
 
 def test_an_empty_line_is_no_slow_line() -> None:
     """An hour in which nobody waited does not count as a gap."""
-    pace = Pace()
+    pace = DrainRate()
     pace.handed_over(0.0)
     pace.handed_over(2.0)
     pace.line_emptied()

@@ -9,14 +9,14 @@ from statistics import fmean
 import pytest
 
 from extproc.core.objective import NO_OBJECTIVE, Objective
-from extproc.core.queue.fair_queueing import MAX_FLOWS, MAX_TENANTS, Fairness, Flow
+from extproc.core.queue.fair_queueing import MAX_FLOWS, MAX_TENANTS, FairQueueing, Flow
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease
 from tests.fakes.steered_fleet import SteeredFleet
 
 
-def serve(fairness: Fairness, flow: Flow, *, expected: float = 1.0, used: float = 1.0) -> None:
+def serve(fairness: FairQueueing, flow: Flow, *, expected: float = 1.0, used: float = 1.0) -> None:
     fairness.charge(flow, expected, has_waited=True)
     fairness.settle(flow, expected, used)
 
@@ -24,7 +24,7 @@ def serve(fairness: Fairness, flow: Flow, *, expected: float = 1.0, used: float 
 @pytest.mark.parametrize("expected", [1.0, 0.1])
 def test_who_weighs_three_times_as_much_is_served_three_times_as_often(expected: float) -> None:
     """Also where each request takes ten times as long as was expected."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     flows = [fairness.flow(Objective(name=name, weight=w), "") for name, w in (("a", 3), ("b", 1))]
     fairness.contention_began()
     for flow in flows:
@@ -39,7 +39,7 @@ def test_who_weighs_three_times_as_much_is_served_three_times_as_often(expected:
 
 def test_who_comes_back_begins_where_its_class_is() -> None:
     """While the others had a line: absence saves nothing up."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     busy, away = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "away")
     fairness.contention_began()
     for flow in (busy, away):
@@ -53,7 +53,7 @@ def test_who_comes_back_begins_where_its_class_is() -> None:
 
 def test_use_while_nobody_waited_is_forgotten() -> None:
     """It kept nobody waiting, so whoever used much then owes nothing."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     busy, idle = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "idle")
     fairness.contention_began()
     fairness.entered(busy)
@@ -83,7 +83,7 @@ def test_several_slots_are_used_at_once() -> None:
 
 def test_who_neither_waits_nor_runs_is_forgotten_seldom() -> None:
     """Each time costs a look at all: not for each newcomer where ten thousand tenants wait."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     for number in range(MAX_FLOWS):
         fairness.entered(fairness.flow(NO_OBJECTIVE, str(number)))
     for number in range(MAX_FLOWS):
@@ -161,7 +161,7 @@ def test_the_flows_of_a_tenant_share_its_part() -> None:
 
 def test_without_a_key_each_name_is_a_tenant() -> None:
     """And none is the one of a key, however it is called."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     flows = [fairness.flow(NO_OBJECTIVE, *names) for names in (("a",), ("b",), ("", "a"))]
     assert len({flow.tenant for flow in flows}) == 3
     assert fairness.flow(NO_OBJECTIVE, "b", "a").tenant is flows[2].tenant
@@ -169,7 +169,7 @@ def test_without_a_key_each_name_is_a_tenant() -> None:
 
 def test_fresh_names_make_nobody_forgotten() -> None:
     """However many: those that neither wait nor run take no room, and the others' books stay."""
-    fairness = Fairness()
+    fairness = FairQueueing()
     fairness.contention_began()
     busy, idle = (fairness.flow(NO_OBJECTIVE, "", tenant) for tenant in ("busy", "idle"))
     fairness.entered(busy)

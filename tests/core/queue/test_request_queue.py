@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.constraints import Demand
-from extproc.core.queue.request_queue import Line
-from extproc.core.queue.slo_attainment import Promises
+from extproc.core.constraints import Constraints
+from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.resolved_request import Order
+from extproc.core.resolved_request import ResolvedRequest
 
-DEMANDS = (Demand(model="a"), Demand(model="b"))
+DEMANDS = (Constraints(model="a"), Constraints(model="b"))
 
 
-def enter(line: Line, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
+def enter(line: RequestQueue, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
     return line.enter(Request(id="r", timeout_s=timeout_s), now)
 
 
 def test_first_come_first_served() -> None:
     """The head is the oldest; who leaves is passed over; an empty line has no head."""
-    line = Line()
+    line = RequestQueue()
     assert line.head() is None
     first, second, third = (enter(line) for _ in range(3))
     line.leave(second)
@@ -35,7 +35,7 @@ def test_first_come_first_served() -> None:
 
 def test_a_ticket_leaves_once() -> None:
     """Taking out a ticket that is not in line is a bug of the caller."""
-    line = Line()
+    line = RequestQueue()
     ticket = enter(line)
     line.leave(ticket)
     assert not ticket.is_waiting
@@ -45,7 +45,7 @@ def test_a_ticket_leaves_once() -> None:
 
 def test_expired_in_order_of_deadline() -> None:
     """Deadlines come in their own order, not in that of arrival; the last moment counts."""
-    line = Line()
+    line = RequestQueue()
     late, early, never = enter(line, 5.0), enter(line, 3.0), enter(line, 99.0)
     assert line.next_deadline() == 3.0
     assert line.expired(2.999) == []
@@ -59,7 +59,7 @@ def test_expired_in_order_of_deadline() -> None:
 
 def test_who_left_has_no_deadline() -> None:
     """A ticket that was served does not wake anybody later."""
-    line = Line()
+    line = RequestQueue()
     line.leave(enter(line, 3.0))
     assert line.next_deadline() is None
     assert line.expired(4.0) == []
@@ -68,7 +68,7 @@ def test_who_left_has_no_deadline() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 3)), max_size=60), st.data())
 def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObject) -> None:
     """Whatever comes, leaves and expires: the line is the list of those who wait, in order."""
-    line, plain, now = Line(), list[Ticket](), 0.0
+    line, plain, now = RequestQueue(), list[Ticket](), 0.0
     for number, kind in events:
         if kind < 2:
             plain.append(enter(line, number, now))
@@ -90,7 +90,7 @@ def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObje
 
 def test_deadlines_of_the_served_do_not_pile_up() -> None:
     """A hundred thousand served requests leave no heap of deadlines behind."""
-    line = Line()
+    line = RequestQueue()
     enter(line, 1.0)
     for _ in range(100_000):
         line.leave(enter(line, 3600.0))
@@ -113,11 +113,11 @@ def test_who_comes_back_stands_where_it_would(
     """Tickets of three tenants, some with flows, that go from lane to lane, and may come back to
     each: first of a lane is the one that came first of the flow that used least of the tenant that
     used least."""
-    line, tickets = Line(), list[Ticket]()
+    line, tickets = RequestQueue(), list[Ticket]()
     for what, number in moves:
         ticket = tickets[number % len(tickets)] if tickets else None
         if what == "enter":
-            order = Order(demand=DEMANDS[number % 2])
+            order = ResolvedRequest(demand=DEMANDS[number % 2])
             whose, fairness_id = WHOSE[number % 5]
             request = Request(id="r", timeout_s=1.0, tenant=whose, fairness_id=fairness_id)
             tickets.append(line.enter(request, 0.0, order))
@@ -132,7 +132,7 @@ def test_who_comes_back_stands_where_it_would(
         elif what == "look":
             for lane in line.lanes():
                 here = [one for one in tickets if one.lane is lane]
-                first = lane.head(Promises(), 0.0)[1]
+                first = lane.head(SloAttainment(), 0.0)[1]
                 tenant = first.flow.tenant
                 of_tenant = [one for one in here if one.flow.tenant is tenant]
                 assert first is min(of_tenant, key=lambda one: (one.flow.virtual_s, one.id))
@@ -145,9 +145,9 @@ def test_who_comes_back_stands_where_it_would(
 def test_many_that_come_back_together_are_put_in_order_once() -> None:
     """A model's last server goes, and thousands that wait for it may go anywhere, as thousands
     did before: to sort them all for each held up the picker for seconds."""
-    line = Line()
+    line = RequestQueue()
     tickets = [
-        line.enter(Request(id="r", timeout_s=1.0), 0.0, Order(demand=DEMANDS[number % 2]))
+        line.enter(Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(demand=DEMANDS[number % 2]))
         for number in range(20)
     ]
     queue = next(iter(next(line.lanes()).queues.values()))
@@ -158,5 +158,5 @@ def test_many_that_come_back_together_are_put_in_order_once() -> None:
     assert list(waiting) != sorted(waiting)
     for ticket in tickets:
         (lane,) = line.lanes()
-        assert lane.head(Promises(), 0.0)[1] is ticket
+        assert lane.head(SloAttainment(), 0.0)[1] is ticket
         line.leave(ticket)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from bench.listening import listen
-from extproc.core.fleet.resolver import IntakeOptions
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.admission import SHORT_BODY_BYTES
-from extproc.core.scheduler.decision import Outcome, Queued
+from extproc.core.scheduler.decision import Decision, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.fakes.small_fleet import RecordingListener
 
@@ -26,11 +26,11 @@ class Hall:
         options = DispatcherOptions(
             max_queued=max_queued,
             max_queued_bytes=max_queued_bytes,
-            intake=IntakeOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
+            intake=ResolverOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
         )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
 
-    def submit(self, body_bytes: int, objective: str | None = None) -> Outcome:
+    def submit(self, body_bytes: int, objective: str | None = None) -> Decision:
         request = Request(id="r", timeout_s=60, objective=objective, body_bytes=body_bytes)
         return self.dispatcher.submit(request, 100.0)
 

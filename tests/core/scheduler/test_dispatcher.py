@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import UNTOLD_SLOTS, EndpointSpec, Health, Intent
-from extproc.core.observation import Issue, Sight
+from extproc.core.fleet.endpoint import ASSUMED_SLOTS, EndpointSpec, Health, Intent
+from extproc.core.observation import Issue, ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import CONNECT_FAILED, DispatcherOptions
@@ -94,7 +94,7 @@ def test_passing_requests_need_no_slot() -> None:
     fleet = SmallFleet(1, 1, 1, 1)
     for _ in range(4):
         fleet.pick()
-    fleet.look(fleet.addresses[0], sight=Sight.UNREACHABLE, busy=None)
+    fleet.look(fleet.addresses[0], sight=ScrapeStatus.UNREACHABLE, busy=None)
     assert len(fleet.dispatcher.passing()) == 3
     assert fleet.addresses[0] not in fleet.dispatcher.passing()
     assert SmallFleet().dispatcher.passing() == []
@@ -104,7 +104,7 @@ def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
     """By turns where they are alike; one that sleeps only when there is no other."""
     fleet = SmallFleet(2, 2, 2, 2)
     _, asleep, *awake = fleet.addresses
-    fleet.look(asleep, sight=Sight.ASLEEP)
+    fleet.look(asleep, sight=ScrapeStatus.ASLEEP)
     allowed = frozenset((asleep, *awake))
     first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
     assert set(first) == set(awake) and min(first.values()) > 25
@@ -448,7 +448,7 @@ def test_a_server_that_tells_no_slots_has_one() -> None:
     fleet = SmallFleet()
     address = fleet.add(None)
     fleet.look(address, busy=None, slots=None)
-    assert fleet.account(address).slots == UNTOLD_SLOTS == 1
+    assert fleet.account(address).slots == ASSUMED_SLOTS == 1
     fleet.look(address, busy=None, slots=3)
     assert fleet.account(address).slots == 3
     fleet.look(address, busy=None, slots=None)
@@ -478,17 +478,17 @@ def test_an_overtaken_look_does_not_bring_a_dead_server_back() -> None:
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
-    fleet.look(address, sight=Sight.UNREACHABLE, busy=None)
+    fleet.look(address, sight=ScrapeStatus.UNREACHABLE, busy=None)
     fleet.look(address, began_at=109.0)
     assert fleet.endpoint(address).health is Health.DOWN
     fleet.now = 120.0
     fleet.look(address)
-    fleet.look(address, sight=Sight.UNREACHABLE, busy=None, began_at=119.0)
+    fleet.look(address, sight=ScrapeStatus.UNREACHABLE, busy=None, began_at=119.0)
     assert fleet.endpoint(address).health is Health.READY
 
 
-@pytest.mark.parametrize("sight", [Sight.UNREACHABLE, Sight.LOADING])
-def test_a_server_that_cannot_serve_is_left_alone(sight: Sight) -> None:
+@pytest.mark.parametrize("sight", [ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING])
+def test_a_server_that_cannot_serve_is_left_alone(sight: ScrapeStatus) -> None:
     """Its running requests keep their leases; who waits gets the next slot elsewhere."""
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
@@ -690,7 +690,7 @@ def test_where_to_look_often() -> None:
     assert not fleet.dispatcher.is_restless(lease.address)
     fleet.abandon(lease)
     assert fleet.dispatcher.is_restless(lease.address)
-    fleet.look(calm, sight=Sight.FAILED, busy=None)
+    fleet.look(calm, sight=ScrapeStatus.FAILED, busy=None)
     assert fleet.dispatcher.is_restless(calm)
     assert fleet.dispatcher.is_restless(fleet.add(None))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.exchange_registry import ExchangeSight, ExchangeState, Registry
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, Registry
 from extproc.core.slots.lease import Lease
 
 
@@ -34,8 +34,8 @@ class Known:
     def drop_lease(self) -> None:
         """It has none."""
 
-    def sight(self, now: float) -> ExchangeSight:
-        return ExchangeSight(
+    def sight(self, now: float) -> ExchangeSnapshot:
+        return ExchangeSnapshot(
             exchange_id=self.id,
             request_id=self.request_id,
             state=ExchangeState.RUNNING,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import ModelReading, Sight, SlotReading
-from extproc.core.prediction.latency import COLD, Speed
+from extproc.core.observation import ModelReading, ScrapeStatus, SlotReading
+from extproc.core.prediction.latency import DEFAULT_ESTIMATE, LatencyEstimate
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
 from extproc.core.slots.lease import Lease, LeaseEnd
@@ -62,7 +62,7 @@ class Served:
         self.fleet.look(self.address, busy_slots=0)
 
     @property
-    def speed(self) -> Speed:
+    def speed(self) -> LatencyEstimate:
         self.fleet.now += 5.0
         return self.fleet.dispatcher.state.timing.speed(self.address, self.fleet.now)
 
@@ -193,7 +193,7 @@ def test_a_prompt_that_is_read_for_long_is_a_lesson_before_it_ends() -> None:
     lease = server.begin()
     server.look(lease, 3.0)
     once = server.first_token_s
-    assert once > 2 * COLD.first_token_s(PROMPT_TOKENS)
+    assert once > 2 * DEFAULT_ESTIMATE.first_token_s(PROMPT_TOKENS)
 
 
 def test_tasks_of_strangers_teach_where_sizes_are_known() -> None:
@@ -421,9 +421,9 @@ def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -
 @pytest.mark.parametrize(
     "told",
     [
-        {"models": [ModelReading(name="new", is_loaded=False)], "sight": Sight.ASLEEP},
+        {"models": [ModelReading(name="new", is_loaded=False)], "sight": ScrapeStatus.ASLEEP},
         {"models": [*LOADED, ModelReading(name="new", is_loaded=False)]},
-        {"models": ["new"], "sight": Sight.ASLEEP},
+        {"models": ["new"], "sight": ScrapeStatus.ASLEEP},
     ],
 )
 @pytest.mark.parametrize("is_seen", [True, False])

@@ -7,7 +7,7 @@ import pytest
 
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.resolved_request import PLAIN
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
@@ -31,7 +31,9 @@ def test_places_are_those_of_the_order_of_service() -> None:
     tickets = [waiting(fleet) for _ in range(3)]
     places = [fleet.dispatcher.place_of(ticket, fleet.now) for ticket in tickets]
     assert [(place.position, place.of) for place in places] == [(1, 3), (2, 3), (3, 3)]
-    newcomer = fleet.dispatcher.place_of_newcomer(PLAIN, Request(id="n", timeout_s=60.0), fleet.now)
+    newcomer = fleet.dispatcher.place_of_newcomer(
+        UNCONSTRAINED_REQUEST, Request(id="n", timeout_s=60.0), fleet.now
+    )
     assert (newcomer.position, newcomer.of) == (4, 4)
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
     assert fleet.dispatcher.place_of(tickets[1], fleet.now)[:2] == (1, 2)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from extproc.core.scheduler.snapshot import look_at_line
+from extproc.core.scheduler.snapshot import take_queue_snapshot
 from tests.fakes.small_fleet import SmallFleet
 
 
 def test_nobody_waits() -> None:
     """Then there is no longest wait, and nothing to expect."""
-    sight = look_at_line(SmallFleet(1, max_queued=7).dispatcher, 100.0)
+    sight = take_queue_snapshot(SmallFleet(1, max_queued=7).dispatcher, 100.0)
     assert (sight.waiting, sight.max_waiting) == (0, 7)
     assert sight.by_class == {"critical": 0, "standard": 0, "sheddable": 0}
     assert sight.longest_wait_s is None and sight.expected_s is None
@@ -21,7 +21,7 @@ def test_who_came_first_waited_longest() -> None:
     for _ in range(2):
         fleet.queue()
         fleet.now += 2.0
-    sight = look_at_line(fleet.dispatcher, fleet.now)
+    sight = take_queue_snapshot(fleet.dispatcher, fleet.now)
     assert sight.waiting == sight.by_class["standard"] == 2
     assert sight.longest_wait_s == 4.0 and sight.expected_s is None
 
@@ -37,6 +37,6 @@ def test_the_expected_end_of_the_line_follows_its_pace() -> None:
     fleet.finish(lease)
     fleet.now += 3.0
     fleet.finish(fleet.handed(ticket))
-    sight = look_at_line(fleet.dispatcher, fleet.now)
+    sight = take_queue_snapshot(fleet.dispatcher, fleet.now)
     assert sight.waiting == 2
     assert sight.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)

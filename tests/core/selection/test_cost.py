@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.prediction.latency import COLD
+from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from tests.fakes.steered_fleet import SteeredFleet
@@ -24,7 +24,7 @@ def test_an_empty_prompt_is_not_an_unknown_one(
     scorer = fleet.dispatcher.state.scorer
     request = Request(id="r", timeout_s=0.0, prompt_tokens=prompt_tokens, session_id=session)
     first_token_s, cached_tokens = scorer.first_token(request, address, fleet.now)
-    assert (first_token_s, cached_tokens) == (COLD.first_token_s(counted), 0.0)
+    assert (first_token_s, cached_tokens) == (DEFAULT_ESTIMATE.first_token_s(counted), 0.0)
     assert scorer.cost(request, address, 0, fleet.now).first_token_s == first_token_s
 
 
@@ -67,7 +67,7 @@ def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
     request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN)
     scorer = fleet.dispatcher.state.scorer
     here, there = (scorer.cost(request, at, 0, fleet.now) for at in (address, stranger))
-    assert there.first_token_s == COLD.first_token_s(len(CHAIN) * BLOCK_TOKENS)
+    assert there.first_token_s == DEFAULT_ESTIMATE.first_token_s(len(CHAIN) * BLOCK_TOKENS)
     assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.constraints import Demand
-from extproc.core.observation import Sight
+from extproc.core.constraints import Constraints
+from extproc.core.observation import ScrapeStatus
 from extproc.core.request import Request
-from extproc.core.resolved_request import Order
-from extproc.core.selection.endpoint_picker import READING_WEIGHT, Home
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.selection.endpoint_picker import PREFILL_WEIGHT, AffinityTarget
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAIN = tuple(range(1000, 1400))
@@ -28,9 +28,11 @@ def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
         fleet.finish(lease)
 
 
-def home_of(fleet: SteeredFleet, offered: Address) -> Home | None:
+def home_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
-    return fleet.dispatcher.state.chooser.home_of(Order(Demand()), request, offered, fleet.now)
+    return fleet.dispatcher.state.chooser.home_of(
+        ResolvedRequest(Constraints()), request, offered, fleet.now
+    )
 
 
 def read_at(fleet: SteeredFleet, home: Address) -> None:
@@ -53,7 +55,7 @@ def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
     here = scorer.cost(request, other, 0, fleet.now)
     there = scorer.cost(request, home, 0, fleet.now)
     spared_s = here.first_token_s - there.first_token_s
-    assert found.patience_s == pytest.approx(READING_WEIGHT * spared_s, rel=0.05)
+    assert found.patience_s == pytest.approx(PREFILL_WEIGHT * spared_s, rel=0.05)
 
 
 def test_affinity_yields_to_load() -> None:
@@ -189,5 +191,5 @@ def test_a_session_wakes_no_server() -> None:
     home, awake = fleet.add(4), fleet.add(4)
     session_at(fleet, home, prompt_tokens=100)
     fleet.now += 1.0
-    fleet.look(home, slots=4, sight=Sight.ASLEEP)
+    fleet.look(home, slots=4, sight=ScrapeStatus.ASLEEP)
     assert fleet.pick(session_id="s", prompt_tokens=100).address == awake

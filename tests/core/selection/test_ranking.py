@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Health, Intent
-from extproc.core.selection.ranking import Picker
-from extproc.core.slots.endpoint_slots import Account, fits
+from extproc.core.selection.ranking import Ranking
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 
 
 def address(number: int) -> Address:
@@ -20,7 +20,7 @@ def address(number: int) -> Address:
 
 
 def place(
-    picker: Picker,
+    picker: Ranking,
     number: int,
     free: int,
     slots: int,
@@ -31,18 +31,18 @@ def place(
 ) -> Address:
     endpoint = Endpoint(EndpointSpec(address=address(number)))
     endpoint.health, endpoint.is_fresh, endpoint.intent = health, is_fresh, intent
-    account = Account(0.0)
+    account = EndpointSlots(0.0)
     account.slots, account.foreign_slots = slots, slots - free
     picker.place(endpoint, account)
     return endpoint.address
 
 
 @pytest.fixture
-def picker() -> Picker:
-    return Picker(Random(1))
+def picker() -> Ranking:
+    return Ranking(Random(1))
 
 
-def test_the_largest_share_wins(picker: Picker) -> None:
+def test_the_largest_share_wins(picker: Ranking) -> None:
     """1 of 2 goes before 3 of 8, which goes before 1 of 4."""
     third, second, first = place(picker, 1, 1, 4), place(picker, 2, 3, 8), place(picker, 3, 1, 2)
     assert picker.best(3) == [first, second, third]
@@ -50,7 +50,7 @@ def test_the_largest_share_wins(picker: Picker) -> None:
     assert picker.best_for(1) == first
 
 
-def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Picker) -> None:
+def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Ranking) -> None:
     """However free the backup is; but a backup with a slot goes before a full first choice."""
     asleep = place(picker, 1, 4, 4, health=Health.ASLEEP)
     stale = place(picker, 2, 3, 4, is_fresh=False)
@@ -59,7 +59,7 @@ def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Picker) -> None
     assert picker.best(9) == [fresh, asleep, stale, full]
 
 
-def test_of_full_ones_those_come_first_where_a_slot_is_free_soonest(picker: Picker) -> None:
+def test_of_full_ones_those_come_first_where_a_slot_is_free_soonest(picker: Ranking) -> None:
     """The larger ones; each request beyond their slots counts against them."""
     small, overfull, large = place(picker, 1, 0, 2), place(picker, 2, -1, 8), place(picker, 3, 0, 8)
     twice_overfull = place(picker, 4, -2, 2)
@@ -67,7 +67,7 @@ def test_of_full_ones_those_come_first_where_a_slot_is_free_soonest(picker: Pick
     assert picker.best(9) == [free, large, overfull, small, twice_overfull]
 
 
-def test_fallbacks_of_a_heavy_request_hold_it(picker: Picker) -> None:
+def test_fallbacks_of_a_heavy_request_hold_it(picker: Ranking) -> None:
     """Before those that have a larger share of their slots free, but fewer."""
     few, many, full = place(picker, 1, 2, 2), place(picker, 2, 3, 8), place(picker, 3, 0, 4)
     assert picker.fallbacks(3, 1) == [few, many, full]
@@ -89,7 +89,7 @@ def test_fallbacks_of_a_heavy_request_hold_it(picker: Picker) -> None:
     ],
 )
 def test_what_may_not_be_picked_is_taken_out(
-    picker: Picker, health: Health, intent: Intent, slots: int
+    picker: Ranking, health: Health, intent: Intent, slots: int
 ) -> None:
     """Placing anew removes what was ranked before."""
     place(picker, 1, 4, 4)
@@ -98,20 +98,20 @@ def test_what_may_not_be_picked_is_taken_out(
     assert (picker.best(1), picker.best_for(1)) == ([], None)
 
 
-def test_nobody_to_pick(picker: Picker) -> None:
+def test_nobody_to_pick(picker: Ranking) -> None:
     """An empty picker answers with nobody; removing a stranger is no error."""
     picker.remove(address(1))
     assert (picker.best(3), picker.best_for(1), len(picker)) == ([], None, 0)
 
 
-def test_the_full_are_only_for_those_who_need_no_slot(picker: Picker) -> None:
+def test_the_full_are_only_for_those_who_need_no_slot(picker: Ranking) -> None:
     """`best` names them last, `best_for` never."""
     full = place(picker, 1, 0, 4)
     assert picker.best(1) == [full]
     assert picker.best_for(1) is None
 
 
-def test_a_heavy_request_needs_room(picker: Picker) -> None:
+def test_a_heavy_request_needs_room(picker: Ranking) -> None:
     """The best endpoint that has it, not the best one; a small server gives all it has."""
     place(picker, 1, 1, 2)
     roomy = place(picker, 2, 3, 8)
@@ -122,7 +122,7 @@ def test_a_heavy_request_needs_room(picker: Picker) -> None:
 
 
 @pytest.mark.parametrize("weight_slots", [1, 2])
-def test_ties_fall_at_random(picker: Picker, weight_slots: int) -> None:
+def test_ties_fall_at_random(picker: Ranking, weight_slots: int) -> None:
     """Each of the equals gets its share, whatever their sizes are."""
     equals = [place(picker, number, slots // 2, slots) for number, slots in enumerate([4, 4, 8])]
     heavy = Counter(picker.best_for(weight_slots) for _ in range(3000))
@@ -132,7 +132,7 @@ def test_ties_fall_at_random(picker: Picker, weight_slots: int) -> None:
         assert all(800 < often < 1200 for often in chosen.values())
 
 
-def test_none_is_named_twice(picker: Picker) -> None:
+def test_none_is_named_twice(picker: Ranking) -> None:
     """Fallbacks are others, also where the random start is the last of its bucket."""
     for number in range(4):
         place(picker, number, 2, 4)
@@ -149,7 +149,7 @@ def test_against_a_plain_sort(
     placements: list[tuple[int, int, int, bool]], many: int, weight_slots: int
 ) -> None:
     """After any placements the ranking is what sorting all endpoints would give."""
-    picker = Picker(Random(2))
+    picker = Ranking(Random(2))
     plain: dict[Address, tuple[bool, bool, float, int, int]] = {}
     for number, free, more, is_fresh in placements:
         slots = free + more
@@ -161,7 +161,7 @@ def test_against_a_plain_sort(
     best = picker.best(many)
     assert [plain[where][:3] for where in best] == ranks[:many]
     assert len(set(best)) == len(best)
-    fitting = [n[:3] for n in plain.values() if n[0] and fits(weight_slots, n[3], n[4])]
+    fitting = [n[:3] for n in plain.values() if n[0] and can_fit(weight_slots, n[3], n[4])]
     heavy = picker.best_for(weight_slots)
     assert (plain[heavy][:3] if heavy else None) == max(fitting, default=None)
     for where in list(plain):
@@ -169,7 +169,7 @@ def test_against_a_plain_sort(
     assert (picker._ranks, picker._buckets, len(picker)) == ([], {}, 0)
 
 
-def test_equals_leave_in_any_order(picker: Picker) -> None:
+def test_equals_leave_in_any_order(picker: Ranking) -> None:
     """Who fills the gap of another is found again where it now stands."""
     equals = [place(picker, number, 1, 2) for number in range(5)]
     for gone, left in ((0, 4), (4, 3), (2, 2), (1, 1)):
@@ -179,7 +179,7 @@ def test_equals_leave_in_any_order(picker: Picker) -> None:
     assert picker.best(9) == [equals[3]]
 
 
-def test_never_more_than_were_asked_for(picker: Picker) -> None:
+def test_never_more_than_were_asked_for(picker: Ranking) -> None:
     """One of the best and two of the next, of which there are many."""
     best = place(picker, 0, 2, 2)
     for number in range(1, 6):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.observation import MAX_ENTRIES, Observation, Sight, SlotReading
-from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S, Evidence
+from extproc.core.observation import MAX_ENTRIES, Observation, ScrapeStatus, SlotReading
+from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S, DrainingEvidence
 from extproc.core.slots.lease import Lease
 
 ADDRESS = Address("10.0.0.1", 8080)
@@ -22,7 +22,7 @@ class Books:
     """The evidence about one endpoint, with the leases that an account would have."""
 
     def __init__(self, *, is_quiet: bool = True) -> None:
-        self.evidence = Evidence()
+        self.evidence = DrainingEvidence()
         self.leases: list[Lease] = []
         self.is_quiet = is_quiet
 
@@ -46,7 +46,7 @@ class Books:
             address=ADDRESS,
             began_at=at,
             answered_at=at + took_s,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slot_readings=numbered,
         )
         return self.evidence.judge(observation, len(tasks), self.leases, is_quiet=self.is_quiet)

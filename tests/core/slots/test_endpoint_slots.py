@@ -9,34 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight, SlotReading
+from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.core.slots.draining_evidence import RELEASE_S
-from extproc.core.slots.endpoint_slots import CLOSED_MEMORY_S, Account, fits
+from extproc.core.slots.endpoint_slots import CLOSED_MEMORY_S, EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease
 
 ADDRESS = Address("10.0.0.1", 8080)
 ids = count(1)
 
 
-def account(slots: int = 4) -> Account:
-    books = Account(0.0)
+def account(slots: int = 4) -> EndpointSlots:
+    books = EndpointSlots(0.0)
     look(books, 0.0, 0.0, slots=slots, busy=0)
     return books
 
 
-def opened(books: Account, at: float, weight: int = 1) -> Lease:
+def opened(books: EndpointSlots, at: float, weight: int = 1) -> Lease:
     lease = Lease(next(ids), ADDRESS, weight, at)
     books.add(lease)
     return lease
 
 
-def closed(books: Account, lease: Lease, at: float) -> None:
+def closed(books: EndpointSlots, lease: Lease, at: float) -> None:
     lease.close()
     books.remove(lease, at)
 
 
 def look(
-    books: Account,
+    books: EndpointSlots,
     began_at: float,
     answered_at: float,
     *,
@@ -50,7 +50,7 @@ def look(
             address=ADDRESS,
             began_at=began_at,
             answered_at=answered_at,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slots=slots,
             busy_slots=busy,
             instance=instance,
@@ -76,7 +76,7 @@ def look(
 )
 def test_fits(weight: int, free: int, slots: int, expected: bool) -> None:
     """A request needs its weight free, or all that a smaller server has; no slots, no room."""
-    assert fits(weight, free, slots) is expected
+    assert can_fit(weight, free, slots) is expected
 
 
 # leased
@@ -233,7 +233,7 @@ def test_an_overtaken_look_changes_nothing() -> None:
 
 def test_books_are_younger_than_looks_of_older_books() -> None:
     """An endpoint that came back is not judged by a look at its former life."""
-    books = Account(5.0)
+    books = EndpointSlots(5.0)
     look(books, 4.0, 6.0, busy=3, slots=4)
     assert (books.slots, books.is_sighted) == (0, False)
 
@@ -340,7 +340,7 @@ def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
 
 def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
     """A server that shows nothing has no busy slot to stay busy."""
-    books = Account(0.0)
+    books = EndpointSlots(0.0)
     look(books, 0.0, 0.0, busy=None, slots=2)
     lease = opened(books, 1.0)
     lease.leave(2.0)

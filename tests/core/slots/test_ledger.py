@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.slots.draining_evidence import RELEASE_S
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseError, LeaseState
 from extproc.core.slots.ledger import DrainingCaps, Ledger
@@ -22,7 +22,7 @@ def look(
             address=address,
             began_at=at,
             answered_at=at,
-            sight=Sight.READY,
+            sight=ScrapeStatus.READY,
             slots=slots,
             busy_slots=busy,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
 from extproc.core.slots.lease import Lease
-from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, Loads
+from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, ModelLoadTracker
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
@@ -21,7 +21,7 @@ def lease_of(fleet: SteeredFleet) -> Lease:
 
 def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> None:
     for readings in ({"m": LOADED}, {}):
-        loads = Loads()
+        loads = ModelLoadTracker()
         loads.start("m", A, 100.0, lease_of(SteeredFleet()))
         assert not loads.may_start("m") and loads.may_start("other")
         assert loads.over(B, readings, 101.0) == []
@@ -31,14 +31,14 @@ def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> N
 def test_a_look_that_began_before_a_load_does_not_end_it() -> None:
     """It may have seen the model before it was thrown out, and have been overtaken."""
     for readings in ({"m": LOADED}, {}):
-        loads = Loads()
+        loads = ModelLoadTracker()
         loads.start("m", A, 100.0, lease_of(SteeredFleet()))
         assert loads.over(A, readings, 99.0) == []
 
 
 def test_a_load_that_a_look_shows_goes_on() -> None:
     """Also when the request that began it left, or a stranger did."""
-    loads = Loads()
+    loads = ModelLoadTracker()
     lease = lease_of(SteeredFleet())
     loads.start("m", A, 100.0, lease)
     loads.released(lease, 101.0)
@@ -49,7 +49,7 @@ def test_a_load_that_a_look_shows_goes_on() -> None:
 
 def test_a_load_that_no_look_shows_yet_may_be_about_to_begin() -> None:
     """While its request runs, and for looks that began before that ended."""
-    loads = Loads()
+    loads = ModelLoadTracker()
     lease = lease_of(SteeredFleet())
     loads.start("m", A, 100.0, lease)
     assert loads.over(A, {"m": UNLOADED}, 200.0) == []
@@ -59,7 +59,7 @@ def test_a_load_that_no_look_shows_yet_may_be_about_to_begin() -> None:
 
 
 def test_no_load_lasts_for_ever() -> None:
-    loads = Loads()
+    loads = ModelLoadTracker()
     assert loads.next_expiry() is None
     loads.start("m", A, 100.0)
     loads.start("n", B, 150.0)
@@ -83,7 +83,7 @@ def test_after_a_load_that_takes_too_long_another_server_is_asked() -> None:
 
 
 def test_a_load_ends_only_where_it_is() -> None:
-    loads = Loads()
+    loads = ModelLoadTracker()
     loads.start("m", A, 100.0)
     loads.end("m", B)
     loads.end("n", A)

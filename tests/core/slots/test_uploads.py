@@ -8,7 +8,7 @@ from extproc.core.address import Address
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.audit import faults, rebuild
-from extproc.core.scheduler.decision import Outcome, Picked, Queued
+from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.uploads import MAX_TENANTS, MEMORY_S, MIN_WASTE_S, SUSPICION_S, Uploads
 from tests.fakes.small_fleet import SmallFleet
@@ -71,7 +71,7 @@ class Attacked:
         self.fleet = SmallFleet(slots)
         self.dispatcher = self.fleet.dispatcher
 
-    def submit(self, request: Request) -> Outcome:
+    def submit(self, request: Request) -> Decision:
         return self.dispatcher.submit(request, self.fleet.now)
 
     def lease(self, request: Request) -> Lease:

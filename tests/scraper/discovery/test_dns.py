@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from scraper.discovery.discovered_endpoint import Listing
+from scraper.discovery.discovered_endpoint import EndpointEntry
 from scraper.discovery.dns import MAX_BACKOFF_S, DnsEndpoints, DnsName
 from scraper.discovery.dns_cache import Found, Nothing, Pace
 from scraper.discovery.resolver import Hosts, Resolver, Services
@@ -33,11 +33,11 @@ async def server() -> AsyncIterator[FakeDnsServer]:
 
 
 def host(name: str, port: int = 8080, api_key: str | None = None) -> DnsName:
-    return DnsName(listing=Listing(host=name, port=port, api_key=api_key))
+    return DnsName(listing=EndpointEntry(host=name, port=port, api_key=api_key))
 
 
 def service(name: str) -> DnsName:
-    return DnsName(listing=Listing(host=name, port=0), is_service=True)
+    return DnsName(listing=EndpointEntry(host=name, port=0), is_service=True)
 
 
 @asynccontextmanager

@@ -7,9 +7,9 @@ import pytest
 from scraper.discovery.dns_cache import (
     EMPTY_ANSWERS,
     MAX_ANSWERS,
+    DnsCache,
     Failed,
     Found,
-    Memory,
     Nothing,
     Pace,
 )
@@ -20,14 +20,14 @@ def found(*values: str, ttl_s: float = 60) -> Found[str]:
 
 
 def test_an_answer_replaces_the_one_before() -> None:
-    memory: Memory[str] = Memory()
+    memory: DnsCache[str] = DnsCache()
     memory.take(found("a", "b", "a"))
     memory.take(found("b", "c"))
     assert memory.values == ("b", "c")
 
 
 def test_a_failure_changes_nothing_and_is_no_word() -> None:
-    memory: Memory[str] = Memory()
+    memory: DnsCache[str] = DnsCache()
     memory.take(Failed("silence"))
     assert not memory.has_spoken
     memory.take(found("a"))
@@ -37,7 +37,7 @@ def test_a_failure_changes_nothing_and_is_no_word() -> None:
 
 
 def test_nothing_is_believed_when_it_is_said_again_and_again() -> None:
-    memory: Memory[str] = Memory()
+    memory: DnsCache[str] = DnsCache()
     memory.take(found("a"))
     for _ in range(EMPTY_ANSWERS - 1):
         memory.take(Nothing())
@@ -48,7 +48,7 @@ def test_nothing_is_believed_when_it_is_said_again_and_again() -> None:
 
 
 def test_one_good_answer_ends_the_doubt() -> None:
-    memory: Memory[str] = Memory()
+    memory: DnsCache[str] = DnsCache()
     memory.take(found("a"))
     for _ in range(10):
         memory.take(Nothing())
@@ -57,7 +57,7 @@ def test_one_good_answer_ends_the_doubt() -> None:
 
 
 def test_an_answer_has_a_bound() -> None:
-    memory: Memory[str] = Memory()
+    memory: DnsCache[str] = DnsCache()
     memory.take(found(*map(str, range(5000))))
     assert len(memory.values) == MAX_ANSWERS
 

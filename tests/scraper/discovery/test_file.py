@@ -10,27 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from scraper.discovery.discovered_endpoint import Listing, ListingError
+from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.file import MAX_BYTES, EndpointsFile, Take
-from scraper.discovery.static import ListedEndpoints
+from scraper.discovery.static import StaticEndpoints
 from tests.fakes.publications import Publications
 
 STAY = "; the endpoints that it named before stay (1)"
 
 
-def parse(content: bytes) -> list[Listing]:
+def parse(content: bytes) -> list[EndpointEntry]:
     """One `ip:port` a line."""
     listings = []
     for number, line in enumerate(content.decode().split(), start=1):
         host, colon, port = line.partition(":")
         if not colon:
-            raise ListingError(f"line {number}: there is no port")
-        listings.append(Listing(host=host, port=int(port)))
+            raise EndpointEntryError(f"line {number}: there is no port")
+        listings.append(EndpointEntry(host=host, port=int(port)))
     return listings
 
 
 def taking(told: Publications) -> Take:
-    return ListedEndpoints("file", told).set
+    return StaticEndpoints("file", told).set
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_see
 ) -> None:
     """Not a word of the file is in that line: it may hold a key."""
 
-    def read(content: bytes) -> list[Listing]:
+    def read(content: bytes) -> list[EndpointEntry]:
         if b"secret" in content:
             raise KeyError(content)
         return parse(content)
@@ -210,7 +210,7 @@ async def test_what_nobody_took_over_is_told_and_the_next_change_is_seen(tmp_pat
     told = Publications()
     listed = taking(told)
 
-    def take(listings: Sequence[Listing]) -> None:
+    def take(listings: Sequence[EndpointEntry]) -> None:
         if len(listings) == 2:
             raise RuntimeError("a fault")
         listed(listings)

@@ -13,7 +13,7 @@ import pytest
 
 from extproc.demo.simulator.listener import Listener
 from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
-from scraper.llama.interim_limit import MAX_INTERIM_BYTES, WaryStream
+from scraper.llama.interim_limit import MAX_INTERIM_BYTES, InterimLimitStream
 from scraper.target import EndpointTarget
 from tests.fakes.patience import PATIENT
 
@@ -68,7 +68,7 @@ class Pieces(httpcore.AsyncNetworkStream):
 async def test_a_flood_that_holds_what_looks_like_a_final_answer_is_given_up() -> None:
     """Wherever it is cut in two: only at the beginning of a line it is one."""
     sly = b"HTTP/1.1 103 Early Hints\r\nlink: HTTP/1.1 20"
-    stream = WaryStream(Pieces(sly, b"0\r\n" + b"x" * MAX_INTERIM_BYTES))
+    stream = InterimLimitStream(Pieces(sly, b"0\r\n" + b"x" * MAX_INTERIM_BYTES))
     await stream.read(len(sly))
     with pytest.raises(httpcore.ReadError):
         await stream.read(2 * MAX_INTERIM_BYTES)

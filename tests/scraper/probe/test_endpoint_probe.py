@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from extproc.core.observation import MAX_ENTRIES, Observation, Sight
+from extproc.core.observation import MAX_ENTRIES, Observation, ScrapeStatus
 from scraper.options import ScraperOptions
-from scraper.probe.endpoint_probe import Lookout
+from scraper.probe.endpoint_probe import EndpointProbe
 from scraper.probe.server_identity import MAX_ADAPTER_FAILURES
-from scraper.schedule import Attention
+from scraper.schedule import ScrapePriority
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.patience import PATIENT, PATIENT_LOOKS
@@ -33,15 +33,15 @@ async def fake() -> AsyncIterator[FakeLlamaServer]:
         yield server
 
 
-Open = Callable[..., Lookout]
+Open = Callable[..., EndpointProbe]
 
 
 @pytest.fixture
 async def open_lookout(fake: FakeLlamaServer) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        def open_one(options: ScraperOptions = PATIENT_LOOKS, **target: Any) -> Lookout:
-            lookout = Lookout(
+        def open_one(options: ScraperOptions = PATIENT_LOOKS, **target: Any) -> EndpointProbe:
+            lookout = EndpointProbe(
                 EndpointTarget(address=fake.address, **target), options, time.monotonic
             )
             stack.push_async_callback(lookout.aclose)
@@ -51,15 +51,17 @@ async def open_lookout(fake: FakeLlamaServer) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
-def lookout(open_lookout: Open) -> Lookout:
+def lookout(open_lookout: Open) -> EndpointProbe:
     return open_lookout()
 
 
-async def look(lookout: Lookout, attention: Attention = Attention.IDLE) -> Observation:
+async def look(
+    lookout: EndpointProbe, attention: ScrapePriority = ScrapePriority.IDLE
+) -> Observation:
     return await lookout.look(attention)
 
 
-async def look_until_counted(lookout: Lookout) -> None:
+async def look_until_counted(lookout: EndpointProbe) -> None:
     """One look is enough, unless its patience was over before the answer came."""
     while (await look(lookout)).busy_slots is None:
         pass
@@ -70,10 +72,10 @@ def codes(observation: Observation) -> list[str]:
 
 
 async def test_the_first_look_learns_and_the_next_ones_only_count(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     first = await look(lookout)
-    assert (first.sight, first.slots, first.busy_slots) == (Sight.READY, 2, 1)
+    assert (first.sight, first.slots, first.busy_slots) == (ScrapeStatus.READY, 2, 1)
     assert [(m.name, m.aliases) for m in first.models] == [("fake", ("pretend",))]
     assert fake.paths() == ["/props", "/v1/models", "/lora-adapters", "/slots"]
     fake.busy = (True, True)
@@ -83,13 +85,15 @@ async def test_the_first_look_learns_and_the_next_ones_only_count(
     assert fake.paths()[4:] == ["/slots"]
 
 
-async def test_metrics_are_never_asked_for(fake: FakeLlamaServer, lookout: Lookout) -> None:
-    for attention in Attention:
+async def test_metrics_are_never_asked_for(fake: FakeLlamaServer, lookout: EndpointProbe) -> None:
+    for attention in ScrapePriority:
         await look(lookout, attention)
     assert fake.count("/metrics") == 0
 
 
-async def test_the_times_are_those_of_slots_alone(fake: FakeLlamaServer, lookout: Lookout) -> None:
+async def test_the_times_are_those_of_slots_alone(
+    fake: FakeLlamaServer, lookout: EndpointProbe
+) -> None:
     gate = asyncio.Event()
     fake.replies["/v1/models"] = Reply(status=500, gate=gate)
     looking = asyncio.create_task(look(lookout))
@@ -102,13 +106,13 @@ async def test_the_times_are_those_of_slots_alone(fake: FakeLlamaServer, lookout
 
 
 async def test_adapters_are_asked_for_until_they_are_told(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     """A busy server may give no answer at first. It is ready all the same."""
     fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
     for _ in range(2):
         told = await look(lookout)
-        assert (told.sight, told.adapters, told.awaits_adapters) == (Sight.READY, None, True)
+        assert (told.sight, told.adapters, told.awaits_adapters) == (ScrapeStatus.READY, None, True)
     fake.replies["/lora-adapters"] = Reply.of([{"id": 0, "path": "/a/poet.gguf", "scale": 0.0}])
     told = await look(lookout)
     assert told.adapters is not None and not told.awaits_adapters
@@ -119,7 +123,7 @@ async def test_adapters_are_asked_for_until_they_are_told(
 
 
 async def test_a_server_that_never_tells_its_adapters_is_not_waited_for_for_ever(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
     looks = [await look(lookout) for _ in range(MAX_ADAPTER_FAILURES + 2)]
@@ -130,7 +134,7 @@ async def test_a_server_that_never_tells_its_adapters_is_not_waited_for_for_ever
 
 @pytest.mark.parametrize("reply", [Reply.of({}, 404), Reply.of({}, 401), Reply.of({"no": "list"})])
 async def test_a_server_that_tells_no_adapters_has_none(
-    fake: FakeLlamaServer, lookout: Lookout, reply: Reply
+    fake: FakeLlamaServer, lookout: EndpointProbe, reply: Reply
 ) -> None:
     fake.replies["/lora-adapters"] = reply
     told = await look(lookout)
@@ -138,23 +142,27 @@ async def test_a_server_that_tells_no_adapters_has_none(
 
 
 async def test_a_loading_server_is_loading_whatever_is_asked(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.is_loading = True
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.issues) == (Sight.LOADING, None, ())
+    assert (observation.sight, observation.slots, observation.issues) == (
+        ScrapeStatus.LOADING,
+        None,
+        (),
+    )
     fake.is_loading = False
-    assert (await look(lookout)).sight is Sight.READY
+    assert (await look(lookout)).sight is ScrapeStatus.READY
     fake.is_loading = True
-    assert (await look(lookout)).sight is Sight.LOADING
+    assert (await look(lookout)).sight is ScrapeStatus.LOADING
 
 
 async def test_hidden_slots_are_said_with_their_remedy(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.shows_slots = False
     observation = await look(lookout)
-    assert (observation.sight, observation.slots) == (Sight.READY, 2)
+    assert (observation.sight, observation.slots) == (ScrapeStatus.READY, 2)
     assert observation.busy_slots is None
     assert codes(observation) == ["slots-disabled"]
     assert "--slots" in observation.issues[0].remedy
@@ -163,7 +171,9 @@ async def test_hidden_slots_are_said_with_their_remedy(
     assert fake.paths()[-1] == "/health"
 
 
-async def test_hidden_slots_that_only_slots_tells(fake: FakeLlamaServer, lookout: Lookout) -> None:
+async def test_hidden_slots_that_only_slots_tells(
+    fake: FakeLlamaServer, lookout: EndpointProbe
+) -> None:
     fake.replies["/slots"] = Reply.of({"error": {"code": 501}}, 501)
     observation = await look(lookout)
     assert codes(observation) == ["slots-disabled"] and observation.slots == 2
@@ -176,7 +186,7 @@ async def test_a_refused_key_is_an_issue_of_a_ready_server(
     fake.api_key = "sesame"
     lookout = open_lookout(api_key=key, slots=3)
     for observation in [await look(lookout) for _ in range(2)]:
-        assert (observation.sight, observation.slots) == (Sight.READY, 3)
+        assert (observation.sight, observation.slots) == (ScrapeStatus.READY, 3)
         assert observation.busy_slots is None
         assert codes(observation) == ["unauthorized"]
         assert "api_key_file" in observation.issues[0].remedy
@@ -199,17 +209,17 @@ async def test_the_operators_slots_win_and_too_many_are_an_issue(
 
 
 async def test_a_server_that_went_away_is_unreachable_and_is_learnt_anew(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     before = await look(lookout)
     await fake.stop()
     gone = await look(lookout)
-    assert gone.sight is Sight.UNREACHABLE and codes(gone) == ["unreachable"]
+    assert gone.sight is ScrapeStatus.UNREACHABLE and codes(gone) == ["unreachable"]
     assert gone.slots is None and gone.busy_slots is None
     async with FakeLlamaServer(busy=(False,) * 4, port=fake.address.port) as other:
         other.marker = "<__media_two__>"
         back = await look(lookout)
-    assert (back.sight, back.slots, back.busy_slots) == (Sight.READY, 4, 0)
+    assert (back.sight, back.slots, back.busy_slots) == (ScrapeStatus.READY, 4, 0)
     assert back.instance not in (None, before.instance)
 
 
@@ -262,7 +272,7 @@ async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
     for _ in range(3):
         slow = await look(lookout)
         slow_since.append(slow.began_at)
-        assert (slow.sight, slow.busy_slots) == (Sight.READY, None)
+        assert (slow.sight, slow.busy_slots) == (ScrapeStatus.READY, None)
         assert codes(slow) == ["slow-slots"]
     assert fake.count("/slots") == asked_before + 1, "one question, kept open"
     gate_opened_at = time.monotonic()
@@ -295,7 +305,7 @@ async def test_a_server_that_stalls_altogether_fails(
     for path in ("/slots", "/health", "/props"):
         fake.replies[path] = Reply(gate=asyncio.Event())
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (Sight.FAILED, ["no-answer"])
+    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, ["no-answer"])
     fake.replies.clear()
     await look_until_counted(lookout)
 
@@ -315,11 +325,11 @@ async def test_a_server_that_stalls_altogether_fails(
     ],
 )
 async def test_a_useless_answer_fails_once_and_says_why_without_quoting_it(
-    fake: FakeLlamaServer, lookout: Lookout, path: str, reply: Reply, code: str
+    fake: FakeLlamaServer, lookout: EndpointProbe, path: str, reply: Reply, code: str
 ) -> None:
     fake.replies[path] = reply
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (Sight.FAILED, [code])
+    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, [code])
     assert observation.busy_slots is None
     assert "prompt" not in str(observation) and "xx" not in str(observation)
     fake.replies.clear()
@@ -327,36 +337,42 @@ async def test_a_useless_answer_fails_once_and_says_why_without_quoting_it(
 
 
 async def test_another_program_at_the_address_fails(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     for path in ("/props", "/slots", "/health", "/v1/models"):
         fake.replies[path] = Reply(status=404, body=b"nginx")
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (Sight.FAILED, ["bad-answer"])
+    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, ["bad-answer"])
 
 
-async def test_a_server_without_props_still_counts(fake: FakeLlamaServer, lookout: Lookout) -> None:
+async def test_a_server_without_props_still_counts(
+    fake: FakeLlamaServer, lookout: EndpointProbe
+) -> None:
     fake.replies["/props"] = Reply(status=404)
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.READY, 2, 1)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (
+        ScrapeStatus.READY,
+        2,
+        1,
+    )
 
 
 # Sleep
 
 
 async def test_a_sleeper_is_seen_asleep_and_not_woken(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.is_sleeping = True
-    for attention in (*Attention, *Attention):
+    for attention in (*ScrapePriority, *ScrapePriority):
         observation = await look(lookout, attention)
-        assert (observation.sight, observation.slots) == (Sight.ASLEEP, 2)
+        assert (observation.sight, observation.slots) == (ScrapeStatus.ASLEEP, 2)
         assert observation.busy_slots == 0
     assert fake.count("/slots") == 0
 
 
 async def test_a_sleeper_that_somebody_woke_is_counted_until_it_is_idle(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.is_sleeping = True
     await look(lookout)
@@ -365,20 +381,24 @@ async def test_a_sleeper_that_somebody_woke_is_counted_until_it_is_idle(
     fake.busy = (False, False)
     assert (await look(lookout)).busy_slots == 0
     quiet = await look(lookout)
-    assert (quiet.sight, quiet.busy_slots, quiet.issues) == (Sight.READY, None, ())
+    assert (quiet.sight, quiet.busy_slots, quiet.issues) == (ScrapeStatus.READY, None, ())
     assert fake.count("/slots") == 2
-    assert (await look(lookout, Attention.STEADY)).busy_slots == 0
+    assert (await look(lookout, ScrapePriority.STEADY)).busy_slots == 0
 
 
 # Routers
 
 
 async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded", "f": "loading"}
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.READY, 4, 2)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (
+        ScrapeStatus.READY,
+        4,
+        2,
+    )
     readings = {model.name: model for model in observation.models}
     assert (readings["a"].slots, readings["a"].busy_slots) == (2, 1)
     assert not readings["e"].is_loaded and not readings["f"].is_loaded
@@ -388,7 +408,7 @@ async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
 
 
 async def test_a_routers_tasks_are_told_with_their_models(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     """And the most that one slot holds, of whichever model."""
     fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded"}
@@ -404,7 +424,7 @@ async def test_a_routers_tasks_are_told_with_their_models(
 
 
 async def test_a_routers_tasks_are_as_many_as_a_plain_servers(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     """All busy slots are counted, and of all models together the first ones read."""
     fake.router_models = {"a": "loaded", "b": "loaded"}
@@ -417,7 +437,7 @@ async def test_a_routers_tasks_are_as_many_as_a_plain_servers(
 
 
 async def test_a_model_unloaded_between_the_questions_is_left_out(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     gate = asyncio.Event()
     fake.router_models = {"a": "loaded", "b": "loaded"}
@@ -431,20 +451,24 @@ async def test_a_model_unloaded_between_the_questions_is_left_out(
     assert (await looking).busy_slots == 1
     fake.router_models = {"a": "unloaded", "b": "unloaded"}
     none_left = await look(lookout)
-    assert (none_left.sight, none_left.busy_slots) == (Sight.READY, None)
+    assert (none_left.sight, none_left.busy_slots) == (ScrapeStatus.READY, None)
 
 
 async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
-    fake: FakeLlamaServer, lookout: Lookout
+    fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     fake.router_models = {"a": "unloaded"}
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (Sight.ASLEEP, 1, 0)
+    assert (observation.sight, observation.slots, observation.busy_slots) == (
+        ScrapeStatus.ASLEEP,
+        1,
+        0,
+    )
     assert fake.count("/slots") == 0
 
 
 async def test_closing_in_the_middle_of_a_stall_leaves_nothing(fake: FakeLlamaServer) -> None:
-    lookout = Lookout(EndpointTarget(address=fake.address), IMPATIENT, time.monotonic)
+    lookout = EndpointProbe(EndpointTarget(address=fake.address), IMPATIENT, time.monotonic)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
     await look(lookout)
     await lookout.aclose()

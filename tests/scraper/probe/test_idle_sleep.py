@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scraper.probe.idle_sleep import Nature, SleepTrial, SleepWatch
-from scraper.schedule import Attention
+from scraper.probe.idle_sleep import IdleSleepTracker, SleepBehaviour, SleepTrial
+from scraper.schedule import ScrapePriority
 
 TRIAL = SleepTrial(linger_s=30.0, trial_s=900.0)
 
@@ -31,7 +31,7 @@ class Sleeper:
         self.last_task_at = now
 
 
-def look(watch: SleepWatch, sleeper: Sleeper, now: float, attention: Attention) -> bool:
+def look(watch: IdleSleepTracker, sleeper: Sleeper, now: float, attention: ScrapePriority) -> bool:
     """One look as `Lookout` does it; whether /slots was asked."""
     if watch.needs_props(now, attention):
         watch.props_told(sleeper.is_asleep(now))
@@ -51,97 +51,97 @@ def look(watch: SleepWatch, sleeper: Sleeper, now: float, attention: Attention) 
 def test_whoever_wants_to_sleep_sleeps_and_is_never_woken(
     timeout_s: int, interval_s: float, declared: bool | None
 ) -> None:
-    watch, sleeper = SleepWatch(TRIAL, declared), Sleeper(timeout_s)
+    watch, sleeper = IdleSleepTracker(TRIAL, declared), Sleeper(timeout_s)
     now = 0.0
     while now < 4_000 and sleeper.slept_at is None:
-        look(watch, sleeper, now, Attention.IDLE)
+        look(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
-    assert watch.nature is Nature.SLEEPS
+    assert watch.nature is SleepBehaviour.SLEEPS
     for _ in range(100):
-        assert not look(watch, sleeper, now, Attention.IDLE)
+        assert not look(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
     assert sleeper.wakes_by_probe == 0
 
 
 def test_a_declared_sleeper_is_asked_once_and_then_left_in_peace() -> None:
-    watch, sleeper = SleepWatch(TRIAL, declared=True), Sleeper(100)
-    asked = [look(watch, sleeper, 2.0 * i, Attention.IDLE) for i in range(60)]
+    watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(100)
+    asked = [look(watch, sleeper, 2.0 * i, ScrapePriority.IDLE) for i in range(60)]
     assert asked == [True] + [False] * 59
     assert sleeper.slept_at == 100.0
 
 
 def test_a_server_that_never_sleeps_is_known_as_such_after_the_trial() -> None:
-    watch, sleeper = SleepWatch(TRIAL, declared=None), Sleeper(10**9)
+    watch, sleeper = IdleSleepTracker(TRIAL, declared=None), Sleeper(10**9)
     now = 0.0
-    while watch.nature is Nature.UNKNOWN:
-        look(watch, sleeper, now, Attention.IDLE)
+    while watch.nature is SleepBehaviour.UNKNOWN:
+        look(watch, sleeper, now, ScrapePriority.IDLE)
         now += 2.0
-    assert watch.nature is Nature.STAYS_AWAKE
+    assert watch.nature is SleepBehaviour.STAYS_AWAKE
     assert now < 3 * TRIAL.trial_s
-    assert not watch.needs_props(now, Attention.IDLE)
-    assert watch.may_ask_slots(now, Attention.IDLE)
+    assert not watch.needs_props(now, ScrapePriority.IDLE)
+    assert watch.may_ask_slots(now, ScrapePriority.IDLE)
 
 
 def test_a_build_that_knows_no_sleep_needs_no_trial() -> None:
-    watch = SleepWatch(TRIAL, declared=None)
+    watch = IdleSleepTracker(TRIAL, declared=None)
     watch.props_told(None)
-    assert watch.nature is Nature.STAYS_AWAKE
+    assert watch.nature is SleepBehaviour.STAYS_AWAKE
 
 
 def test_the_operator_may_say_that_it_stays_awake() -> None:
-    watch = SleepWatch(TRIAL, declared=False)
-    assert not watch.needs_props(0.0, Attention.IDLE)
-    assert watch.may_ask_slots(10_000.0, Attention.IDLE)
+    watch = IdleSleepTracker(TRIAL, declared=False)
+    assert not watch.needs_props(0.0, ScrapePriority.IDLE)
+    assert watch.may_ask_slots(10_000.0, ScrapePriority.IDLE)
 
 
 def test_what_is_seen_asleep_sleeps_whatever_was_declared() -> None:
-    watch = SleepWatch(TRIAL, declared=False)
+    watch = IdleSleepTracker(TRIAL, declared=False)
     watch.props_told(True)
-    assert not watch.may_ask_slots(0.0, Attention.STEADY)
+    assert not watch.may_ask_slots(0.0, ScrapePriority.STEADY)
 
 
-@pytest.mark.parametrize("attention", [Attention.STEADY, Attention.RESTLESS])
-def test_our_own_leases_are_reason_enough_to_ask(attention: Attention) -> None:
-    watch, sleeper = SleepWatch(TRIAL, declared=True), Sleeper(10**9)
-    look(watch, sleeper, 0.0, Attention.IDLE)
-    assert not look(watch, sleeper, 2.0, Attention.IDLE)
+@pytest.mark.parametrize("attention", [ScrapePriority.STEADY, ScrapePriority.RESTLESS])
+def test_our_own_leases_are_reason_enough_to_ask(attention: ScrapePriority) -> None:
+    watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(10**9)
+    look(watch, sleeper, 0.0, ScrapePriority.IDLE)
+    assert not look(watch, sleeper, 2.0, ScrapePriority.IDLE)
     assert look(watch, sleeper, 4.0, attention)
 
 
 def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> None:
-    watch = SleepWatch(TRIAL, declared=None)
+    watch = IdleSleepTracker(TRIAL, declared=None)
     watch.props_told(False)
     watch.slots_told(0.0, busy_slots=1)
-    assert not watch.needs_props(100.0, Attention.STEADY)
-    assert watch.needs_props(100.0, Attention.RESTLESS)
+    assert not watch.needs_props(100.0, ScrapePriority.STEADY)
+    assert watch.needs_props(100.0, ScrapePriority.RESTLESS)
     watch.props_told(True)
-    assert watch.needs_props(100.0, Attention.STEADY)
+    assert watch.needs_props(100.0, ScrapePriority.STEADY)
 
 
 def test_busy_slots_are_watched_until_they_are_free() -> None:
-    watch = SleepWatch(TRIAL, declared=True)
+    watch = IdleSleepTracker(TRIAL, declared=True)
     watch.props_told(False)
     watch.slots_told(0.0, busy_slots=1)
-    assert watch.may_ask_slots(2.0, Attention.IDLE)
-    assert not watch.needs_props(0.2, Attention.IDLE)
-    assert watch.needs_props(2.0, Attention.IDLE)
+    assert watch.may_ask_slots(2.0, ScrapePriority.IDLE)
+    assert not watch.needs_props(0.2, ScrapePriority.IDLE)
+    assert watch.needs_props(2.0, ScrapePriority.IDLE)
     watch.slots_told(2.0, busy_slots=0)
-    assert not watch.may_ask_slots(4.0, Attention.IDLE)
+    assert not watch.may_ask_slots(4.0, ScrapePriority.IDLE)
 
 
 def test_somebody_woke_it_so_look_who() -> None:
-    watch = SleepWatch(TRIAL, declared=None)
+    watch = IdleSleepTracker(TRIAL, declared=None)
     watch.props_told(True)
-    assert not watch.may_ask_slots(0.0, Attention.IDLE)
+    assert not watch.may_ask_slots(0.0, ScrapePriority.IDLE)
     watch.props_told(False)
-    assert watch.may_ask_slots(2.0, Attention.IDLE)
+    assert watch.may_ask_slots(2.0, ScrapePriority.IDLE)
 
 
 def test_another_process_is_another_trial() -> None:
-    watch = SleepWatch(TRIAL, declared=None)
+    watch = IdleSleepTracker(TRIAL, declared=None)
     watch.props_told(None)
     watch.start_process()
-    assert watch.nature is Nature.UNKNOWN
+    assert watch.nature is SleepBehaviour.UNKNOWN
 
 
 def test_an_impossible_trial_is_refused() -> None:

@@ -7,28 +7,28 @@ import logging
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import Issue, Observation, Sight
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 from scraper.probe import issues
-from scraper.probe.issue_log import CALM_LOOKS, Journal
+from scraper.probe.issue_log import CALM_LOOKS, IssueLog
 
 ADDRESS = Address("127.0.0.1", 8080)
 
 
-def saw(sight: Sight, *found: Issue) -> Observation:
+def saw(sight: ScrapeStatus, *found: Issue) -> Observation:
     return Observation(address=ADDRESS, began_at=0, answered_at=0, sight=sight, issues=found)
 
 
 @pytest.fixture
-def journal(caplog: pytest.LogCaptureFixture) -> Journal:
+def journal(caplog: pytest.LogCaptureFixture) -> IssueLog:
     caplog.set_level(logging.INFO, "coxswain.scraper")
-    return Journal(ADDRESS)
+    return IssueLog(ADDRESS)
 
 
-def test_one_line_begins_and_one_ends(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_begins_and_one_ends(journal: IssueLog, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(50):
-        journal.record(saw(Sight.UNREACHABLE, issues.unreachable("refused")))
+        journal.record(saw(ScrapeStatus.UNREACHABLE, issues.unreachable("refused")))
     for _ in range(50):
-        journal.record(saw(Sight.READY))
+        journal.record(saw(ScrapeStatus.READY))
     lines = [(record.levelname, record.getMessage().split("; ")[0]) for record in caplog.records]
     assert lines == [
         ("WARNING", "endpoint 127.0.0.1:8080: unreachable: refused"),
@@ -38,17 +38,17 @@ def test_one_line_begins_and_one_ends(journal: Journal, caplog: pytest.LogCaptur
 
 
 def test_what_comes_and_goes_is_one_anomaly(
-    journal: Journal, caplog: pytest.LogCaptureFixture
+    journal: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(50):
-        journal.record(saw(Sight.READY, issues.slow_slots(2.0)))
+        journal.record(saw(ScrapeStatus.READY, issues.slow_slots(2.0)))
         for _ in range(CALM_LOOKS - 1):
-            journal.record(saw(Sight.READY))
+            journal.record(saw(ScrapeStatus.READY))
     assert len([r for r in caplog.records if "slow-slots" in r.getMessage()]) == 1
 
 
 def test_a_crash_is_told_once_with_its_traceback(
-    journal: Journal, caplog: pytest.LogCaptureFixture
+    journal: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
         journal.crash("the look", ZeroDivisionError())

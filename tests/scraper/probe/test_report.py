@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, Sight
+from extproc.core.observation import Observation, ScrapeStatus
 from scraper.llama.client import Answer, Failure, FailureKind
 from scraper.llama.router import RouterModels
-from scraper.llama.slots_request import SlotsTold
+from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
 from scraper.probe.idle_sleep import SleepTrial
 from scraper.probe.report import Report
-from scraper.probe.server_identity import Facts
+from scraper.probe.server_identity import ServerIdentity
 from scraper.target import EndpointTarget
 
 ADDRESS = Address("10.0.0.1", 8080)
 
 
-def report(facts: Facts | None = None, slots: int | None = None) -> Report:
+def report(facts: ServerIdentity | None = None, slots: int | None = None) -> Report:
     target = EndpointTarget(address=ADDRESS, slots=slots)
-    return Report(target, facts or Facts(), RouterModels(SleepTrial()))
+    return Report(target, facts or ServerIdentity(), RouterModels(SleepTrial()))
 
 
 def answer(status: int = 200) -> Answer:
@@ -40,15 +40,17 @@ def codes(observation: Observation) -> list[str]:
 @pytest.mark.parametrize(
     ("told", "sight", "code"),
     [
-        (answer(503), Sight.LOADING, []),
-        (answer(500), Sight.FAILED, ["bad-answer"]),
-        (failure(FailureKind.UNREACHABLE), Sight.UNREACHABLE, ["unreachable"]),
-        (failure(FailureKind.TIMED_OUT), Sight.FAILED, ["no-answer"]),
-        (failure(FailureKind.BROKEN), Sight.FAILED, ["no-answer"]),
-        (failure(FailureKind.UNUSABLE), Sight.FAILED, ["bad-answer"]),
+        (answer(503), ScrapeStatus.LOADING, []),
+        (answer(500), ScrapeStatus.FAILED, ["bad-answer"]),
+        (failure(FailureKind.UNREACHABLE), ScrapeStatus.UNREACHABLE, ["unreachable"]),
+        (failure(FailureKind.TIMED_OUT), ScrapeStatus.FAILED, ["no-answer"]),
+        (failure(FailureKind.BROKEN), ScrapeStatus.FAILED, ["no-answer"]),
+        (failure(FailureKind.UNUSABLE), ScrapeStatus.FAILED, ["bad-answer"]),
     ],
 )
-def test_answers_that_cannot_be_used(told: Answer | Failure, sight: Sight, code: list[str]) -> None:
+def test_answers_that_cannot_be_used(
+    told: Answer | Failure, sight: ScrapeStatus, code: list[str]
+) -> None:
     """Each has its sight and its issue, tells no slots, and quotes nothing that came."""
     found = report(slots=4).useless(told, "/props")
     assert (found.sight, codes(found)) == (sight, code)
@@ -59,9 +61,9 @@ def test_answers_that_cannot_be_used(told: Answer | Failure, sight: Sight, code:
 
 def test_what_is_set_wins_over_what_is_told() -> None:
     """More slots than the server has are something to mend; fewer are the operator's choice."""
-    facts = Facts()
+    facts = ServerIdentity()
     facts.count(
-        SlotsTold(
+        SlotCounts(
             began_at=0.0,
             answered_at=0.5,
             slots=2,
@@ -71,17 +73,17 @@ def test_what_is_set_wins_over_what_is_told() -> None:
             by_model=None,
         )
     )
-    more = report(facts, slots=4).observe(answer(), Sight.READY, busy_slots=1)
+    more = report(facts, slots=4).observe(answer(), ScrapeStatus.READY, busy_slots=1)
     assert (more.slots, codes(more)) == (4, ["slots-override-too-large"])
-    fewer = report(facts, slots=1).observe(answer(), Sight.READY, busy_slots=1)
+    fewer = report(facts, slots=1).observe(answer(), ScrapeStatus.READY, busy_slots=1)
     assert (fewer.slots, codes(fewer)) == (1, [])
-    loading = report(facts, slots=4).observe(answer(), Sight.LOADING)
+    loading = report(facts, slots=4).observe(answer(), ScrapeStatus.LOADING)
     assert (loading.slots, codes(loading)) == (None, [])
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     """That it hides its slots, and what this look found besides."""
-    facts = Facts()
+    facts = ServerIdentity()
     facts.hidden = issues.slots_disabled()
-    found = report(facts).observe(answer(), Sight.READY, also=issues.slow_slots(2.0))
+    found = report(facts).observe(answer(), ScrapeStatus.READY, also=issues.slow_slots(2.0))
     assert codes(found) == ["slots-disabled", "slow-slots"]

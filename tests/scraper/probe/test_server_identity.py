@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scraper.llama.parse import ModelEntry, ModelStatus, PropsReading
-from scraper.llama.slots_request import SlotsTold
-from scraper.probe.server_identity import Facts
+from scraper.llama.slots_request import SlotCounts
+from scraper.probe.server_identity import ServerIdentity
 
 
 def props(process: str = "p", is_unique: bool = True, total: int = 2) -> PropsReading:
@@ -20,8 +20,8 @@ def props(process: str = "p", is_unique: bool = True, total: int = 2) -> PropsRe
     )
 
 
-def told(slots: int = 2, task: int | None = None) -> SlotsTold:
-    return SlotsTold(
+def told(slots: int = 2, task: int | None = None) -> SlotCounts:
+    return SlotCounts(
         began_at=0.0,
         answered_at=0.0,
         slots=slots,
@@ -33,7 +33,7 @@ def told(slots: int = 2, task: int | None = None) -> SlotsTold:
 
 
 def test_another_marker_is_another_process_which_starts_from_nothing() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     assert facts.learn(props("one"), None)
     facts.learn_models(())
     facts.count(told(slots=4))
@@ -45,14 +45,14 @@ def test_another_marker_is_another_process_which_starts_from_nothing() -> None:
 
 
 def test_a_marked_process_is_the_same_after_a_refused_connection() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     facts.learn(props("one"), None)
     facts.vanish()
     assert not facts.learn(props("one"), None)
 
 
 def test_an_unmarked_process_that_was_gone_is_another_one() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     facts.learn(props(is_unique=False), None)
     for _ in range(3):
         facts.vanish()
@@ -61,7 +61,7 @@ def test_an_unmarked_process_that_was_gone_is_another_one() -> None:
 
 
 def test_an_unmarked_process_whose_tasks_start_again_is_another_one() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     facts.learn(props(is_unique=False), None)
     assert not facts.count(told(task=7))
     assert not facts.count(told(task=None))
@@ -70,7 +70,7 @@ def test_an_unmarked_process_whose_tasks_start_again_is_another_one() -> None:
 
 
 def test_another_slot_count_hints_at_another_process_once() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     facts.learn(props(total=2), None)
     assert not facts.count(told(slots=2))
     assert facts.count(told(slots=3))
@@ -78,7 +78,7 @@ def test_another_slot_count_hints_at_another_process_once() -> None:
 
 
 def test_the_name_in_props_does_where_there_is_no_list() -> None:
-    facts = Facts()
+    facts = ServerIdentity()
     facts.learn(props(), None)
     facts.learn_models(())
     assert [model.name for model in facts.models] == ["m"]

@@ -8,13 +8,13 @@ import grpc
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.exchange_record import Verdict
+from extproc.core.exchange_record import Outcome
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.scheduler.exchange_registry import Registry
 from extproc.pb import access_log_service_pb2 as pb
-from extproc.stream.envoy.access_log import SERVICE, EndReports
+from extproc.stream.envoy.access_log import SERVICE, AccessLog
 from extproc.stream.exchange import Exchange, ExchangeOptions
-from extproc.stream.upload_watchdog import UploadReports
+from extproc.stream.upload_watchdog import UploadWatchdog
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.log import logged
@@ -41,8 +41,8 @@ class Desk:
         self.fleet = SmallFleet(1, 1)
         self.registry = Registry()
         self.late: list[Address] = []
-        self.reports = EndReports(
-            self.registry, self.late.append, UploadReports(self.registry, lambda: self.fleet.now)
+        self.reports = AccessLog(
+            self.registry, self.late.append, UploadWatchdog(self.registry, lambda: self.fleet.now)
         )
         self.exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         self.exchange.feed(envoy.request_headers(), self.fleet.now)
@@ -51,7 +51,7 @@ class Desk:
         self.exchange.feed(answer, self.fleet.now)
         self.registry._exchanges[self.exchange.id] = self.exchange  # type: ignore[assignment]
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Outcome:
         return self.exchange.end(self.fleet.now).verdict
 
 
@@ -59,7 +59,7 @@ def test_a_running_exchange_is_marked() -> None:
     """It counts as broken when its stream ends; nobody is late."""
     desk = Desk()
     desk.reports.take_in(message({"x-coxswain-exchange": desk.exchange.id}))
-    assert desk.verdict() is Verdict.BROKEN
+    assert desk.verdict() is Outcome.BROKEN
     assert desk.late == []
 
 
@@ -90,7 +90,7 @@ def test_without_a_report_it_was_served() -> None:
     """A report about another exchange is none about this one."""
     desk = Desk()
     desk.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
-    assert desk.verdict() is Verdict.SERVED
+    assert desk.verdict() is Outcome.SERVED
 
 
 def test_a_late_report_tells_where_to_look() -> None:
@@ -113,7 +113,7 @@ def test_odd_entries_are_passed_over(text: str) -> None:
     desk.reports.take_in(message({DESTINATION: "10.0.0.1:8000"}, namespace="envoy.other"))
     desk.reports.take_in(pb.StreamAccessLogsMessage())
     assert desk.late == []
-    assert desk.verdict() is Verdict.BROKEN
+    assert desk.verdict() is Outcome.BROKEN
 
 
 async def test_over_a_real_stream() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES, Relay
+from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES, DuplexBody
 
 
 def told(replies: list[pb.ProcessingResponse]) -> list[tuple[bytes, bool]]:
@@ -16,7 +16,7 @@ def told(replies: list[pb.ProcessingResponse]) -> list[tuple[bytes, bool]]:
 
 
 def test_what_comes_before_the_decision_is_held() -> None:
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     assert relay.take(b"row ", is_last=False) == []
     assert relay.take(b"the boat", is_last=True) == []
     assert (relay.held_bytes, relay.has_end, relay.held()) == (12, True, b"row the boat")
@@ -24,7 +24,7 @@ def test_what_comes_before_the_decision_is_held() -> None:
 
 
 def test_after_it_every_chunk_goes_on_at_once() -> None:
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     relay.take(b"a", is_last=False)
     assert told(relay.open()) == [(b"a", False)]
     assert told(relay.take(b"b", is_last=False)) == [(b"b", False)]
@@ -32,28 +32,28 @@ def test_after_it_every_chunk_goes_on_at_once() -> None:
 
 
 def test_an_empty_last_chunk_is_the_end() -> None:
-    relay = Relay("request_body", is_open=True)
+    relay = DuplexBody("request_body", is_open=True)
     assert told(relay.take(b"a", is_last=False)) == [(b"a", False)]
     assert told(relay.take(b"", is_last=False)) == []
     assert told(relay.take(b"", is_last=True)) == [(b"", True)]
 
 
 def test_a_doubled_end_is_told_once() -> None:
-    relay = Relay("request_body", is_open=True)
+    relay = DuplexBody("request_body", is_open=True)
     assert told(relay.take(b"a", is_last=True)) == [(b"a", True)]
     assert relay.take(b"", is_last=True) == []
     assert relay.take(b"b", is_last=True) == [], "nothing comes after the end"
 
 
 def test_a_doubled_end_while_it_is_held() -> None:
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     relay.take(b"a", is_last=True)
     relay.take(b"", is_last=True)
     assert told(relay.open()) == [(b"a", True)]
 
 
 def test_with_trailers_no_chunk_is_the_last() -> None:
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     relay.take(b"a", is_last=False)
     relay.end_by_trailers()
     assert told(relay.open()) == [(b"a", False)]
@@ -61,14 +61,14 @@ def test_with_trailers_no_chunk_is_the_last() -> None:
 
 
 def test_trailers_after_it_was_opened() -> None:
-    relay = Relay("request_body", is_open=True)
+    relay = DuplexBody("request_body", is_open=True)
     relay.take(b"a", is_last=False)
     relay.end_by_trailers()
     assert relay.take(b"", is_last=True) == []
 
 
 def test_another_body_goes_out_in_place_of_the_held_one() -> None:
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     relay.take(b"old", is_last=True)
     relay.replace(b"new one")
     assert told(relay.open()) == [(b"new one", True)]
@@ -81,7 +81,7 @@ def test_another_body_goes_out_in_place_of_the_held_one() -> None:
 def test_chunks_of_any_size(sizes: list[int], opened_after: int) -> None:
     """Whenever it is opened, the same bytes come out, in chunks that gateways take."""
     body = bytes(range(256)) * (sum(sizes) // 256 + 1)
-    relay = Relay("request_body")
+    relay = DuplexBody("request_body")
     out: list[tuple[bytes, bool]] = []
     start = 0
     for number, size in enumerate(sizes):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from extproc.stream.request.intern_text import shared
+from extproc.stream.request.intern_text import intern_text
 
 
 def test_one_copy() -> None:
     """Equal texts that came one by one are one object."""
     copies = [b"/v1/chat/completions".decode() for _ in range(2)]
     assert copies[0] is not copies[1]
-    assert shared(copies[0]) is shared(copies[1])
-    assert shared(copies[0]) == copies[0]
+    assert intern_text(copies[0]) is intern_text(copies[1])
+    assert intern_text(copies[0]) == copies[0]
 
 
 def test_what_strangers_say_is_forgotten() -> None:
     """However many different texts come, a bounded number is kept."""
     for number in range(5000):
-        shared(f"/stranger/{number}")
-    assert shared.cache_info().currsize <= 1024
+        intern_text(f"/stranger/{number}")
+    assert intern_text.cache_info().currsize <= 1024

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.struct_pb2 import Value
 
 from extproc.core.address import Address
-from extproc.core.fleet.subset_hints import Subsets
+from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.request.subset import (
     KEY,
@@ -22,7 +22,7 @@ from tests.stream.test_reading import Desk
 
 A, B, C = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080), Address("10.0.0.2", 8081)
 V6 = Address("2001:db8::1", 8080)
-SUBSETS = Subsets(fleet_of(A, B, C, V6))
+SUBSETS = SubsetHints(fleet_of(A, B, C, V6))
 
 
 def request(hint: object) -> pb.ProcessingRequest:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.resolver import Intake, IntakeOptions
+from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
 from extproc.core.prompt_blocks import BLOCK_CHARS, CHARS_PER_TOKEN
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.envoy.codec import RequestHead
@@ -32,7 +32,7 @@ def asked(
         kind=Kind.GENERATION,
         timeout_s=1.0,
         allowed=None,
-        names=Intake(Fleet(), IntakeOptions(), Random(1)).names,
+        names=RequestResolver(Fleet(), ResolverOptions(), Random(1)).names,
         model=model,
         adapter=adapter,
     )

@@ -27,7 +27,7 @@ from extproc.stream.envoy.codec.names import (
     TRACE_PARENT,
     TTFT,
 )
-from extproc.stream.request.intern_text import shared
+from extproc.stream.request.intern_text import intern_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -107,8 +107,8 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     length = get("content-length", "")
     has_body = not message.end_of_stream
     head = RequestHead(
-        method=shared(get(":method", "")),
-        path=shared(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
+        method=intern_text(get(":method", "")),
+        path=intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
         id=get("x-request-id", "")[:MAX_ID_CHARS],
         tenant=_tenant(found),
         session_id=_name(get(SESSION)),

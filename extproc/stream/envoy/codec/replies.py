@@ -135,7 +135,7 @@ def _put_body(common: pb.CommonResponse, body: bytes) -> None:
     common.body_mutation.body = body
 
 
-def ready_answer(body: bytes) -> pb.ProcessingResponse:
+def immediate_json(body: bytes) -> pb.ProcessingResponse:
     """Answer 200 with JSON instead of a server."""
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
@@ -178,7 +178,7 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
 
 
 @lru_cache(maxsize=1024)  # most requests did not wait, and there are few servers
-def told_way(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
+def routing_headers(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
     """Let the answer through, with headers that tell the client about the way of its request:
     who served, how long it was in line, how often Envoy tried.
 
@@ -193,14 +193,14 @@ def told_way(served: Address | None, waited_ms: int, attempts: int) -> pb.Proces
     return response
 
 
-def hold(timeout_s: float) -> pb.ProcessingResponse:
+def extend_timeout(timeout_s: float) -> pb.ProcessingResponse:
     """Ask Envoy to wait for the real answer that much longer (at least 1 ms)."""
     response = pb.ProcessingResponse()
     response.override_message_timeout.FromMilliseconds(max(1, ceil(timeout_s * 1000)))
     return response
 
 
-def refusal(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
+def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
     """Answer instead of a server, in OpenAI's error shape."""
     status = _STATUS[reason]
     response = pb.ProcessingResponse()

@@ -52,7 +52,7 @@ def test_nobody_to_send_to() -> None:
 )
 def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
     """OpenAI's shape, the reason in a header, and when to come again where that makes sense."""
-    answer = codec.refusal(reason, 2.1, "Because." if reason is Reason.BAD_REQUEST else "")
+    answer = codec.rejection(reason, 2.1, "Because." if reason is Reason.BAD_REQUEST else "")
     immediate = answer.immediate_response
     assert envoy.refusal(answer) == (status, reason.value)
     error = json.loads(immediate.body)["error"]
@@ -69,7 +69,7 @@ def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
 
 def test_an_answer_of_ours() -> None:
     """JSON that pages of any origin may read, as they may read a llama-server's."""
-    immediate = codec.ready_answer(b"{}").immediate_response
+    immediate = codec.immediate_json(b"{}").immediate_response
     assert (immediate.status.code, immediate.body) == (200, b"{}")
     assert envoy.set_headers(immediate.headers) == {
         "content-type": "application/json",
@@ -80,16 +80,16 @@ def test_an_answer_of_ours() -> None:
 def test_every_reason_has_its_answer() -> None:
     """A new reason cannot be forgotten here."""
     for reason in Reason:
-        status, _ = envoy.refusal(codec.refusal(reason, 0.0, "Because."))
+        status, _ = envoy.refusal(codec.rejection(reason, 0.0, "Because."))
         assert 400 <= status < 600
         if reason is not Reason.BAD_REQUEST:
-            assert json.loads(codec.refusal(reason, 0.0).immediate_response.body)
+            assert json.loads(codec.rejection(reason, 0.0).immediate_response.body)
 
 
 @pytest.mark.parametrize(("seconds", "milliseconds"), [(65.0, 65_000), (0.0, 1), (-1.0, 1)])
 def test_a_hold(seconds: float, milliseconds: int) -> None:
     """Alone in its message, and never below Envoy's smallest."""
-    answer = codec.hold(seconds)
+    answer = codec.extend_timeout(seconds)
     assert answer.WhichOneof("response") is None
     assert answer.override_message_timeout.ToMilliseconds() == milliseconds
 
@@ -104,7 +104,7 @@ def test_unchanged(kind: str) -> None:
 
 def test_added_response_headers() -> None:
     """They overwrite what a server sent under these names."""
-    answer = codec.told_way(None, 20, 1)
+    answer = codec.routing_headers(None, 20, 1)
     mutation = answer.response_headers.response.header_mutation
     assert envoy.set_headers(mutation) == {
         "x-coxswain-queue-ms": "20",

@@ -140,7 +140,7 @@ class EndpointBroadcaster:
                 watcher.note(address, None)
 
     def _print(self, endpoint: Endpoint) -> Print:
-        account = self._dispatcher.ledger.account(endpoint.address)
+        account = self._dispatcher.ledger.endpoint_slots(endpoint.address)
         return (
             account.slots,
             account.leased_slots,

@@ -39,7 +39,7 @@ STATE: Final = {
 
 def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
     """All that is known of one endpoint."""
-    account = dispatcher.ledger.account(endpoint.address)
+    account = dispatcher.ledger.endpoint_slots(endpoint.address)
     message = pb.Endpoint(
         address=str(endpoint.address),
         name=endpoint.spec.name,

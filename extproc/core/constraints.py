@@ -25,17 +25,17 @@ NO_NUMBERS: Final[frozenset[int]] = frozenset()
 class Constraints(NamedTuple):
     """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
 
-    `said` is what the server will read for the model's name, where that is another name.
+    `model_name_on_wire` is what the server will read for the model's name, where that is another name.
     `adapter_numbers` are adapters that the request names by numbers.
     """
 
     model: str | None = None
     adapter: str | None = None
     allowed: frozenset[Address] | None = None
-    said: str | None = None
+    model_name_on_wire: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
 
-    def anchors(self) -> Iterable[IndexKey]:
+    def index_keys(self) -> Iterable[IndexKey]:
         """Where its lane is found: at each allowed address, else at its model, else everywhere."""
         return (self.model,) if self.allowed is None else self.allowed
 

@@ -11,7 +11,7 @@ from extproc.core.objective import NO_OBJECTIVE, Objective
 class ResolvedRequest(NamedTuple):
     """What it may use, whom it serves, and the `model` that its model's name stands for."""
 
-    demand: Constraints = UNCONSTRAINED
+    constraints: Constraints = UNCONSTRAINED
     objective: Objective = NO_OBJECTIVE
     model: str | None = None
 

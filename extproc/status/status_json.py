@@ -31,7 +31,9 @@ def status_json(
     """
     line = take_queue_snapshot(dispatcher, now)
     endpoints = {
-        str(endpoint.address): _endpoint(endpoint, dispatcher.ledger.account(endpoint.address), now)
+        str(endpoint.address): _endpoint(
+            endpoint, dispatcher.ledger.endpoint_slots(endpoint.address), now
+        )
         for endpoint in dispatcher.fleet
     }
     return {

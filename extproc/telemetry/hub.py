@@ -144,7 +144,9 @@ class Telemetry:
 
     def _gauges(self) -> Gauges:
         ledger = self._dispatcher.ledger
-        counts = [count_slots(one, ledger.account(one.address)) for one in self._dispatcher.fleet]
+        counts = [
+            count_slots(one, ledger.endpoint_slots(one.address)) for one in self._dispatcher.fleet
+        ]
         return Gauges(
             slots_idle=sum(slots.idle for slots in counts),
             slots_processing=sum(slots.leased + slots.foreign for slots in counts),

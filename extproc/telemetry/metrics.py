@@ -139,7 +139,7 @@ class Metrics:
         self._forget_strangers()
         for endpoint in fleet:
             label = labels[endpoint.address]
-            counts = count_slots(endpoint, ledger.account(endpoint.address))
+            counts = count_slots(endpoint, ledger.endpoint_slots(endpoint.address))
             slots[label, "idle"] += counts.idle
             slots[label, "leased"] += counts.leased
             slots[label, "foreign"] += counts.foreign

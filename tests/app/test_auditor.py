@@ -129,7 +129,7 @@ def _lose_from_account(picker: Picker) -> None:
 
 def _lose_from_lane(picker: Picker) -> None:
     line = picker.fleet.dispatcher.line
-    line._take_from_lane(next(iter(line)))
+    line._take_out(next(iter(line)))
 
 
 def _lose_deadline(picker: Picker) -> None:

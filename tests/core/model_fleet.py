@@ -146,7 +146,10 @@ class ModelFleet:
         for endpoint in self.dispatcher.fleet:
             server = self.servers[endpoint.address]
             if not server.is_blind:
-                held = server.slots - self.dispatcher.ledger.account(endpoint.address).free_slots
+                held = (
+                    server.slots
+                    - self.dispatcher.ledger.endpoint_slots(endpoint.address).free_slots
+                )
                 used = min(held, server.busy(self.now) + server.coming(self.now))
                 self.held_slot_s += held * seconds
                 self.used_slot_s += used * seconds
@@ -214,7 +217,7 @@ class ModelFleet:
         return self.random.uniform(0, self.random.choice([0.02, 0.02, longest_s]))
 
     def _check_lease(self, lease: Lease) -> None:
-        account = self.dispatcher.ledger.account(lease.address)
+        account = self.dispatcher.ledger.endpoint_slots(lease.address)
         assert account.leased_slots <= account.slots, "over its slots through us"
 
     def _arrive(self, lease: Lease, at: float) -> None:
@@ -363,13 +366,13 @@ class ModelFleet:
         return [endpoint.address for endpoint in self.dispatcher.fleet]
 
     def _foreign(self, address: Address) -> int:
-        return self.dispatcher.ledger.account(address).foreign_slots
+        return self.dispatcher.ledger.endpoint_slots(address).foreign_slots
 
     def check(self) -> None:
         dispatcher = self.dispatcher
         assert dispatcher.faults(self.now) == []
         for endpoint in dispatcher.fleet:
-            account = dispatcher.ledger.account(endpoint.address)
+            account = dispatcher.ledger.endpoint_slots(endpoint.address)
             server = self.servers[endpoint.address]
             assert account.leased_slots == sum(x.weight_slots for x in account.leases.values())
             assert account.leased_slots >= 0 and account.foreign_slots >= 0
@@ -391,9 +394,9 @@ class ModelFleet:
     def _check_idle(self, endpoint: Endpoint, account: EndpointSlots) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
         for ticket in self.dispatcher.line:
-            if not is_eligible(ticket.demand, endpoint):
+            if not is_eligible(ticket.constraints, endpoint):
                 continue
-            room, model, is_loaded = slot_pool(endpoint, account, ticket.demand.model)
+            room, model, is_loaded = slot_pool(endpoint, account, ticket.constraints.model)
             may_load = model is None or self.dispatcher.state.loads.may_start(model)
             if not room.free_slots or not (is_loaded or may_load):
                 continue
@@ -402,7 +405,7 @@ class ModelFleet:
             assert is_kept or not is_fitting, "idle while somebody waits who could use it"
             if not is_kept:
                 assert ticket.reservation is not None, "nobody keeps slots for a heavy request"
-        for room in (account, *account.rooms.values()):
+        for room in (account, *account.model_pools.values()):
             if room.reservation is not None:
                 holder = self.dispatcher.line.holder(room.reservation)
                 assert holder.is_waiting, "slots are reserved for nobody"
@@ -424,7 +427,7 @@ class ModelFleet:
         self._pass(CAPS.sighted_s)
         self._look_at_all()
         for endpoint in self.dispatcher.fleet:
-            account = self.dispatcher.ledger.account(endpoint.address)
+            account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
             assert account.leases == {} and account.leased_slots == 0
             assert account.foreign_slots == 0
             assert not endpoint.is_removed

@@ -146,7 +146,7 @@ def test_slots_are_kept_for_nobody_who_cannot_use_them() -> None:
     heavy = fleet.queue(model="a", weight_slots=2)
     first = next(lease for lease in leases if lease.address == address)
     fleet.finish(first)
-    assert heavy.kept_at == address
+    assert heavy.reserved_at == address
     fleet.now += 1.0
     fleet.look(address, models=["b"], slots=2, busy_slots=0)
     fleet.pick(model="b")

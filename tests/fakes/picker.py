@@ -181,7 +181,10 @@ class FakePicker:
         )
         self.dispatcher.observe(observation, now)
         endpoint = self.dispatcher.fleet.get(observation.address)
-        if endpoint is None or not self.dispatcher.ledger.account(endpoint.address).has_draining:
+        if (
+            endpoint is None
+            or not self.dispatcher.ledger.endpoint_slots(endpoint.address).has_draining
+        ):
             return
         again = partial(self.observe, address, slots, busy_slots, sight, models, issues)
         asyncio.get_running_loop().call_later(AGAIN_S, again)

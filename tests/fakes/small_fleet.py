@@ -164,7 +164,7 @@ class SmallFleet:
         return settlement
 
     def account(self, address: Address) -> EndpointSlots:
-        return self.dispatcher.ledger.account(address)
+        return self.dispatcher.ledger.endpoint_slots(address)
 
     def endpoint(self, address: Address) -> Endpoint:
         endpoint = self.dispatcher.fleet.get(address)

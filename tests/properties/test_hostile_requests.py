@@ -126,5 +126,5 @@ def test_whatever_clients_write(story: Story) -> None:
     exchange.end(desk.fleet.now)
     ledger = desk.fleet.dispatcher.ledger
     for address in desk.fleet.addresses:
-        leases = ledger.account(address).leases.values()
+        leases = ledger.endpoint_slots(address).leases.values()
         assert all(lease.state is not LeaseState.OPEN for lease in leases)

@@ -76,11 +76,11 @@ class NamingFleet:
         self.now += self.random.expovariate(5.0)
         self.dispatcher.advance(self.now)
         events = {self.ask: 10, self.finish: 9, self.look: 6, self.fail: 2, self.change_fleet: 1}
-        undecided = [one for one in self.waiting.values() if one.demand == UNRESOLVED]
+        undecided = [one for one in self.waiting.values() if one.constraints == UNRESOLVED]
         self.random.choices(list(events), list(events.values()))[0]()
         for ticket in undecided:
             request = ticket.request
-            if self.is_lenient and ticket.demand != UNRESOLVED and request.adapter is None:
+            if self.is_lenient and ticket.constraints != UNRESOLVED and request.adapter is None:
                 self.taken.add(request.model or "")
 
     def ask(self) -> None:
@@ -98,7 +98,7 @@ class NamingFleet:
             adapter=found,
         )
         havers = frozenset(a for a in self.members() if adapter in self.numbers[a])
-        is_known = bool(self.members()) and names.untold() is Unreported.NOBODY
+        is_known = bool(self.members()) and names.unreported() is Unreported.NOBODY
         if is_known and found is None and self.is_lenient:
             self.taken.add(name)
         is_lost = name in self.taken and found is None
@@ -115,13 +115,13 @@ class NamingFleet:
     ) -> None:
         if not isinstance(outcome, Queued):
             return
-        if outcome.ticket.demand == UNRESOLVED:
+        if outcome.ticket.constraints == UNRESOLVED:
             self.undecided += 1
             is_taken = request.adapter is None and name in self.taken
             assert not is_known and not is_taken, "a known fleet holds up no name"
         elif request.adapter is None:
             for endpoint in self.dispatcher.fleet:
-                account = self.dispatcher.ledger.account(endpoint.address)
+                account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
                 is_fitting = account.free_slots >= min(request.weight_slots, account.slots or 1)
                 is_free = endpoint.is_pickable and account.reservation is None and is_fitting
                 assert not is_free, "held up by those who wait for an adapter"
@@ -153,7 +153,7 @@ class NamingFleet:
             does_tell = self.random.random() < 0.7
             numbers = self.numbers[address].items()
             adapters = tuple(AdapterReading(id=number, name=name) for name, number in numbers)
-            leased = self.dispatcher.ledger.account(address).leased_slots
+            leased = self.dispatcher.ledger.endpoint_slots(address).leased_slots
             self.tell(
                 Observation(
                     address=address,
@@ -179,8 +179,8 @@ class NamingFleet:
 
     def tell(self, observation: Observation) -> None:
         self.dispatcher.observe(observation, self.now)
-        if self.dispatcher.state.intake.names.untold() is Unreported.NOBODY:
-            left = [one for one in self.waiting.values() if one.demand == UNRESOLVED]
+        if self.dispatcher.state.intake.names.unreported() is Unreported.NOBODY:
+            left = [one for one in self.waiting.values() if one.constraints == UNRESOLVED]
             assert not left, "all have told"
 
     def change_fleet(self) -> None:

@@ -87,21 +87,23 @@ class RouterFleet(ModelFleet):
         """Who asks for a model that is not loaded must know that nobody else is loading it."""
         endpoint = self.dispatcher.fleet.get(lease.address)
         assert endpoint is not None
-        reading = endpoint.readings.get(lease.room)
+        reading = endpoint.models_by_name.get(lease.model_pool)
         if reading is None or reading.is_loaded:
             return
         self.started += 1
-        before = self.loads.get(lease.room)
+        before = self.loads.get(lease.model_pool)
         if before is not None and before[0] != lease.address:
-            is_lost = lease.room in self.lost or self._is_lost(before[0])
-            assert is_lost or not self._is_under_way(lease.room, *before), "loaded by two at once"
-        self.loads[lease.room] = (lease.address, lease)
-        self.lost.discard(lease.room)
+            is_lost = lease.model_pool in self.lost or self._is_lost(before[0])
+            assert is_lost or not self._is_under_way(lease.model_pool, *before), (
+                "loaded by two at once"
+            )
+        self.loads[lease.model_pool] = (lease.address, lease)
+        self.lost.discard(lease.model_pool)
 
     def _check_lease(self, lease: Lease) -> None:
-        account = self.dispatcher.ledger.account(lease.address)
-        room = account.rooms.get(lease.room, account)
-        assert room.leased_slots <= room.slots or not lease.room, "over its slots through us"
+        account = self.dispatcher.ledger.endpoint_slots(lease.address)
+        room = account.model_pools.get(lease.model_pool, account)
+        assert room.leased_slots <= room.slots or not lease.model_pool, "over its slots through us"
 
     def _arrive(self, lease: Lease, at: float) -> None:
         server = self.servers[lease.address]
@@ -163,7 +165,7 @@ class RouterFleet(ModelFleet):
         """A server that comes back may not have told yet that it is still loading."""
         for model, (address, _) in self.loads.items():
             endpoint = self.dispatcher.fleet.get(address)
-            reading = None if endpoint is None else endpoint.readings.get(model)
+            reading = None if endpoint is None else endpoint.models_by_name.get(model)
             if self._is_lost(address):
                 self.lost.add(model)
             elif reading is not None and reading.is_loading:
@@ -181,8 +183,10 @@ class RouterFleet(ModelFleet):
 
     def _foreign(self, address: Address) -> int:
         """Also in one room alone: what is in no room may hide it from the endpoint's account."""
-        account = self.dispatcher.ledger.account(address)
-        return account.foreign_slots + sum(one.foreign_slots for one in account.rooms.values())
+        account = self.dispatcher.ledger.endpoint_slots(address)
+        return account.foreign_slots + sum(
+            one.foreign_slots for one in account.model_pools.values()
+        )
 
     def check(self) -> None:
         super().check()
@@ -191,9 +195,9 @@ class RouterFleet(ModelFleet):
         }
         self._look_for_lost()
         for endpoint in self.dispatcher.fleet:
-            account = self.dispatcher.ledger.account(endpoint.address)
-            for name, room in account.rooms.items():
-                leases = [one for one in account.leases.values() if one.room == name]
+            account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
+            for name, room in account.model_pools.items():
+                leases = [one for one in account.leases.values() if one.model_pool == name]
                 assert set(room.leases) == {one.id for one in leases}
                 assert room.leased_slots == sum(one.weight_slots for one in leases)
                 assert min(room.foreign_slots, room.free_slots) >= 0

@@ -122,7 +122,7 @@ class EndpointCalls(AdminServicer):
                 f"{address} is named by {', '.join(others)}: take it out there, or drain or "
                 "disable it to keep requests away from it"
             )
-        running = len(self._dispatcher.ledger.account(address).leases)
+        running = len(self._dispatcher.ledger.endpoint_slots(address).leases)
         self._around.added.remove(address)
         log.info("an operator removed %s", address)
         return pb.RemoveEndpointResponse(running=running, remaining_sources=others)

@@ -56,7 +56,7 @@ class StatusCalls(AdminServicer):
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
             healths[endpoint.health.value] += 1
-            part = slots_message(endpoint, dispatcher.ledger.account(endpoint.address))
+            part = slots_message(endpoint, dispatcher.ledger.endpoint_slots(endpoint.address))
             slots.total += part.total
             slots.leased += part.leased
             slots.foreign += part.foreign

@@ -92,7 +92,7 @@ class FleetCatalog:
         """Whether one server has an adapter for each of its own numbers."""
         return any(numbers <= kind for kind in self._numbers)
 
-    def same(self, name: str) -> str:
+    def canonical_name(self, name: str) -> str:
         """One name for all that stand for one model; the name itself if no server reports it.
 
         Names that are one model on one server and two on another are not the same.

@@ -20,9 +20,11 @@ def is_eligible(demand: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` has nothing to say, decided faster."""
     if demand.allowed is not None and endpoint.address not in demand.allowed:
         return False
-    if demand.model is not None and demand.model not in endpoint.readings:
+    if demand.model is not None and demand.model not in endpoint.models_by_name:
         return False
-    if demand.said is not None and not endpoint.takes_name(demand.said, demand.model):
+    if demand.model_name_on_wire is not None and not endpoint.takes_name(
+        demand.model_name_on_wire, demand.model
+    ):
         return False
     if demand.adapter_numbers and not endpoint.has_adapters(demand.adapter_numbers):
         return False
@@ -35,10 +37,12 @@ def why_not(demand: Constraints, endpoint: Endpoint) -> Iterator[str]:
         yield "not every server has told its adapters yet, and this may be the name of one"
     elif demand.allowed is not None and endpoint.address not in demand.allowed:
         yield "it is not among those that the gateway allows"
-    if demand.model is not None and demand.model not in endpoint.readings:
+    if demand.model is not None and demand.model not in endpoint.models_by_name:
         yield f"it does not serve {demand.model}"
-    if demand.said is not None and not endpoint.takes_name(demand.said, demand.model):
-        yield f"it reads the name {demand.said}, which it does not know"
+    if demand.model_name_on_wire is not None and not endpoint.takes_name(
+        demand.model_name_on_wire, demand.model
+    ):
+        yield f"it reads the name {demand.model_name_on_wire}, which it does not know"
     if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
         yield f"it has no adapter {demand.adapter}"
     if not endpoint.has_adapters(demand.adapter_numbers):

@@ -50,7 +50,7 @@ class EndpointSpec:
     """An agent names it; what others say of the same address counts before."""
 
     @property
-    def is_demanding(self) -> bool:
+    def requires_envoy_support(self) -> bool:
         """It has to wait for word that Envoy is able to: one that does not know better would
         speak to it in the clear, or without its key."""
         return bool(self.tls_profile or self.authorization)
@@ -70,7 +70,7 @@ class Endpoint:
         "context_tokens",
         "ejection_issue",
         "envoy_issue",
-        "has_told",
+        "has_reported",
         "health",
         "intent",
         "is_ejected",
@@ -79,9 +79,9 @@ class Endpoint:
         "is_routable",
         "is_router",
         "models",
+        "models_by_name",
         "observed_at",
         "observed_issues",
-        "readings",
         "spec",
     )
 
@@ -91,7 +91,7 @@ class Endpoint:
         self.intent = Intent.ACTIVE
         self.is_removed = False
         """No source names it any more; it stays while its leases run."""
-        self.is_routable = not spec.is_demanding
+        self.is_routable = not spec.requires_envoy_support
         """Envoy knows it (endpoint discovery says when)."""
         self.envoy_issue: Issue | None = None
         """What about Envoy's configuration keeps requests away from it."""
@@ -103,13 +103,13 @@ class Endpoint:
         """Its last observation is recent enough; otherwise it is a backup."""
         self.observed_issues: tuple[Issue, ...] = ()
         self.models: tuple[ModelReading, ...] = ()
-        self.readings: Mapping[str, ModelReading] = {}
+        self.models_by_name: Mapping[str, ModelReading] = {}
         """Its models by name and alias."""
         self.is_router = False
         """It has several models, and reads in each request which one is meant."""
         self.adapter_ids: Mapping[str, int] = {}
         """The numbers that this server gives its adapters, by name."""
-        self.has_told = False
+        self.has_reported = False
         """It told which models and adapters it has, as far as it ever will."""
         self.context_tokens: int | None = None
         self.observed_at: float | None = None
@@ -161,8 +161,8 @@ class Endpoint:
         server does not read it, to a router it must be another name of that model."""
         if not self.is_router:
             return True
-        reading = self.readings.get(said)
-        return reading is not None and (model is None or reading is self.readings.get(model))
+        reading = self.models_by_name.get(said)
+        return reading is not None and (model is None or reading is self.models_by_name.get(model))
 
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Take in what a look told about health. Freshness is set apart: see `refresh`."""
@@ -191,19 +191,19 @@ class Endpoint:
     def replaced(self) -> None:
         """Another process is there: it has its own adapters, by its own numbers."""
         self.adapter_ids = {}
-        self.has_told = False
+        self.has_reported = False
 
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health
         self.observed_issues = observation.issues
         if observation.models and observation.models != self.models:
             self.models = observation.models
-            self.readings = _by_name(observation.models)
+            self.models_by_name = _by_name(observation.models)
             self.is_router = is_router(observation.models)
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
         if health is not Health.LOADING and not observation.awaits_adapters:
-            self.has_told = True
+            self.has_reported = True
         self.context_tokens = observation.context_tokens or self.context_tokens
         self.consecutive_failures = 0
 

@@ -108,7 +108,7 @@ class Fleet:
         if endpoint is None:
             self._endpoints[address] = Endpoint(spec)
         elif endpoint.is_removed or endpoint.spec != spec:
-            if spec.is_demanding and spec != endpoint.spec:
+            if spec.requires_envoy_support and spec != endpoint.spec:
                 endpoint.is_routable = False
             endpoint.is_removed = False
             endpoint.spec = spec

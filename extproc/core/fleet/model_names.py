@@ -50,7 +50,7 @@ class ModelNames:
         self._is_lenient = is_lenient
         self.models = ModelIndex()
         self.adapters = ModelIndex()
-        self.assortment = FleetCatalog()
+        self.catalog = FleetCatalog()
         self._untold: dict[Address, Endpoint] = {}
         self._plain: dict[str, None] = {}
 
@@ -58,28 +58,28 @@ class ModelNames:
 
     def expect(self, endpoint: Endpoint) -> None:
         """It joined the fleet."""
-        if not endpoint.has_told:
+        if not endpoint.has_reported:
             self._untold[endpoint.address] = endpoint
 
     def report(self, endpoint: Endpoint) -> frozenset[str]:
         """Take over what it serves now; returns the models' names that nobody reports any more."""
         address = endpoint.address
-        if endpoint.has_told:
+        if endpoint.has_reported:
             self._untold.pop(address, None)
         else:
             self._untold[address] = endpoint
         self.adapters.report(address, endpoint.adapter_ids)
-        self.assortment.report(address, endpoint.readings, endpoint.adapter_ids)
-        return self.models.report(address, endpoint.readings)
+        self.catalog.report(address, endpoint.models_by_name, endpoint.adapter_ids)
+        return self.models.report(address, endpoint.models_by_name)
 
     def forget(self, address: Address) -> frozenset[str]:
         """It left the fleet; returns the models' names that nobody reports any more."""
         self._untold.pop(address, None)
         self.adapters.report(address, ())
-        self.assortment.forget(address)
+        self.catalog.forget(address)
         return self.models.report(address, ())
 
-    def untold(self) -> Unreported:
+    def unreported(self) -> Unreported:
         """Who did not tell yet. Where nobody is, or all are leaving, all are still to come."""
         awaited = [
             endpoint
@@ -91,7 +91,7 @@ class ModelNames:
         if any(endpoint.health is not Health.DOWN for endpoint in awaited):
             return Unreported.SOMEBODY
         serving = (one for one in self._fleet if one.is_serving and not one.is_removed)
-        is_served = any(one.has_told for one in serving)
+        is_served = any(one.has_reported for one in serving)
         return Unreported.ONLY_DOWN if is_served else Unreported.SOMEBODY
 
     def _has_members(self) -> bool:
@@ -108,15 +108,15 @@ class ModelNames:
             return name, None
         return base or None, adapter
 
-    def must_wait(self, request: Request, untold: Unreported | None = None) -> bool:
+    def is_ambiguous(self, request: Request, untold: Unreported | None = None) -> bool:
         """Whether a name in it may stand for an adapter that a server did not tell of yet.
-        `untold` spares asking again what `untold()` gave."""
+        `unreported` spares asking again what `untold()` gave."""
         if not self._untold and self._has_members():
             return False
         is_named = request.adapter is not None or bool(request.adapter_numbers)
         if not is_named and (request.model is None or ":" not in request.model):
             return False
-        untold = self.untold() if untold is None else untold
+        untold = self.unreported() if untold is None else untold
         if untold is Unreported.SOMEBODY and self._is_unknown_adapter(request):
             return True
         return request.adapter is None and self._may_be_adapter(request.model, untold)
@@ -125,7 +125,7 @@ class ModelNames:
         if request.adapter is not None and not self.adapters.was_ever_known(request.adapter):
             return True
         numbers = request.adapter_numbers
-        return bool(numbers) and not self.assortment.has_adapters(numbers)
+        return bool(numbers) and not self.catalog.has_adapters(numbers)
 
     def _may_be_adapter(self, name: str | None, untold: Unreported) -> bool:
         if untold is Unreported.NOBODY or name is None or name in self._plain:
@@ -138,14 +138,14 @@ class ModelNames:
         is_base = not base or base in self._splits or self.models.is_known(base)
         return is_base and self._is_lenient  # a strict fleet refuses it, and loses nothing
 
-    def taken_as(self, name: str | None) -> None:
+    def remember_as_model(self, name: str | None) -> None:
         """A request was understood with this as its model's name: it is no adapter's."""
         if name is not None and ":" in name and name not in self._plain:
             self._plain[name] = None
             if len(self._plain) > MAX_REMEMBERED:
                 del self._plain[next(iter(self._plain))]
 
-    def respelled(self, request: Request) -> Request:
+    def split_adapter(self, request: Request) -> Request:
         """The request with its model's name split anew, by what is known now."""
         if request.adapter is not None:
             return request
@@ -153,7 +153,9 @@ class ModelNames:
         if adapter is None:
             return request
         blocks = reseeded(
-            request.prompt_blocks, self.seed_of(request), self.seed(model, adapter, frozenset())
+            request.prompt_blocks,
+            self.seed_of(request),
+            self.cache_key_seed(model, adapter, frozenset()),
         )
         return replace(request, model=model, adapter=adapter, prompt_blocks=blocks)
 
@@ -161,9 +163,11 @@ class ModelNames:
 
     def seed_of(self, request: Request) -> Seed:
         """Of the chain of the request's prompt."""
-        return self.seed(request.model, request.adapter, request.adapter_numbers)
+        return self.cache_key_seed(request.model, request.adapter, request.adapter_numbers)
 
-    def seed(self, model: str | None, adapter: str | None, numbers: frozenset[int]) -> Seed:
+    def cache_key_seed(
+        self, model: str | None, adapter: str | None, numbers: frozenset[int]
+    ) -> Seed:
         """Of the chain of a prompt for that model with those adapters."""
-        name = None if model is None else self.assortment.same(model)
+        name = None if model is None else self.catalog.canonical_name(model)
         return (name, adapter, *sorted(numbers))

@@ -66,7 +66,7 @@ class RequestResolver:
 
     def report(self, endpoint: Endpoint) -> ModelChange:
         """Take over what an endpoint serves now; returns what that changes for the fleet."""
-        gained = frozenset(n for n in endpoint.readings if not self.models.is_known(n))
+        gained = frozenset(n for n in endpoint.models_by_name if not self.models.is_known(n))
         return ModelChange(gained, self.names.report(endpoint))
 
     def forget(self, address: Address) -> ModelChange:
@@ -78,7 +78,7 @@ class RequestResolver:
         """Whether nobody may guess which model is meant: matching is strict, and several are
         served."""
         is_lenient = self._options.model_match is ModelMatch.LENIENT
-        return not is_lenient and self.names.assortment.has_several_models
+        return not is_lenient and self.names.catalog.has_several_models
 
     def objective_of(self, request: Request) -> Objective:
         """Which service it belongs to."""
@@ -90,22 +90,20 @@ class RequestResolver:
         found = self.objective_of(request)
         return found if found.name else self.objective_of(replace(request, model=base))
 
-    def understand(
-        self, request: Request, random: Random | None = None
-    ) -> ResolvedRequest | Reason:
+    def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
         """What it asks for, or why nobody can ever serve it. `random` draws splits instead of
         the intake's own, for those who only ask."""
         objective = self.objective_of(request)
         if request.model is None and request.adapters is None and request.allowed is None:
             return ResolvedRequest(UNCONSTRAINED, objective, None)
-        if self.names.must_wait(request):
+        if self.names.is_ambiguous(request):
             return ResolvedRequest(UNRESOLVED, self._objective_of_base(request), request.model)
         adapter = request.adapter
         is_strange = adapter is not None and not self.adapters.was_ever_known(adapter)
         numbers = self._known_numbers(request)
         if numbers is None or (is_strange and not self.models.is_empty):
             return Reason.MODEL_NOT_FOUND
-        if self.is_unsayable(request):
+        if self.needs_impossible_rewrite(request):
             return Reason.BAD_REQUEST
         splits = self._sayable(request) if request.is_verbatim else self._options.splits
         model = resolve_model(request.model, splits, random or self._random)
@@ -115,7 +113,7 @@ class RequestResolver:
             if self._options.model_match is ModelMatch.LENIENT:
                 wanted = None
                 if random is None and adapter is None:
-                    self.names.taken_as(model)
+                    self.names.remember_as_model(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
         demand = constraints_for(wanted, adapter, said, numbers)
@@ -131,7 +129,7 @@ class RequestResolver:
         numbers = request.adapter_numbers
         if not numbers or self.adapters.is_empty:
             return NO_NUMBERS
-        return numbers if self.names.assortment.has_adapters(numbers) else None
+        return numbers if self.names.catalog.has_adapters(numbers) else None
 
     def _is_hint_of_use(self, demand: Constraints) -> bool:
         """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
@@ -141,21 +139,21 @@ class RequestResolver:
         endpoints = map(self._fleet.get, demand.allowed)
         return any(e is not None and e.is_usable and is_eligible(demand, e) for e in endpoints)
 
-    def is_unsayable(self, request: Request) -> bool:
+    def needs_impossible_rewrite(self, request: Request) -> bool:
         """Whether its model's name is one of ours, its body cannot be told another, and those who
         serve what it stands for read it: nobody would know what is meant."""
         targets = self._targets(request)
         if not targets:
             return False
-        served = [e for e in self._fleet for model in targets if model in e.readings]
-        return bool(served) and not self._taken(request, targets)
+        served = [e for e in self._fleet for model in targets if model in e.models_by_name]
+        return bool(served) and not self._routable_targets(request, targets)
 
     def _targets(self, request: Request) -> Mapping[str, float]:
         """What its model's name may stand for, if the server will read that name itself."""
         is_ours = request.is_verbatim and request.model is not None
         return self._options.splits.get(request.model or "", {}) if is_ours else {}
 
-    def _taken(self, request: Request, targets: Mapping[str, float]) -> dict[str, float]:
+    def _routable_targets(self, request: Request, targets: Mapping[str, float]) -> dict[str, float]:
         """Those of the targets that somebody serves by the name that stands in the request."""
         said, allowed = request.model or "", request.allowed
         numbers = self._known_numbers(request) or NO_NUMBERS
@@ -173,19 +171,19 @@ class RequestResolver:
         targets = self._targets(request)
         if not targets:
             return {}
-        return {request.model or "": self._taken(request, targets) or targets}
+        return {request.model or "": self._routable_targets(request, targets) or targets}
 
     def decided(self, request: Request) -> tuple[Request, ResolvedRequest | Reason]:
         """One that waits for what servers have to tell, by what they have told by now."""
-        spelled = self.names.respelled(request)
+        spelled = self.names.split_adapter(request)
         if spelled is not request and (request.is_verbatim or request.adapter_numbers):
             return request, Reason.BAD_REQUEST  # its adapter cannot be said, or is said twice
-        order = self.understand(spelled)
+        order = self.resolve(spelled)
         return (
-            (spelled, order) if isinstance(order, Reason) else (self.meant(spelled, order), order)
+            (spelled, order) if isinstance(order, Reason) else (self.apply(spelled, order), order)
         )
 
-    def meant(self, request: Request, order: ResolvedRequest) -> Request:
+    def apply(self, request: Request, order: ResolvedRequest) -> Request:
         """The request as the model that its name stands for will read it: a prompt is the same
         under both names."""
         if order.model == request.model or not request.prompt_blocks:
@@ -194,13 +192,13 @@ class RequestResolver:
         before, after = self.names.seed_of(request), self.names.seed_of(resolved)
         return replace(request, prompt_blocks=reseeded(request.prompt_blocks, before, after))
 
-    def reconsidered(self, order: ResolvedRequest, change: ModelChange) -> Constraints | None:
+    def reresolve(self, order: ResolvedRequest, change: ModelChange) -> Constraints | None:
         """What a waiting request may use after a change; None if that is what it could before.
 
         Whose model is served by nobody may go anywhere, or waits on; whose model was served by
         nobody does not go anywhere any more.
         """
-        demand = order.demand
+        demand = order.constraints
         if demand == UNRESOLVED:
             return None
         if demand.model is None:

@@ -316,7 +316,7 @@ class OutlierDetection:
             if failures is not None and 2 * self._failures_of(other.address, now) > failures:
                 continue
             is_alone = False
-            missing.difference_update(other.readings)
+            missing.difference_update(other.models_by_name)
         return not is_alone and not missing
 
     def _failures_of(self, address: Address, now: float) -> int:

@@ -30,23 +30,25 @@ class AffinityWaits:
 
     def pin(self, ticket: Ticket, home: Address, until: float) -> None:
         """Let it wait for its home alone, once in its life."""
-        ticket.home = home
-        self._line.change_demand(ticket, ticket.demand._replace(allowed=frozenset((home,))))
+        ticket.pinned_to = home
+        self._line.change_constraints(
+            ticket, ticket.constraints._replace(allowed=frozenset((home,)))
+        )
         self._pinned.setdefault(home, {})[ticket.id] = ticket
         heapq.heappush(self._until, (until, ticket.id, home))
 
     def left(self, ticket: Ticket) -> None:
         """It left the line, or is pinned no more; one that was not pinned is no error."""
-        if ticket.home is None:
+        if ticket.pinned_to is None:
             return
-        pinned = self._pinned.get(ticket.home)
+        pinned = self._pinned.get(ticket.pinned_to)
         if pinned is not None and pinned.pop(ticket.id, None) is not None and not pinned:
-            del self._pinned[ticket.home]
+            del self._pinned[ticket.pinned_to]
 
     def unpin(self, ticket: Ticket) -> None:
         """It may go anywhere again that suits it."""
         self.left(ticket)
-        self._line.change_demand(ticket, ticket.order.demand)
+        self._line.change_constraints(ticket, ticket.resolved.constraints)
 
     def clear(self) -> None:
         """Nobody is pinned: the queue was rebuilt."""

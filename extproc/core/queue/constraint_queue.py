@@ -28,10 +28,10 @@ the smallest is next."""
 class ConstraintQueue:
     """The tickets of one demand. O(promises + log tenants + log flows) a call, amortised."""
 
-    __slots__ = ("_arrivals", "_queues", "_size", "demand")
+    __slots__ = ("_arrivals", "_queues", "_size", "constraints")
 
     def __init__(self, demand: Constraints) -> None:
-        self.demand = demand
+        self.constraints = demand
         self._queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
         self._arrivals: list[tuple[int, Ticket]] = []
         self._size = 0
@@ -45,27 +45,27 @@ class ConstraintQueue:
         return self._queues
 
     def enter(self, ticket: Ticket, *, is_back: bool = False) -> None:
-        queue = self._queues.get(ticket.standing)
+        queue = self._queues.get(ticket.subqueue_key)
         if queue is None:
-            queue = self._queues[ticket.standing] = TenantQueue()
+            queue = self._queues[ticket.subqueue_key] = TenantQueue()
         queue.enter(ticket, is_back=is_back)
         heapq.heappush(self._arrivals, (ticket.id, ticket))
         self._size += 1
-        ticket.lane = self
+        ticket.constraint_queue = self
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out; raises `KeyError` when it is not here."""
-        queue = self._queues[ticket.standing]
+        queue = self._queues[ticket.subqueue_key]
         queue.leave(ticket)
         if not queue:
-            del self._queues[ticket.standing]
-        ticket.lane = None
+            del self._queues[ticket.subqueue_key]
+        ticket.constraint_queue = None
         self._size -= 1
         if len(self._arrivals) > 2 * self._size + SLACK:
-            here = {e[0]: e for e in self._arrivals if e[1].lane is self}
+            here = {e[0]: e for e in self._arrivals if e[1].constraint_queue is self}
             self._arrivals = sorted(here.values())
 
-    def head(self, promises: SloAttainment, now: float) -> tuple[PriorityKey, Ticket]:
+    def next_by_priority(self, promises: SloAttainment, now: float) -> tuple[PriorityKey, Ticket]:
         """Whose turn it is, and how it compares with other lanes; the lane must not be empty."""
         best: tuple[PriorityKey, Ticket] | None = None
         for (criticality, promise), queue in self._queues.items():
@@ -81,8 +81,8 @@ class ConstraintQueue:
             raise IndexError("an empty lane has no head")
         return best
 
-    def oldest(self) -> Ticket:
+    def first_arrived(self) -> Ticket:
         """Who came first of all; raises `IndexError` when the lane is empty."""
-        while self._arrivals[0][1].lane is not self:
+        while self._arrivals[0][1].constraint_queue is not self:
             heapq.heappop(self._arrivals)
         return self._arrivals[0][1]

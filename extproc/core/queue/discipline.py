@@ -51,14 +51,14 @@ class NextTicket(NamedTuple):
     """Whose turn it is, where its slots are, and whether that is for its age."""
 
     ticket: Ticket
-    room: EndpointSlots
+    pool: EndpointSlots
     has_aged: bool
 
 
 class QueueDiscipline:
     """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised.
 
-    `displaced` are those that gave way to an older one: somebody has to find them a new place.
+    `preempted` are those that gave way to an older one: somebody has to find them a new place.
     """
 
     def __init__(
@@ -70,39 +70,39 @@ class QueueDiscipline:
         loads: ModelLoadTracker,
         aging: Aging,
     ) -> None:
-        self._line = line
+        self._queue = line
         self._fleet = fleet
         self._ledger = ledger
-        self._promises = promises
+        self._slo_attainment = promises
         self._loads = loads
         self._aging = aging
-        self.displaced: list[Ticket] = []
+        self.preempted: list[Ticket] = []
 
-    def next_for(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> Ticket | None:
+    def next_ticket(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> Ticket | None:
         """Who may take free slots of this endpoint now, or None. It is still in line."""
-        if not account.free_slots and not account.rooms:
+        if not account.free_slots and not account.model_pools:
             return None
         while True:
             found = self._best(endpoint, account, now)
             if found is None:
-                return self._from_apart(endpoint, account)
+                return self._reserved_elsewhere(endpoint, account)
             ticket, room, has_aged = found
             if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
                 return ticket
             reservation = room.reservation
             if reservation is not None and reservation is not ticket.reservation:
-                displaced = self._line.holder(reservation)
-                self._line.put_back(displaced)
-                self.displaced.append(displaced)
+                displaced = self._queue.holder(reservation)
+                self._queue.cancel_reservation(displaced)
+                self.preempted.append(displaced)
                 reservation = None
             if reservation is None:
-                reservation = self._line.set_apart(ticket, room, endpoint.address)
+                reservation = self._queue.reserve(ticket, room, endpoint.address)
             reservation.is_exclusive = has_aged
 
     def _best(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> NextTicket | None:
         open_lanes: list[tuple[ConstraintQueue, EndpointSlots]] = []
-        for lane in self._line.lanes_for(endpoint):
-            room = available_pool(endpoint, account, lane.demand.model, self._loads)
+        for lane in self._queue.queues_for(endpoint):
+            room = available_pool(endpoint, account, lane.constraints.model, self._loads)
             if room is not None and room.free_slots:
                 open_lanes.append((lane, room))
         if not open_lanes:
@@ -112,7 +112,7 @@ class QueueDiscipline:
             return aged
         best: tuple[PriorityKey, Ticket, EndpointSlots] | None = None
         for lane, room in open_lanes:
-            turn, ticket = lane.head(self._promises, now)
+            turn, ticket = lane.next_by_priority(self._slo_attainment, now)
             if best is not None and best[0] < turn:
                 continue
             reservation = room.reservation
@@ -128,15 +128,15 @@ class QueueDiscipline:
         account: EndpointSlots,
         now: float,
     ) -> NextTicket | None:
-        if (account.served_from_line + 1) % self._aging.every:
+        if (account.served_from_queue + 1) % self._aging.every:
             return None
         oldest: NextTicket | None = None
         for lane, room in open_lanes:
-            ticket, reservation = lane.oldest(), room.reservation
+            ticket, reservation = lane.first_arrived(), room.reservation
             if reservation is not None:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
-                ticket = min(ticket, self._line.holder(reservation))
+                ticket = min(ticket, self._queue.holder(reservation))
             usable_slots = room.slots - room.foreign_slots
             is_fitting = can_fit(ticket.request.weight_slots, usable_slots, room.slots)
             if is_fitting and (oldest is None or ticket < oldest.ticket):
@@ -145,19 +145,21 @@ class QueueDiscipline:
             return None
         return oldest
 
-    def _from_apart(self, endpoint: Endpoint, account: EndpointSlots) -> Ticket | None:
+    def _reserved_elsewhere(self, endpoint: Endpoint, account: EndpointSlots) -> Ticket | None:
         """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
-        if not account.rooms:  # the usual case must not ask all of them
+        if not account.model_pools:  # the usual case must not ask all of them
             reservation = account.reservation
             lightest_slots = (
-                self._line.lightest_apart() if reservation is None else reservation.weight_slots
+                self._queue.lightest_reserved_slots()
+                if reservation is None
+                else reservation.weight_slots
             )
             if not can_fit(lightest_slots, account.free_slots, account.slots):
                 return None
-        for ticket in self._line.apart():
-            if not is_eligible(ticket.demand, endpoint):
+        for ticket in self._queue.with_reservations():
+            if not is_eligible(ticket.constraints, endpoint):
                 continue
-            room = available_pool(endpoint, account, ticket.demand.model, self._loads)
+            room = available_pool(endpoint, account, ticket.constraints.model, self._loads)
             if room is None or room.reservation not in (None, ticket.reservation):
                 continue
             if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
@@ -173,23 +175,23 @@ class QueueDiscipline:
         O(reservations), and only for critical requests: sheddable requests have no reservations.
         """
         criticality = order.objective.criticality
-        if criticality is not Criticality.CRITICAL or self._line.waiting_in(criticality):
+        if criticality is not Criticality.CRITICAL or self._queue.waiting_in(criticality):
             return None
-        oldest = self._line.head()
+        oldest = self._queue.first_arrived()
         is_any_of_age = oldest is not None and now - oldest.entered_at >= self._aging.after_s
-        for ticket in self._line.apart():
-            reservation, address = ticket.reservation, ticket.kept_at
+        for ticket in self._queue.with_reservations():
+            reservation, address = ticket.reservation, ticket.reserved_at
             endpoint = None if address is None else self._fleet.get(address)
             if (
                 endpoint is None
                 or not endpoint.is_pickable
-                or not is_eligible(order.demand, endpoint)
+                or not is_eligible(order.constraints, endpoint)
             ):
                 continue
-            account = self._ledger.account(endpoint.address)
-            if is_any_of_age and (account.served_from_line + 1) % self._aging.every == 0:
+            account = self._ledger.endpoint_slots(endpoint.address)
+            if is_any_of_age and (account.served_from_queue + 1) % self._aging.every == 0:
                 continue
-            room = available_pool(endpoint, account, order.demand.model, self._loads)
+            room = available_pool(endpoint, account, order.constraints.model, self._loads)
             if room is None or reservation is None or room.reservation is not reservation:
                 continue
             if reservation.may_be_bypassed(criticality, request.weight_slots):

@@ -16,14 +16,14 @@ class DrainRate:
         self._last: float | None = None
         self._mean_gap_s = 0.0
 
-    def handed_over(self, now: float) -> None:
+    def slot_assigned(self, now: float) -> None:
         """A waiting request got a slot."""
         if self._last is not None:
             gap = now - self._last
             self._mean_gap_s += WEIGHT * (gap - self._mean_gap_s) if self._mean_gap_s else gap
         self._last = now
 
-    def line_emptied(self) -> None:
+    def queue_emptied(self) -> None:
         """Nobody waits: the time until the next hand-over says nothing about the pace."""
         self._last = None
 

@@ -38,13 +38,13 @@ class RequestQueue:
     def __init__(self, fairness: FairQueueing | None = None) -> None:
         self._fairness = FairQueueing() if fairness is None else fairness
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
-        self._by_class: dict[Criticality, OrderedDict[int, Ticket]] = {
+        self._by_criticality: dict[Criticality, OrderedDict[int, Ticket]] = {
             criticality: OrderedDict() for criticality in Criticality
         }
-        self._lanes: dict[Constraints, ConstraintQueue] = {}
-        self._anchored: dict[IndexKey, dict[Constraints, ConstraintQueue]] = {}
-        self._apart: dict[int, Ticket] = {}
-        self._apart_weights: Counter[int] = Counter()
+        self._queues: dict[Constraints, ConstraintQueue] = {}
+        self._indexed: dict[IndexKey, dict[Constraints, ConstraintQueue]] = {}
+        self._reserved: dict[int, Ticket] = {}
+        self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._ids = count(1)
         self.body_bytes = 0
@@ -68,15 +68,15 @@ class RequestQueue:
             self._fairness.entered(flow)
             self._tickets[ticket.id] = ticket
             self.body_bytes += ticket.body_bytes
-            self._by_class[ticket.criticality][ticket.id] = ticket
+            self._by_criticality[ticket.criticality][ticket.id] = ticket
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
-            self._lane(ticket.demand).enter(ticket)
+            self._queue(ticket.constraints).enter(ticket)
         except Exception:
             ticket.is_waiting = False  # nobody would know it
             raise
         return ticket
 
-    def head(self) -> Ticket | None:
+    def first_arrived(self) -> Ticket | None:
         """Who came first of all, or None when nobody waits."""
         return next(iter(self._tickets.values()), None)
 
@@ -86,22 +86,22 @@ class RequestQueue:
         for lower in reversed(Criticality):
             if lower <= criticality:
                 return None
-            for ticket in reversed(self._by_class[lower].values()):
+            for ticket in reversed(self._by_criticality[lower].values()):
                 if ticket.body_bytes >= least_bytes:
                     return ticket
         return None
 
     def waiting_in(self, criticality: Criticality) -> int:
         """How many of a class wait."""
-        return len(self._by_class[criticality])
+        return len(self._by_criticality[criticality])
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line; raises `KeyError` when it is not in it."""
         del self._tickets[ticket.id]
         self.body_bytes -= ticket.body_bytes
         ticket.is_waiting = False
-        del self._by_class[ticket.criticality][ticket.id]
-        self._take_from_lane(ticket)
+        del self._by_criticality[ticket.criticality][ticket.id]
+        self._take_out(ticket)
         self._fairness.left(ticket.flow)
         if len(self._deadlines) > 2 * len(self._tickets) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].is_waiting]
@@ -131,8 +131,8 @@ class RequestQueue:
             if not ticket.is_waiting
         ]
         count = len(self._tickets)
-        by_class = sum(len(tickets) for tickets in self._by_class.values())
-        placed = sum(len(lane) for lane in self._lanes.values()) + len(self._apart)
+        by_class = sum(len(tickets) for tickets in self._by_criticality.values())
+        placed = sum(len(lane) for lane in self._queues.values()) + len(self._reserved)
         timed = sum(entry[2].is_waiting for entry in self._deadlines)
         waiting = sum(flow.waiting for flow in self._fairness.flows())
         for what, number in (
@@ -145,7 +145,7 @@ class RequestQueue:
                 found.append(f"{count} tickets wait, and {number} {what}")
         found += [
             f"ticket {ticket.id} has no reservation, and waits as if it had one"
-            for ticket in self._apart.values()
+            for ticket in self._reserved.values()
             if ticket.reservation is None or ticket.reservation.pool.reservation is None
         ]
         body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
@@ -157,71 +157,73 @@ class RequestQueue:
         """Derive the order and every index anew from the tickets that wait. O(n log n)."""
         waiting = sorted(one for one in self._tickets.values() if one.is_waiting)
         self._tickets = OrderedDict()
-        for tickets in self._by_class.values():
+        for tickets in self._by_criticality.values():
             tickets.clear()
-        self._lanes.clear()
-        self._anchored.clear()
-        self._apart.clear()
-        self._apart_weights.clear()
+        self._queues.clear()
+        self._indexed.clear()
+        self._reserved.clear()
+        self._reserved_weights.clear()
         self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
         heapq.heapify(self._deadlines)
         self.body_bytes = sum(ticket.body_bytes for ticket in waiting)
         self._fairness.recount_waiting(ticket.flow for ticket in waiting)
         for ticket in waiting:
-            if ticket.home is not None:
-                ticket.demand = ticket.order.demand  # it waits for its home no longer
+            if ticket.pinned_to is not None:
+                ticket.constraints = ticket.resolved.constraints  # it waits for its home no longer
             ticket.reservation = None
             self._tickets[ticket.id] = ticket
-            self._by_class[ticket.criticality][ticket.id] = ticket
-            self._lane(ticket.demand).enter(ticket)
+            self._by_criticality[ticket.criticality][ticket.id] = ticket
+            self._queue(ticket.constraints).enter(ticket)
 
     # Lanes
 
-    def lanes_for(self, endpoint: Endpoint) -> list[ConstraintQueue]:
+    def queues_for(self, endpoint: Endpoint) -> list[ConstraintQueue]:
         """The lanes in which somebody waits whom the endpoint can serve."""
-        if len(self._lanes) <= FEW_QUEUES:
-            return [lane for lane in self._lanes.values() if is_eligible(lane.demand, endpoint)]
+        if len(self._queues) <= FEW_QUEUES:
+            return [
+                lane for lane in self._queues.values() if is_eligible(lane.constraints, endpoint)
+            ]
         found: dict[Constraints, ConstraintQueue] = {}
-        for anchor in (None, endpoint.address, *endpoint.readings):
-            found.update(self._anchored.get(anchor, {}))
+        for anchor in (None, endpoint.address, *endpoint.models_by_name):
+            found.update(self._indexed.get(anchor, {}))
         return [lane for demand, lane in found.items() if is_eligible(demand, endpoint)]
 
     def has_any_for(self, endpoint: Endpoint) -> bool:
         """Whether somebody waits whom the endpoint can serve."""
-        if self.lanes_for(endpoint):
+        if self.queues_for(endpoint):
             return True
-        return any(is_eligible(ticket.demand, endpoint) for ticket in self._apart.values())
+        return any(is_eligible(ticket.constraints, endpoint) for ticket in self._reserved.values())
 
-    def lanes(self) -> Iterator[ConstraintQueue]:
+    def constraint_queues(self) -> Iterator[ConstraintQueue]:
         """Every lane in which somebody waits."""
-        return iter(self._lanes.values())
+        return iter(self._queues.values())
 
-    def lane_of(self, demand: Constraints) -> ConstraintQueue | None:
+    def constraint_queue(self, demand: Constraints) -> ConstraintQueue | None:
         """The lane of a demand while somebody is in it."""
-        return self._lanes.get(demand)
+        return self._queues.get(demand)
 
-    def change_demand(self, ticket: Ticket, demand: Constraints) -> None:
+    def change_constraints(self, ticket: Ticket, demand: Constraints) -> None:
         """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
-        self._take_from_lane(ticket)
-        ticket.demand = demand
-        self._lane(demand).enter(ticket, is_back=True)
+        self._take_out(ticket)
+        ticket.constraints = demand
+        self._queue(demand).enter(ticket, is_back=True)
 
     # Apart: heavy tickets for which slots are kept
 
-    def apart(self) -> Iterator[Ticket]:
+    def with_reservations(self) -> Iterator[Ticket]:
         """Those who wait for reserved slots, in order of reservation."""
-        return iter(self._apart.values())
+        return iter(self._reserved.values())
 
-    def lightest_apart(self) -> int:
+    def lightest_reserved_slots(self) -> int:
         """The least weight among them; at least 1."""
-        return min(self._apart_weights, default=1)
+        return min(self._reserved_weights, default=1)
 
-    def set_apart(self, ticket: Ticket, account: EndpointSlots, address: Address) -> Reservation:
+    def reserve(self, ticket: Ticket, account: EndpointSlots, address: Address) -> Reservation:
         """Reserve the free slots of `account` for a ticket, outside of its lane."""
-        self._take_from_lane(ticket)
-        self._apart[ticket.id] = ticket
-        self._apart_weights[ticket.request.weight_slots] += 1
-        ticket.kept_at = address
+        self._take_out(ticket)
+        self._reserved[ticket.id] = ticket
+        self._reserved_weights[ticket.request.weight_slots] += 1
+        ticket.reserved_at = address
         reservation = Reservation(
             account, ticket.id, ticket.criticality, ticket.request.weight_slots
         )
@@ -230,40 +232,40 @@ class RequestQueue:
 
     def holder(self, reservation: Reservation) -> Ticket:
         """The ticket that a reservation is for."""
-        return self._apart[reservation.ticket_id]
+        return self._reserved[reservation.ticket_id]
 
-    def put_back(self, ticket: Ticket) -> None:
+    def cancel_reservation(self, ticket: Ticket) -> None:
         """Nothing is kept for it any more: it stands in its lane again, where it would be."""
-        self._take_from_lane(ticket)
-        self._lane(ticket.demand).enter(ticket, is_back=True)
+        self._take_out(ticket)
+        self._queue(ticket.constraints).enter(ticket, is_back=True)
 
-    def _lane(self, demand: Constraints) -> ConstraintQueue:
-        lane = self._lanes.get(demand)
+    def _queue(self, demand: Constraints) -> ConstraintQueue:
+        lane = self._queues.get(demand)
         if lane is None:
-            lane = self._lanes[demand] = ConstraintQueue(demand)
-            for anchor in demand.anchors():
-                self._anchored.setdefault(anchor, {})[demand] = lane
+            lane = self._queues[demand] = ConstraintQueue(demand)
+            for anchor in demand.index_keys():
+                self._indexed.setdefault(anchor, {})[demand] = lane
         return lane
 
-    def _take_from_lane(self, ticket: Ticket) -> None:
-        lane = ticket.lane
+    def _take_out(self, ticket: Ticket) -> None:
+        lane = ticket.constraint_queue
         if lane is not None:
             lane.leave(ticket)
             if not lane:
-                self._drop(lane.demand)
+                self._drop(lane.constraints)
         elif ticket.reservation is not None:
-            del self._apart[ticket.id]
+            del self._reserved[ticket.id]
             weight_slots = ticket.request.weight_slots
-            self._apart_weights[weight_slots] -= 1
-            if not self._apart_weights[weight_slots]:
-                del self._apart_weights[weight_slots]
+            self._reserved_weights[weight_slots] -= 1
+            if not self._reserved_weights[weight_slots]:
+                del self._reserved_weights[weight_slots]
             ticket.reservation.pool.reservation = None
             ticket.reservation = None
 
     def _drop(self, demand: Constraints) -> None:
-        del self._lanes[demand]
-        for anchor in demand.anchors():
-            lanes = self._anchored[anchor]
+        del self._queues[demand]
+        for anchor in demand.index_keys():
+            lanes = self._indexed[anchor]
             del lanes[demand]
             if not lanes:
-                del self._anchored[anchor]
+                del self._indexed[anchor]

@@ -19,19 +19,19 @@ class Ticket:
 
     __slots__ = (
         "body_bytes",
+        "constraint_queue",
+        "constraints",
         "deadline",
-        "demand",
         "entered_at",
         "flow",
-        "home",
         "id",
         "is_waiting",
-        "kept_at",
-        "lane",
-        "order",
+        "pinned_to",
         "request",
         "reservation",
-        "standing",
+        "reserved_at",
+        "resolved",
+        "subqueue_key",
     )
 
     def __init__(
@@ -43,28 +43,28 @@ class Ticket:
         self.entered_at = now
         self.deadline = now + request.timeout_s
         self.is_waiting = True
-        self.order = order
-        self.demand = order.demand
+        self.resolved = order
+        self.constraints = order.constraints
         """What it may use now."""
         self.flow = flow
         objective = order.objective
         promise = objective.name if objective.has_promise else None
-        self.standing = (objective.criticality, promise)
-        self.lane: ConstraintQueue | None = None
-        self.home: Address | None = None
+        self.subqueue_key = (objective.criticality, promise)
+        self.constraint_queue: ConstraintQueue | None = None
+        self.pinned_to: Address | None = None
         """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
         self.reservation: Reservation | None = None
         """The slots that are reserved for it, until enough of them are free."""
-        self.kept_at: Address | None = None
+        self.reserved_at: Address | None = None
         """Where slots were reserved for it last, also after it has left the queue."""
 
     @property
     def objective(self) -> Objective:
-        return self.order.objective
+        return self.resolved.objective
 
     @property
     def criticality(self) -> Criticality:
-        return self.standing[0]
+        return self.subqueue_key[0]
 
     def __lt__(self, other: Ticket) -> bool:
         return self.id < other.id

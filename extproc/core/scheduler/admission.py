@@ -105,4 +105,4 @@ class Admission:
             and self.victim(request, order.objective, limits) is not None
         ):
             reason = None
-        return Preview(None, None, reason and self._desk.unless_empty(reason, order.demand))
+        return Preview(None, None, reason and self._desk.unless_empty(reason, order.constraints))

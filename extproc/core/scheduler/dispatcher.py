@@ -157,17 +157,17 @@ class Dispatcher:
                 return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
             if self.state.poison.is_poison(request.fingerprint, now):
                 return self._desk.rejected(Reason.POISON_REQUEST, 0.0)
-            order = self.state.intake.understand(request)
+            order = self.state.intake.resolve(request)
             if isinstance(order, Reason):
                 return self._desk.rejected(order, 0.0)
-            request = self.state.intake.meant(request, order)
+            request = self.state.intake.apply(request, order)
             address, home = self._admission.goal(order, request, self._limits, now)
             if address is None:
                 reason = self._refusal(request, order.objective, now)
                 if reason is not None:
                     self.state.running.refused(order.objective, now)
-                    reason = self._desk.unless_empty(reason, order.demand)
-                    return self._desk.rejected(reason, 0.0, order.demand)
+                    reason = self._desk.unless_empty(reason, order.constraints)
+                    return self._desk.rejected(reason, 0.0, order.constraints)
                 address = self._desk.find(order, request, now)  # room may have been made
             if address is not None and home is None:
                 return self._desk.pick(address, request, order, now, now)
@@ -248,7 +248,7 @@ class Dispatcher:
             picked = lease.address
             endpoint = self.fleet.get(address)
             assert endpoint is not None
-            room = slot_pool(endpoint, self.ledger.account(address), lease.model).model
+            room = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model).model
             self.ledger.move(lease, address, now, room)
             try:
                 self.state.outliers.moved(lease, picked, now)
@@ -266,7 +266,7 @@ class Dispatcher:
 
     def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
         """The rest did not come, or came slowly, while others waited so long for its slot."""
-        accounts = (self.ledger.account(endpoint.address) for endpoint in self.fleet)
+        accounts = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
         slots = sum(account.slots for account in accounts)
         self.state.uploads.failed(request, wasted_s, slots, now)
 
@@ -315,13 +315,15 @@ class Dispatcher:
         known already.
         """
         endpoint = self.fleet.get(observation.address)
-        if endpoint is None or not self.ledger.account(endpoint.address).is_news(observation):
+        if endpoint is None or not self.ledger.endpoint_slots(endpoint.address).is_newer(
+            observation
+        ):
             return
         with self._call:
             self._observe(endpoint, observation, now)
 
     def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
-        account = self.ledger.account(endpoint.address)
+        account = self.ledger.endpoint_slots(endpoint.address)
         is_replaced = account.is_replaced_by(observation)
         if is_replaced:
             self.state.prefixes.forget(endpoint.address)
@@ -331,7 +333,7 @@ class Dispatcher:
         seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
-        if account.next_judgement is not None or account.has_draining:
+        if account.next_recheck is not None or account.has_draining:
             self._wake()
         if observation.sight in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
             if endpoint.spec.slots is not None:
@@ -340,7 +342,7 @@ class Dispatcher:
                 account.slots = ASSUMED_SLOTS
             # Without a count and without an issue it was left in peace: what is known holds.
             is_current = observation.busy_slots is not None or not observation.issues
-            if is_current or not account.is_sighted:
+            if is_current or not account.reports_busy_slots:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_look(endpoint, now)
         if observation.busy_slots is not None:
@@ -365,7 +367,7 @@ class Dispatcher:
                 self.state.outliers.connect_failed(endpoint, now)
                 self._outbox.wake_at(self.state.outliers.next_expiry())
                 endpoint.lose((CONNECT_FAILED,))
-                self.ledger.account(address).distrust_looks_before(now)
+                self.ledger.endpoint_slots(address).ignore_before(now)
                 self._outbox.scrape(address)
                 self._desk.offer(address, now)
 
@@ -374,7 +376,7 @@ class Dispatcher:
         with self._call:
             changed = self.fleet.set_members(source, specs)
             for address in changed:
-                self.ledger.open_account(address, now)
+                self.ledger.add_endpoint(address, now)
                 self.state.intake.expect(address)
             if changed:
                 self._outbox.membership_changed()
@@ -413,7 +415,7 @@ class Dispatcher:
         endpoint = self.fleet.get(address)
         if endpoint is None:
             return False
-        account = self.ledger.account(address)
+        account = self.ledger.endpoint_slots(address)
         is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
         is_settled = is_settled and not self.state.loads.pending_at(address)
         return not is_settled or account.foreign_slots > 0 or account.has_draining
@@ -429,7 +431,7 @@ class Dispatcher:
 
     def has_leases(self, address: Address) -> bool:
         """Whether requests of ours run there; False for a stranger."""
-        return address in self.fleet and bool(self.ledger.account(address).leases)
+        return address in self.fleet and bool(self.ledger.endpoint_slots(address).leases)
 
     def preview(self, order: ResolvedRequest, request: Request, now: float) -> Preview:
         """What `submit` would do with it now. Changes nothing: chance is left as it was."""

@@ -76,10 +76,10 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     split by weights, one of its models is drawn for the example.
     """
     now = dispatcher.last_event_at if now is None else now
-    order = dispatcher.state.intake.understand(request, Random(0))
+    order = dispatcher.state.intake.resolve(request, Random(0))
     if isinstance(order, Reason):
         return Explanation(candidates=(), reason=order, understood=_asked(request))
-    request = dispatcher.state.intake.meant(request, order)
+    request = dispatcher.state.intake.apply(request, order)
     preview = dispatcher.preview(order, request, now)
     candidates = _ranked(dispatcher, order, request, now, preview.address)
     understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
@@ -159,7 +159,7 @@ def _ranked(
     is_weighed = request is not None and has_preferences(order, request)
     ttft_s = None if request is None else ttft_limit_s(order, request)
     for endpoint in dispatcher.fleet:
-        account = dispatcher.ledger.account(endpoint.address)
+        account = dispatcher.ledger.endpoint_slots(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
         is_chosen = endpoint.address == chosen
         why = (
@@ -167,7 +167,7 @@ def _ranked(
             if is_chosen
             else tuple(_objections(dispatcher, endpoint, account, order, weight_slots, now))
         )
-        room, _, is_loaded = slot_pool(endpoint, account, order.demand.model)
+        room, _, is_loaded = slot_pool(endpoint, account, order.constraints.model)
         share = room.free_slots / room.slots if room.slots else 0.0
         cost = None
         if is_weighed and request is not None:
@@ -224,7 +224,7 @@ def _objections(
     weight_slots: int,
     now: float,
 ) -> Iterator[str]:
-    demand = order.demand
+    demand = order.constraints
     yield from why_not(demand, endpoint)
     if endpoint.is_removed:
         yield "it left the fleet and ends its last requests"

@@ -81,7 +81,7 @@ def on_response_headers(state: State, lease: Lease, run: InFlightRequest, now: f
     if request.prompt_blocks:
         endpoint = state.fleet.get(address)
         if endpoint is not None:
-            slots = state.ledger.account(address).slots
+            slots = state.ledger.endpoint_slots(address).slots
             context = endpoint.context_tokens or DEFAULT_CONTEXT_TOKENS
             state.prefixes.learn(address, request.prompt_blocks, slots * context / BLOCK_TOKENS)
     if request.session_id is not None:
@@ -147,13 +147,13 @@ def _runs_of(
     state: State, endpoint: Endpoint, observation: Observation
 ) -> dict[Task, tuple[Lease, InFlightRequest]]:
     """Whose task is which, in each room where all of them are ours."""
-    account = state.ledger.account(endpoint.address)
+    account = state.ledger.endpoint_slots(endpoint.address)
     by_model: dict[str, list[SlotReading]] = {}
     for reading in observation.slot_readings:
         by_model.setdefault(reading.model, []).append(reading)
     found: dict[Task, tuple[Lease, InFlightRequest]] = {}
     for model, readings in by_model.items():
-        room = account.room(model)
+        room = account.pool(model)
         if room.foreign_slots or len(readings) != len(room.leases):
             continue
         # All of it is ours: tasks are numbered in the order in which the process began them.

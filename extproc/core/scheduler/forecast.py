@@ -66,7 +66,7 @@ class Forecast:
 
     def place_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """Where a waiting ticket stands now."""
-        return self._place(ticket, now, is_apart=ticket.lane is None, newcomers=0)
+        return self._place(ticket, now, is_apart=ticket.constraint_queue is None, newcomers=0)
 
     def place_of_newcomer(
         self, order: ResolvedRequest, request: Request, now: float
@@ -83,7 +83,9 @@ class Forecast:
         of = max(1, sum(len(lane) for lane in lanes) + newcomers)
         ahead = 0 if is_apart else sum(self._ahead(ticket, lane, now) for lane in lanes)
         position = min(of, ahead + 1)
-        return QueuePosition(position, of, self.expected_s(ticket.order.demand, position, now))
+        return QueuePosition(
+            position, of, self.expected_s(ticket.resolved.constraints, position, now)
+        )
 
     def behind_all(self, demand: Constraints, now: float) -> QueuePosition:
         """The last place of those who wait for the same endpoints; as `expected_s`."""
@@ -91,7 +93,7 @@ class Forecast:
         if demand == UNCONSTRAINED:
             of = 1 + len(line)
         else:
-            lanes = map(line.lane_of, (demand, UNCONSTRAINED))
+            lanes = map(line.constraint_queue, (demand, UNCONSTRAINED))
             of = 1 + sum(len(lane) for lane in lanes if lane is not None)
         return QueuePosition(of, of, self.expected_s(demand, of, now))
 
@@ -117,15 +119,19 @@ class Forecast:
     def _rivals(self, ticket: Ticket) -> list[ConstraintQueue]:
         """The lanes whose tickets want some of the same endpoints: its own and the open one."""
         line = self._state.line
-        if ticket.order.demand == UNCONSTRAINED:
-            return list(line.lanes())
-        found = [ticket.lane, line.lane_of(ticket.order.demand), line.lane_of(UNCONSTRAINED)]
+        if ticket.resolved.constraints == UNCONSTRAINED:
+            return list(line.constraint_queues())
+        found = [
+            ticket.constraint_queue,
+            line.constraint_queue(ticket.resolved.constraints),
+            line.constraint_queue(UNCONSTRAINED),
+        ]
         return list({id(lane): lane for lane in found if lane is not None}.values())
 
     def _ahead(self, ticket: Ticket, lane: ConstraintQueue, now: float) -> int:
         """How many of a lane will go before the ticket."""
         promises = self._state.promises
-        share = promises.share(ticket.standing[1], now)
+        share = promises.share(ticket.subqueue_key[1], now)
         ahead = 0
         for (criticality, promise), queue in lane.queues.items():
             if criticality > ticket.criticality:
@@ -176,7 +182,7 @@ class Forecast:
         for address, slots in picker.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
-            room = slot_pool(endpoint, state.ledger.account(address), demand.model).room
+            room = slot_pool(endpoint, state.ledger.endpoint_slots(address), demand.model).slots
             if has_learned:
                 slot_s = max(1e-3, state.timing.speed(address, now).slot_s)
                 rate += max(0, slots - room.foreign_slots) / slot_s

@@ -67,7 +67,7 @@ class SlotAllocator:
         self, order: ResolvedRequest, request: Request, offered: Address, now: float
     ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
-        return self._state.chooser.home_of(order, request, offered, now)
+        return self._state.chooser.affinity_target(order, request, offered, now)
 
     def enter(
         self, order: ResolvedRequest, request: Request, home: AffinityTarget | None, now: float
@@ -98,13 +98,13 @@ class SlotAllocator:
         state = self._state
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        account = state.ledger.account(address)
-        ranking = state.views.at(order.demand)
+        account = state.ledger.endpoint_slots(address)
+        ranking = state.views.at(order.constraints)
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
-        model = order.demand.model
+        model = order.constraints.model
         slots, room, is_loaded = slot_pool(endpoint, account, model)
         if is_from_line or slots.reservation is not None:
-            account.served_from_line += 1  # who passes one in line is counted as if it came there
+            account.served_from_queue += 1  # who passes one in line is counted as if it came there
         adapter = request.adapter
         fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
@@ -164,7 +164,7 @@ class SlotAllocator:
         endpoint = state.fleet.get(address)
         if endpoint is None:
             return
-        account = state.ledger.account(address)
+        account = state.ledger.endpoint_slots(address)
         if endpoint.is_pickable and state.line:
             self._hand_out(endpoint, account, now)
         else:
@@ -188,46 +188,46 @@ class SlotAllocator:
         rank it by what is left."""
         line = self._state.line
         while endpoint.is_pickable and line:
-            ticket = self._turns.next_for(endpoint, account, now)
+            ticket = self._turns.next_ticket(endpoint, account, now)
             if ticket is None:
                 break
             if not self._state.uploads.may_begin(ticket.request, now):
-                self.reject(ticket, Reason.SHED, now, ticket.order.demand)
+                self.reject(ticket, Reason.SHED, now, ticket.resolved.constraints)
                 self._note_refusal(ticket, now)
-                if ticket.kept_at not in (None, endpoint.address):
-                    self.offer_soon(ticket.kept_at, now)
+                if ticket.reserved_at not in (None, endpoint.address):
+                    self.offer_soon(ticket.reserved_at, now)
                 continue
-            if ticket.home is None and ticket.reservation is None:
-                home = self.home_of(ticket.order, ticket.request, endpoint.address, now)
+            if ticket.pinned_to is None and ticket.reservation is None:
+                home = self.home_of(ticket.resolved, ticket.request, endpoint.address, now)
                 if home is not None:
                     self._pin(ticket, home, now)
                     continue
             picked = self.pick(
-                *(endpoint.address, ticket.request, ticket.order),
+                *(endpoint.address, ticket.request, ticket.resolved),
                 *(ticket.entered_at, now),
                 is_from_line=True,
             )
             self._outbox.settle(ticket, picked)
             self.leave(ticket)
-            self.forecast.pace.handed_over(now)
-            if ticket.kept_at not in (None, endpoint.address):
-                self.offer(ticket.kept_at, now)
+            self.forecast.pace.slot_assigned(now)
+            if ticket.reserved_at not in (None, endpoint.address):
+                self.offer(ticket.reserved_at, now)
         if not line:
-            self.forecast.pace.line_emptied()
+            self.forecast.pace.queue_emptied()
         self._state.views.changed(endpoint)
-        while self._turns.displaced:
-            self.keep_slots_for(self._turns.displaced.pop(), now)
+        while self._turns.preempted:
+            self.keep_slots_for(self._turns.preempted.pop(), now)
 
     def keep_slots_for(self, ticket: Ticket, now: float) -> None:
         """It may wait for other endpoints than before: see what it finds there.
 
         A heavy ticket that finds too few slots has them kept, if it is its turn.
         """
-        if ticket.kept_at is not None:
-            self.offer(ticket.kept_at, now)  # what was kept there may be free for all again
+        if ticket.reserved_at is not None:
+            self.offer(ticket.reserved_at, now)  # what was kept there may be free for all again
         if not ticket.is_waiting:
             return
-        ranking = self._state.views.at(ticket.demand)
+        ranking = self._state.views.at(ticket.constraints)
         address = ranking.best_for(ticket.request.weight_slots)
         if address is None and ticket.reservation is None:
             address = ranking.best_for(1)
@@ -235,7 +235,7 @@ class SlotAllocator:
             self.offer(address, now)
 
     def _pin(self, ticket: Ticket, home: AffinityTarget, now: float) -> None:
-        until = now + home.patience_s
+        until = now + home.max_wait_s
         self._state.homing.pin(ticket, home.address, until)
         self._outbox.wake_at(until)
 
@@ -253,8 +253,8 @@ class SlotAllocator:
 
     def let_go(self, ticket: Ticket, now: float) -> None:
         """It has left the line: others may have the slots that were kept for it."""
-        if ticket.kept_at is not None:
-            self.offer_soon(ticket.kept_at, now)
+        if ticket.reserved_at is not None:
+            self.offer_soon(ticket.reserved_at, now)
 
     def reject(
         self, ticket: Ticket, reason: Reason, now: float, demand: Constraints = UNCONSTRAINED
@@ -265,7 +265,7 @@ class SlotAllocator:
 
     def evict(self, victim: Ticket, now: float) -> None:
         """It gives its place in a full queue to a more critical request."""
-        self.reject(victim, Reason.EVICTED, now, victim.order.demand)
+        self.reject(victim, Reason.EVICTED, now, victim.resolved.constraints)
         self._note_refusal(victim, now)
         self.let_go(victim, now)
 
@@ -279,7 +279,7 @@ class SlotAllocator:
 
     def time_out(self, ticket: Ticket, now: float) -> None:
         """Its deadline passed, and it has left the queue."""
-        demand = ticket.order.demand
+        demand = ticket.resolved.constraints
         reason = Reason.QUEUE_TIMEOUT
         try:
             reason = self.unless_empty(reason, demand)
@@ -316,7 +316,7 @@ class SlotAllocator:
         """Nobody is loading it for us any more: another server may be asked to."""
         self._state.views.load_changed(model)
         for endpoint in list(self._state.fleet):
-            if model in endpoint.readings:
+            if model in endpoint.models_by_name:
                 self.offer(endpoint.address, now)
 
     def change_models(self, change: ModelChange, now: float) -> None:
@@ -327,11 +327,11 @@ class SlotAllocator:
         if not change.lost and not change.gained and not is_changed:
             return
         for ticket in list(state.line):
-            demand = state.intake.reconsidered(ticket.order, change)
+            demand = state.intake.reresolve(ticket.resolved, change)
             if demand is not None:
                 state.homing.left(ticket)
-                ticket.order = ticket.order._replace(demand=demand)
-                state.line.change_demand(ticket, demand)
+                ticket.resolved = ticket.resolved._replace(constraints=demand)
+                state.line.change_constraints(ticket, demand)
                 is_changed = True
         if is_changed:
             for endpoint in list(state.fleet):
@@ -340,20 +340,20 @@ class SlotAllocator:
     def _decide(self, now: float) -> bool:
         """Those whose names nobody knew: whether any of them may use other endpoints now."""
         state = self._state
-        if state.line.lane_of(UNRESOLVED) is None:
+        if state.line.constraint_queue(UNRESOLVED) is None:
             return False
-        untold = state.intake.names.untold()
+        untold = state.intake.names.unreported()
         is_changed = False
-        for ticket in [one for one in state.line if one.demand == UNRESOLVED]:
-            if not ticket.is_waiting or state.intake.names.must_wait(ticket.request, untold):
+        for ticket in [one for one in state.line if one.constraints == UNRESOLVED]:
+            if not ticket.is_waiting or state.intake.names.is_ambiguous(ticket.request, untold):
                 continue
             request, order = state.intake.decided(ticket.request)
             if isinstance(order, Reason):
                 self.reject(ticket, order, now)
                 continue
             ticket.request = request
-            ticket.order = order._replace(objective=ticket.objective)
-            state.line.change_demand(ticket, order.demand)
+            ticket.resolved = order._replace(objective=ticket.objective)
+            state.line.change_constraints(ticket, order.constraints)
             is_changed = True
         return is_changed
 
@@ -367,10 +367,10 @@ class SlotAllocator:
         if state.outliers.is_any_out:
             for address in state.outliers.readmit_the_last(now):
                 self.offer(address, now)
-        for room in (account, *account.rooms.values()):
+        for room in (account, *account.model_pools.values()):
             if room.reservation is not None:
                 ticket = state.line.holder(room.reservation)
-                state.line.put_back(ticket)
+                state.line.cancel_reservation(ticket)
                 self.keep_slots_for(ticket, now)
         while pinned := state.homing.first_pinned_to(endpoint.address):  # serving one ends others
             state.homing.unpin(pinned)
@@ -383,7 +383,7 @@ class SlotAllocator:
             return  # it was removed, and ended its last request
         if not len(loads) and not any(model.is_loading for model in endpoint.models):
             return
-        for model in loads.over(endpoint.address, endpoint.readings, began_at):
+        for model in loads.over(endpoint.address, endpoint.models_by_name, began_at):
             loads.end(model, endpoint.address)
             self.load_ended(model, now)
         for reading in endpoint.models:
@@ -394,26 +394,26 @@ class SlotAllocator:
 
     def close_model_pools(self, account: EndpointSlots, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
-        reservations = [room.reservation for room in account.rooms.values()]
+        reservations = [room.reservation for room in account.model_pools.values()]
         tickets = [self._state.line.holder(one) for one in reservations if one is not None]
         for ticket in tickets:
-            self._state.line.put_back(ticket)
+            self._state.line.cancel_reservation(ticket)
         close_model_pools(account)
         for ticket in tickets:
             self.keep_slots_for(ticket, now)
 
     def drop_reservations(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""
-        for room in (account, *account.rooms.values()):
+        for room in (account, *account.model_pools.values()):
             if room.reservation is None:
                 continue
             ticket = self._state.line.holder(room.reservation)
             if (
-                is_eligible(ticket.demand, endpoint)
-                and slot_pool(endpoint, account, ticket.demand.model).room is room
+                is_eligible(ticket.constraints, endpoint)
+                and slot_pool(endpoint, account, ticket.constraints.model).slots is room
             ):
                 continue
-            self._state.line.put_back(ticket)
+            self._state.line.cancel_reservation(ticket)
             self.keep_slots_for(ticket, now)
 
     def _lose_loads(self, address: Address, now: float) -> None:
@@ -425,7 +425,7 @@ class SlotAllocator:
     def _forget(self, address: Address, now: float) -> None:
         state = self._state
         state.views.forget(address)
-        state.ledger.close_account(address)
+        state.ledger.remove_endpoint(address)
         state.fleet.drop(address)
         state.outliers.forget(address)
         state.poison.forget(address)

@@ -49,7 +49,7 @@ class AffinityTarget(NamedTuple):
     """A busy endpoint that is worth waiting for, and for how long at most."""
 
     address: Address
-    patience_s: float
+    max_wait_s: float
 
 
 class Selection(NamedTuple):
@@ -101,12 +101,12 @@ class EndpointPicker:
         """`pinned_at` says how many requests wait for one endpoint alone."""
         self._fleet = fleet
         self._ledger = ledger
-        self._views = views
-        self._scorer = scorer
-        self._timing = timing
+        self._rankings = views
+        self._costs = scorer
+        self._latency = timing
         self._prefixes = prefixes
         self._sessions = sessions
-        self._spread = spread
+        self._usage_share = spread
         self._pinned_at = pinned_at
         self._fair_share: dict[Ranking, tuple[float, float]] = {}
         self._asked: tuple[Request, float] | None = None
@@ -114,7 +114,7 @@ class EndpointPicker:
 
     def choose(self, order: ResolvedRequest, request: Request, now: float) -> Selection | None:
         """The best endpoint that can take it at once, or None."""
-        picker = self._views.at(order.demand)
+        picker = self._rankings.at(order.constraints)
         best = picker.best_for(request.weight_slots)
         if best is None:
             return None
@@ -123,12 +123,12 @@ class EndpointPicker:
         candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = ttft_limit_s(order, request)
-        is_loaded = self._seat(best, order).is_loaded
+        is_loaded = self._pool(best, order).is_loaded
         scored: list[ScoredSelection] = []
         for address in candidates:
             if address not in picker:
                 continue
-            room, _, has_it_loaded = self._seat(address, order)
+            room, _, has_it_loaded = self._pool(address, order)
             if not can_fit(request.weight_slots, room.open_slots, room.slots):
                 continue
             if has_it_loaded is not is_loaded:
@@ -164,28 +164,28 @@ class EndpointPicker:
         self, order: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
         """What a choice counts for an endpoint, whether or not it has a slot free."""
-        picker = self._views.at(order.demand)
-        return self._cost(address, self._room(address, order), request, picker, now)
+        picker = self._rankings.at(order.constraints)
+        return self._cost(address, self._slots(address, order), request, picker, now)
 
-    def home_of(
+    def affinity_target(
         self, order: ResolvedRequest, request: Request, offered: Address, now: float
     ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
         if not request.prompt_blocks and request.session_id is None:
             return None
-        picker = self._views.at(order.demand)
+        picker = self._rankings.at(order.constraints)
         here: Cost | None = None
         best: AffinityTarget | None = None
         best_s = 0.0
         for address in self._known_to(request, now):
             if address == offered or address not in picker:
                 continue
-            room, _, is_loaded = self._seat(address, order)
+            room, _, is_loaded = self._pool(address, order)
             if room.open_slots or not room.slots or not is_loaded:
                 continue
             if here is None:
-                used = self._room(offered, order)
-                here = self._scorer.cost(request, offered, used.slots - used.free_slots, now)
+                used = self._slots(offered, order)
+                here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
             there = self._cost(address, room, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
             patience_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * spared_s
@@ -200,7 +200,7 @@ class EndpointPicker:
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
         """Until a slot there is free for one more: services end at random, one after another."""
         ahead = self._pinned_at(address)
-        return self._timing.speed(address, now).slot_s / slots * (ahead + 1)
+        return self._latency.speed(address, now).slot_s / slots * (ahead + 1)
 
     def _known_to(self, request: Request, now: float) -> list[Address]:
         """Endpoints that may have its beginning in their cache; asked twice for most requests."""
@@ -216,21 +216,21 @@ class EndpointPicker:
         self, address: Address, room: EndpointSlots, request: Request, picker: Ranking, now: float
     ) -> Cost:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
-        cost = self._scorer.cost(request, address, room.slots - room.free_slots, now)
-        if cost.saved_s and self._spread.is_overused(
+        cost = self._costs.cost(request, address, room.slots - room.free_slots, now)
+        if cost.saved_s and self._usage_share.is_overused(
             address, room.slots, self._fair(picker, now), now
         ):
             uncached_s = cost.first_token_s + cost.saved_s
             return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)
         return cost
 
-    def _room(self, address: Address, order: ResolvedRequest) -> EndpointSlots:
-        return self._seat(address, order).room
+    def _slots(self, address: Address, order: ResolvedRequest) -> EndpointSlots:
+        return self._pool(address, order).slots
 
-    def _seat(self, address: Address, order: ResolvedRequest) -> SlotPool:
+    def _pool(self, address: Address, order: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        return slot_pool(endpoint, self._ledger.account(address), order.demand.model)
+        return slot_pool(endpoint, self._ledger.endpoint_slots(address), order.constraints.model)
 
     def _fair(self, picker: Ranking, now: float) -> float:
         """What a slot of this ranking was given on average, worked out once in a while."""
@@ -240,7 +240,7 @@ class EndpointPicker:
                 self._fair_share.clear()
             known = (
                 now + refresh_s(len(picker)),
-                self._spread.fair_share(picker.members(), now),
+                self._usage_share.fair_share(picker.members(), now),
             )
             self._fair_share[picker] = known
         return known[1]

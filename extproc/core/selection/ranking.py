@@ -41,7 +41,7 @@ class Ranking:
     def __len__(self) -> int:
         return len(self._places)
 
-    def place(
+    def update(
         self,
         endpoint: Endpoint,
         account: EndpointSlots,

@@ -28,11 +28,11 @@ MAX_RANKINGS = 64
 
 
 class _CachedRanking:
-    __slots__ = ("changed", "demand", "picker")
+    __slots__ = ("changed", "constraints", "ranking")
 
     def __init__(self, demand: Constraints, random: Random) -> None:
-        self.demand = demand
-        self.picker = Ranking(random)
+        self.constraints = demand
+        self.ranking = Ranking(random)
         self.changed: dict[Address, None] = {}
         """In the order of the changes: a set's order would differ from run to run."""
 
@@ -45,64 +45,64 @@ class RankingCache:
     ) -> None:
         self._fleet = fleet
         self._ledger = ledger
-        self._loads = loads
+        self._model_loads = loads
         self._random = random
         self._any = _CachedRanking(UNCONSTRAINED, random)
-        self._views: OrderedDict[Constraints, _CachedRanking] = OrderedDict()
+        self._rankings: OrderedDict[Constraints, _CachedRanking] = OrderedDict()
 
     def at(self, demand: Constraints) -> Ranking:
         """The ranking of the endpoints that suit, up to date."""
         if demand == UNCONSTRAINED:
             return self._up_to_date(self._any)
-        view = self._views.get(demand)
+        view = self._rankings.get(demand)
         if view is None:
-            view = self._views[demand] = _CachedRanking(demand, self._random)
+            view = self._rankings[demand] = _CachedRanking(demand, self._random)
             view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
-            if len(self._views) > MAX_RANKINGS:
-                self._views.popitem(last=False)
-        elif len(self._views) > 1:
-            self._views.move_to_end(demand)
+            if len(self._rankings) > MAX_RANKINGS:
+                self._rankings.popitem(last=False)
+        elif len(self._rankings) > 1:
+            self._rankings.move_to_end(demand)
         return self._up_to_date(view)
 
     def changed(self, endpoint: Endpoint) -> None:
         """Its numbers, its health or what it serves is another than before."""
         address = endpoint.address
         self._any.changed[address] = None
-        for view in self._views.values():
+        for view in self._rankings.values():
             view.changed[address] = None
 
     def forget(self, address: Address) -> None:
         """It left the fleet."""
-        for view in (self._any, *self._views.values()):
-            view.picker.remove(address)
+        for view in (self._any, *self._rankings.values()):
+            view.ranking.remove(address)
             view.changed.pop(address, None)
 
     def load_changed(self, model: str) -> None:
         """A load of that model began or ended: who may be asked for it is another than before."""
-        for view in self._views.values():
-            if view.demand.model is not None:
+        for view in self._rankings.values():
+            if view.constraints.model is not None:
                 for endpoint in self._fleet:
-                    if model in endpoint.readings:
+                    if model in endpoint.models_by_name:
                         view.changed[endpoint.address] = None
 
     def _up_to_date(self, view: _CachedRanking) -> Ranking:
         if view.changed:
             for address in view.changed:
-                self._place(view, address)
+                self._update(view, address)
             view.changed.clear()
-        return view.picker
+        return view.ranking
 
-    def _place(self, view: _CachedRanking, address: Address) -> None:
+    def _update(self, view: _CachedRanking, address: Address) -> None:
         endpoint = self._fleet.get(address)
-        if endpoint is None or not is_eligible(view.demand, endpoint):
-            view.picker.remove(address)
+        if endpoint is None or not is_eligible(view.constraints, endpoint):
+            view.ranking.remove(address)
             return
         room, model, is_loaded = slot_pool(
-            endpoint, self._ledger.account(address), view.demand.model
+            endpoint, self._ledger.endpoint_slots(address), view.constraints.model
         )
-        view.picker.place(
+        view.ranking.update(
             endpoint,
             room,
             is_loaded=is_loaded,
-            is_open=is_loaded or model is None or self._loads.may_start(model),
+            is_open=is_loaded or model is None or self._model_loads.may_start(model),
         )

@@ -68,12 +68,12 @@ class EndpointSlots:
         "_known_at",
         "_unexplained",
         "foreign_slots",
-        "is_sighted",
         "leased_slots",
         "leases",
+        "model_pools",
+        "reports_busy_slots",
         "reservation",
-        "rooms",
-        "served_from_line",
+        "served_from_queue",
         "slots",
     )
 
@@ -81,14 +81,14 @@ class EndpointSlots:
         self.slots = 0
         self.leased_slots = 0
         self.foreign_slots = 0
-        self.is_sighted = False
+        self.reports_busy_slots = False
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
-        self.rooms: dict[str, EndpointSlots] = {}
+        self.model_pools: dict[str, EndpointSlots] = {}
         """By model, where each has its own slots: see `extproc.core.slots.model_pools`."""
         self.reservation: Reservation | None = None
         """For a request that needs more slots than are free."""
-        self.served_from_line = 0
+        self.served_from_queue = 0
         self._closed: deque[_Closed] = deque()
         self._known_at = opened_at  # an older look may have seen leases of older books
         self._instance: str | None = None
@@ -110,9 +110,9 @@ class EndpointSlots:
         """Slots that an arrival may take: none while they are reserved."""
         return 0 if self.reservation is not None else self.free_slots
 
-    def room(self, model: str | None) -> EndpointSlots:
+    def pool(self, model: str | None) -> EndpointSlots:
         """Where a request for that model finds its slots: the whole endpoint unless a router."""
-        return self.rooms.get(model, self) if model is not None and self.rooms else self
+        return self.model_pools.get(model, self) if model is not None and self.model_pools else self
 
     @property
     def has_draining(self) -> bool:
@@ -123,25 +123,25 @@ class EndpointSlots:
         self.leases[lease.id] = lease
         self.leased_slots += lease.weight_slots
         self._evidence.opened(lease, is_here=is_here)
-        if lease.room in self.rooms:
-            self.rooms[lease.room].add(lease, is_here=is_here)
+        if lease.model_pool in self.model_pools:
+            self.model_pools[lease.model_pool].add(lease, is_here=is_here)
 
     def remove(self, lease: Lease, now: float) -> None:
         """Take a lease off; raises `KeyError` when it is not here."""
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
         self._evidence.closed(lease)
-        is_in_room = lease.room in self.rooms
+        is_in_room = lease.model_pool in self.model_pools
         self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_room))
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
         if is_in_room:
-            self.rooms[lease.room].remove(lease, now)
+            self.model_pools[lease.model_pool].remove(lease, now)
 
     def faults(self) -> list[str]:
         """What of the sums does not fit the leases. O(leases)."""
         found = []
-        rooms = [("", self), *self.rooms.items()]
+        rooms = [("", self), *self.model_pools.items()]
         for name, room in rooms:
             leased_slots = sum(lease.weight_slots for lease in room.leases.values())
             if leased_slots != room.leased_slots:
@@ -152,20 +152,20 @@ class EndpointSlots:
                     f"{name or 'all'}: reserved for ticket {reservation.ticket_id} somewhere else"
                 )
         in_rooms = sum(len(room.leases) for _, room in rooms[1:])
-        named = sum(lease.room in self.rooms for lease in self.leases.values())
+        named = sum(lease.model_pool in self.model_pools for lease in self.leases.values())
         if in_rooms != named:
             found.append(f"{named} leases name a model's slots, and {in_rooms} are there")
         return found
 
     def clear(self) -> None:
         """Forget every lease and reservation, to derive them anew; what was observed stays."""
-        for room in (self, *self.rooms.values()):
+        for room in (self, *self.model_pools.values()):
             room.leases = {}
             room.leased_slots = 0
             room.reservation = None
             room._evidence = DrainingEvidence()  # noqa: SLF001 - a model's slots are an account, too
 
-    def is_news(self, observation: Observation) -> bool:
+    def is_newer(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""
         return observation.began_at >= self._known_at
 
@@ -174,13 +174,13 @@ class EndpointSlots:
         instance = observation.instance
         return None not in (instance, self._instance) and instance != self._instance
 
-    def distrust_looks_before(self, now: float) -> None:
+    def ignore_before(self, now: float) -> None:
         """Something happened that a look which has begun already may not have seen."""
         self._known_at = max(self._known_at, now)
 
     def observe(self, observation: Observation) -> list[Lease]:
         """Take in what a look told, if it is news; returns the draining leases it shows free."""
-        if not self.is_news(observation):
+        if not self.is_newer(observation):
             return []
         self._known_at = observation.began_at
         while self._closed and self._closed[0].at < observation.began_at:
@@ -190,10 +190,10 @@ class EndpointSlots:
         is_replaced = self._is_replaced(observation.instance)
         if is_replaced:
             self.foreign_slots = 0
-            self.is_sighted = False
+            self.reports_busy_slots = False
             self._evidence.restarted()
         if observation.busy_slots is not None:
-            self.is_sighted = True
+            self.reports_busy_slots = True
             return self._count_busy(observation, observation.busy_slots)
         # The new process tells nothing, but what was left behind died with the old one.
         return [
@@ -223,50 +223,50 @@ class EndpointSlots:
         return over
 
     @property
-    def next_judgement(self) -> float | None:
-        """When `judge_again` has something to do, or None."""
-        times = [self._evidence.due_at, *(room.next_judgement for room in self.rooms.values())]
+    def next_recheck(self) -> float | None:
+        """When `recheck` has something to do, or None."""
+        times = [self._evidence.due_at, *(room.next_recheck for room in self.model_pools.values())]
         return min((when for when in times if when is not None), default=None)
 
-    def judge_again(self, now: float) -> list[Lease]:
+    def recheck(self, now: float) -> list[Lease]:
         """What the last looks show, now that releases which were on their way are here; returns
         the draining leases that are shown free."""
         over = self._evidence.judge_again(self.leases.values(), now)
-        if self.rooms:
-            over = [lease for lease in over if lease.room not in self.rooms]
-        for room in self.rooms.values():
+        if self.model_pools:
+            over = [lease for lease in over if lease.model_pool not in self.model_pools]
+        for room in self.model_pools.values():
             before = room.foreign_slots
-            over += room.judge_again(now)
+            over += room.recheck(now)
             self.foreign_slots += room.foreign_slots - before
-        if not self.rooms:
+        if not self.model_pools:
             self._unexplained += sum(lease.weight_slots for lease in over)
             self.foreign_slots = max(0, self._unexplained)
         return over
 
-    def slots_in_no_room(self, observation: Observation) -> int:
+    def slots_in_no_pool(self, observation: Observation) -> int:
         """Weights of the leases in no room that a look, which was taken in, may have counted."""
         answered_at = observation.answered_at
-        leases = (x for x in self.leases.values() if x.room not in self.rooms)
+        leases = (x for x in self.leases.values() if x.model_pool not in self.model_pools)
         running = sum(lease.weight_slots for lease in leases if lease.opened_at <= answered_at)
-        closed = (x for x in self._closed if not x.is_in_room and x.opened_at <= answered_at)
+        closed = (x for x in self._closed if not x.is_in_pool and x.opened_at <= answered_at)
         return running + sum(x.slots_of(self.slots) for x in closed)
 
-    def give_up_on(self, lease: Lease) -> None:
+    def write_off(self, lease: Lease) -> None:
         """The cap of a draining lease passed: if its slot was last seen busy, strangers have it.
 
         The next look corrects that; until then known busy stays busy.
         """
-        if self.is_sighted and lease.left_at is not None and self._known_at > lease.left_at:
+        if self.reports_busy_slots and lease.left_at is not None and self._known_at > lease.left_at:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
-        if lease.room in self.rooms:
-            self.rooms[lease.room].give_up_on(lease)
+        if lease.model_pool in self.model_pools:
+            self.model_pools[lease.model_pool].write_off(lease)
 
 
 class _Closed(NamedTuple):
     at: float
     opened_at: float
     asked_slots: int
-    is_in_room: bool
+    is_in_pool: bool
 
     def slots_of(self, slots: int) -> int:
         """How many it held of so many: a model that it made load showed its slots only later."""

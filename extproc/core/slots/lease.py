@@ -46,8 +46,8 @@ class Lease:
         "is_uploading",
         "left_at",
         "model",
+        "model_pool",
         "opened_at",
-        "room",
         "state",
         "weight_slots",
     )
@@ -75,7 +75,7 @@ class Lease:
         self.is_uploading = False
         """Whether its body may not have been complete when it was picked."""
         self.left_at: float | None = None
-        self.room = ""
+        self.model_pool = ""
         """The model whose slots it takes, by its own name, where a server has slots by model."""
         self.state = LeaseState.OPEN
 

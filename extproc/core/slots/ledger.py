@@ -47,7 +47,7 @@ class Ledger:
 
     def __init__(self, caps: DrainingCaps | None = None) -> None:
         self._caps = caps or DrainingCaps()
-        self._accounts: dict[Address, EndpointSlots] = {}
+        self._by_endpoint: dict[Address, EndpointSlots] = {}
         self._leases: dict[int, Lease] = {}
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
@@ -55,19 +55,19 @@ class Ledger:
         self.unproved: list[Address] = []
         """Where the last `expire` found no proof yet: another scrape may bring it."""
 
-    def open_account(self, address: Address, now: float) -> None:
+    def add_endpoint(self, address: Address, now: float) -> None:
         """Begin to keep books for an endpoint; one that has books keeps them."""
-        self._accounts.setdefault(address, EndpointSlots(now))
+        self._by_endpoint.setdefault(address, EndpointSlots(now))
 
-    def close_account(self, address: Address) -> None:
+    def remove_endpoint(self, address: Address) -> None:
         """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""
-        if self._accounts[address].leases:
+        if self._by_endpoint[address].leases:
             raise ValueError(f"{address} still has leases")
-        del self._accounts[address]
+        del self._by_endpoint[address]
 
-    def account(self, address: Address) -> EndpointSlots:
+    def endpoint_slots(self, address: Address) -> EndpointSlots:
         """The numbers of one endpoint; raises `KeyError` for a stranger."""
-        return self._accounts[address]
+        return self._by_endpoint[address]
 
     def leases(self) -> Iterable[Lease]:
         """Every lease that is open or draining, oldest first."""
@@ -83,8 +83,8 @@ class Ledger:
     ) -> Lease:
         """Lease slots, in a room if one is named; raises `ValueError` when they are not free: a
         bug of the caller. `model` is what was asked for."""
-        account = self._accounts[address]
-        place = account.room(room)
+        account = self._by_endpoint[address]
+        place = account.pool(room)
         if not can_fit(weight_slots, place.free_slots, place.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(
@@ -96,7 +96,7 @@ class Ledger:
             model=model,
         )
         if room is not None and place is not account:
-            lease.room = room
+            lease.model_pool = room
         try:
             self._leases[lease.id] = lease
             account.add(lease)
@@ -107,11 +107,11 @@ class Ledger:
 
     def move(self, lease: Lease, address: Address, now: float, room: str | None = None) -> None:
         """Another endpoint than the picked one served: its slots are the ones in use."""
-        self._accounts[lease.address].remove(lease, now)
-        account = self._accounts[address]
+        self._by_endpoint[lease.address].remove(lease, now)
+        account = self._by_endpoint[address]
         lease.address = address
-        lease.room = room or ""
-        lease.weight_slots = max(1, min(lease.asked_slots, account.room(room).slots))
+        lease.model_pool = room or ""
+        lease.weight_slots = max(1, min(lease.asked_slots, account.pool(room).slots))
         account.add(lease, is_here=True)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
@@ -122,14 +122,14 @@ class Ledger:
             return
         left_at = now + HANDOVER_S if end is LeaseEnd.HANDED_OVER else now
         lease.leave(left_at)
-        account = self._accounts[lease.address]
-        cap_s = self._caps.sighted_s if account.is_sighted else self._caps.blind_s
+        account = self._by_endpoint[lease.address]
+        cap_s = self._caps.sighted_s if account.reports_busy_slots else self._caps.blind_s
         heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
 
     def observe(self, observation: Observation, now: float) -> None:
         """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
-        account = self._accounts[observation.address]
-        is_by_room = account.is_news(observation) and is_router(observation.models)
+        account = self._by_endpoint[observation.address]
+        is_by_room = account.is_newer(observation) and is_router(observation.models)
         freed = account.observe(observation)
         if is_by_room:
             freed = observe_model_pools(account, observation, freed)
@@ -146,7 +146,7 @@ class Ledger:
         while self._caps_due and self._caps_due[0][0] <= now:
             lease = heapq.heappop(self._caps_due)[2]
             if lease.state is LeaseState.DRAINING:
-                self._accounts[lease.address].give_up_on(lease)
+                self._by_endpoint[lease.address].write_off(lease)
                 self._close(lease, now)
                 changed.append(lease.address)
         return changed
@@ -161,7 +161,7 @@ class Ledger:
 
     def _expect_judgement(self, address: Address) -> None:
         """Looks are judged in the order in which they came in, or soon after."""
-        due_at = self._accounts[address].next_judgement
+        due_at = self._by_endpoint[address].next_recheck
         if due_at is not None and address not in self._judgements_due:
             self._judgements_due[address] = due_at
 
@@ -170,10 +170,10 @@ class Ledger:
         self.unproved = []
         while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
             address, _ = self._judgements_due.popitem(last=False)
-            account = self._accounts.get(address)
+            account = self._by_endpoint.get(address)
             if account is None:
                 continue
-            over = account.judge_again(now)
+            over = account.recheck(now)
             for lease in over:
                 self._close(lease, now)
             if over:
@@ -186,7 +186,7 @@ class Ledger:
     def _close(self, lease: Lease, now: float) -> None:
         lease.close()
         self._leases.pop(lease.id, None)
-        self._accounts[lease.address].remove(lease, now)
+        self._by_endpoint[lease.address].remove(lease, now)
 
     # What is derived
 
@@ -194,7 +194,7 @@ class Ledger:
         """What of the accounts does not fit the leases that there are. O(endpoints + leases)."""
         found: list[str] = []
         counted = 0
-        for address, account in self._accounts.items():
+        for address, account in self._by_endpoint.items():
             counted += len(account.leases)
             found += [
                 f"{lease} stands in the account of {address}"
@@ -220,12 +220,12 @@ class Ledger:
         self._leases = {
             id_: lease
             for id_, lease in self._leases.items()
-            if lease.state is not LeaseState.CLOSED and lease.address in self._accounts
+            if lease.state is not LeaseState.CLOSED and lease.address in self._by_endpoint
         }
-        for account in self._accounts.values():
+        for account in self._by_endpoint.values():
             account.clear()
         for lease in self._leases.values():
-            self._accounts[lease.address].add(lease, is_here=True)
+            self._by_endpoint[lease.address].add(lease, is_here=True)
         self._judgements_due.clear()
         self._caps_due = [
             (lease.left_at + self._caps.sighted_s, lease.id, lease)

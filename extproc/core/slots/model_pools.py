@@ -27,12 +27,12 @@ def observe_model_pools(
 ) -> list[Lease]:
     """Take in a router's look, by model, after the account has; returns the draining leases that
     it shows free: those in rooms, and of `freed_by_sum` those in none."""
-    freed = [lease for lease in freed_by_sum if lease.room not in account.rooms]
+    freed = [lease for lease in freed_by_sum if lease.model_pool not in account.model_pools]
     freed_slots = sum(lease.weight_slots for lease in freed)
     for model in observation.models:
-        room = account.rooms.get(model.name)
+        room = account.model_pools.get(model.name)
         if room is None:
-            room = account.rooms[model.name] = EndpointSlots(observation.began_at)
+            room = account.model_pools[model.name] = EndpointSlots(observation.began_at)
         # Whose client left while it is loading, may run there when it is loaded.
         room_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
         if model.is_loaded and model.slots is not None:
@@ -50,13 +50,13 @@ def observe_model_pools(
         )
         freed += room.observe(part)
     names = {model.name for model in observation.models}
-    for name in [name for name in account.rooms if name not in names]:
-        if account.rooms[name].leases or account.rooms[name].reservation is not None:
-            account.rooms[name].slots = 0
+    for name in [name for name in account.model_pools if name not in names]:
+        if account.model_pools[name].leases or account.model_pools[name].reservation is not None:
+            account.model_pools[name].slots = 0
         else:
-            del account.rooms[name]
-    rooms = account.rooms.values()
-    in_none = account.slots_in_no_room(observation) - freed_slots
+            del account.model_pools[name]
+    rooms = account.model_pools.values()
+    in_none = account.slots_in_no_pool(observation) - freed_slots
     account.foreign_slots = max(0, sum(room.foreign_slots for room in rooms) - in_none)
     return freed
 
@@ -64,8 +64,8 @@ def observe_model_pools(
 def close_model_pools(account: EndpointSlots) -> None:
     """Another process is there, and no router: the leases of the old one are in no room now."""
     for lease in account.leases.values():
-        lease.room = ""
-    account.rooms.clear()
+        lease.model_pool = ""
+    account.model_pools.clear()
 
 
 def _fill(account: EndpointSlots, room: EndpointSlots, room_slots: int) -> None:
@@ -82,21 +82,21 @@ class SlotPool(NamedTuple):
     """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
     that is not loaded comes after all that are."""
 
-    room: EndpointSlots
+    slots: EndpointSlots
     model: str | None = None
     is_loaded: bool = True
 
 
 def slot_pool(endpoint: Endpoint, account: EndpointSlots, model: str | None) -> SlotPool:
     """The slots for that model at an endpoint that suits."""
-    if not account.rooms:
+    if not account.model_pools:
         return SlotPool(account)
     if model is None:
         return SlotPool(account, is_loaded=False)  # which of its models it means nobody knows
-    reading = endpoint.readings.get(model)
+    reading = endpoint.models_by_name.get(model)
     if reading is None:
         return SlotPool(account)
-    return SlotPool(account.room(reading.name), reading.name, reading.is_loaded)
+    return SlotPool(account.pool(reading.name), reading.name, reading.is_loaded)
 
 
 def available_pool(

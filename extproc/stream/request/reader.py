@@ -222,7 +222,7 @@ class RequestReader:
         splits = self._dispatcher.options.intake.splits
         names = self._dispatcher.state.intake.names
         is_named = request.adapter is not None or request.model in splits
-        return is_named or names.must_wait(request)
+        return is_named or names.is_ambiguous(request)
 
     def _pass_on(self) -> PassThrough | InvalidRequest:
         allowed = self._allowed()

@@ -114,7 +114,7 @@ def understand(
         is_uploading=not is_whole,
         is_partial=is_partial,
     )
-    return UNSAYABLE if intake.is_unsayable(request) else request
+    return UNSAYABLE if intake.needs_impossible_rewrite(request) else request
 
 
 def request_of(
@@ -150,7 +150,9 @@ def request_of(
         tenant=head.tenant,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
-        prompt_blocks=chain(names.seed(model, adapter, numbers), body.text) if body.text else (),
+        prompt_blocks=chain(names.cache_key_seed(model, adapter, numbers), body.text)
+        if body.text
+        else (),
         prompt_tokens=_prompt_tokens(head, body),
         max_tokens=body.max_tokens,
         allowed=allowed,

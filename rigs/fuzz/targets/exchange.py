@@ -106,7 +106,7 @@ class Attempt:
             assert (flow.waiting, flow.running) == (0, 0)
 
     def _accounts(self) -> Iterator[EndpointSlots]:
-        return map(self.fleet.dispatcher.ledger.account, self.fleet.addresses)
+        return map(self.fleet.dispatcher.ledger.endpoint_slots, self.fleet.addresses)
 
     def _begin(self) -> None:
         if len(self._exchanges) < MOST:

@@ -124,7 +124,7 @@ def test_a_server_without_tls_needs_no_trust() -> None:
 def test_a_key_that_an_agent_offers_is_its_servers_alone() -> None:
     """It goes with the address, and is shown nowhere; without one clients' own keys count."""
     spec, _ = read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key="sk-1"))
-    assert spec.authorization == "Bearer sk-1" and spec.is_demanding
+    assert spec.authorization == "Bearer sk-1" and spec.requires_envoy_support
     assert "sk-1" not in repr(spec)
     assert read_hello(pb.Hello(address=str(HERE), agent_id="a"))[0].authorization == ""
 

@@ -63,7 +63,7 @@ async def test_an_agent_brings_its_endpoint_and_what_it_sees() -> None:
         await port.until(lambda: port.endpoint(HERE).is_pickable)
         assert port.endpoint(HERE).spec.name == "gpu-1"
         assert port.dispatcher.fleet.sources_of(Address.parse(HERE)) == ["agents"]
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         assert (account.slots, account.foreign_slots) == (4, 1)
         assert (await agent.hear()).attention == pb.PickerMessage.ATTENTION_RESTLESS
 
@@ -74,7 +74,7 @@ async def test_a_wrong_clock_makes_no_slot_wrong(epoch: float, pace: float) -> N
     async with agents_port() as port:
         agent = HandAgent(port.channel, epoch=epoch, pace=pace)
         await ready(port, agent)
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         (stream,) = port.service._streams.values()
         while pace > 1 and not stream.clock.is_wrong:
             await agent.beat()  # one that runs fast is trusted until it is found out
@@ -99,7 +99,7 @@ async def test_a_client_that_left_is_asked_about_and_its_slot_freed_by_the_answe
     async with agents_port() as port:
         agent = HandAgent(port.channel)
         await ready(port, agent)
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         port.dispatcher.release(pick(port).lease, LeaseEnd.ABANDONED, time.monotonic())
         assert account.free_slots == 3
         while account.free_slots < 4:  # until its request can no longer be on its way
@@ -116,7 +116,7 @@ async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() 
         await port.until(lambda: port.endpoint(HERE).health is Health.DOWN)
         port.service.renew(PATIENT)
         assert [issue.code for issue in port.endpoint(HERE).issues] == ["agent-silent"]
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
         await agent.beat()
         await asked_to_look(agent)
@@ -173,7 +173,7 @@ async def test_two_agents_for_one_address_are_one_line_in_the_log_and_do_not_fig
             again = HandAgent(port.channel)
             await again.hello(HERE, agent_id="a")
             assert (await again.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         while account.foreign_slots != 2:
             await new.look(busy=2)
             await asyncio.sleep(0.01)
@@ -200,7 +200,7 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
         old, new = HandAgent(port.channel), HandAgent(port.channel)
         await ready(port, old)
         await new.hello(HERE, agent_id="a")
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         while account.foreign_slots != 3:
             await new.look(busy=3)
             await asyncio.sleep(0.01)

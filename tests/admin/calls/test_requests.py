@@ -50,7 +50,7 @@ async def leave(picker: FakePicker, call: Stream, address: str) -> None:
     call.cancel()
     await until(lambda: len(picker.registry) < before)
     picker.observe(address)
-    account = picker.dispatcher.ledger.account(Address.parse(address))
+    account = picker.dispatcher.ledger.endpoint_slots(Address.parse(address))
     await until(lambda: not account.has_draining)
 
 
@@ -253,7 +253,9 @@ async def test_explains_a_pick(picker: FakePicker) -> None:
     assert {score.name: score.value for score in best.scores}["free_share"] == 1.0
     assert other.rank == 0 and "0 of its 2 slots are free" in other.filtered[0]
     assert not len(picker.registry) and not picker.dispatcher.line
-    accounts = [picker.dispatcher.ledger.account(one.address) for one in picker.dispatcher.fleet]
+    accounts = [
+        picker.dispatcher.ledger.endpoint_slots(one.address) for one in picker.dispatcher.fleet
+    ]
     assert [account.leased_slots for account in accounts] == [0, 0]
 
 

@@ -192,7 +192,7 @@ async def test_drain_tells_its_progress(picker: FakePicker) -> None:
 
 
 async def until_left(picker: FakePicker, many: int) -> None:
-    account = picker.dispatcher.ledger.account(Address.parse(A))
+    account = picker.dispatcher.ledger.endpoint_slots(Address.parse(A))
     await until(lambda: sum(lease.left_at is not None for lease in account.leases.values()) == many)
 
 

@@ -92,8 +92,8 @@ def test_a_models_name_counts_before_anothers_alias() -> None:
         fleet = SteeredFleet()
         endpoint = fleet.dispatcher.fleet.get(fleet.add(5, models=readings))
         assert endpoint is not None
-        assert endpoint.readings["b"].name == "b"
-        assert endpoint.readings["c"] is readings[0]
+        assert endpoint.models_by_name["b"].name == "b"
+        assert endpoint.models_by_name["c"] is readings[0]
 
 
 def test_a_subset_is_never_left() -> None:
@@ -255,4 +255,4 @@ def test_names_ever_reported_are_bounded() -> None:
 def test_a_plain_server_has_no_rooms(models: tuple[str, ...]) -> None:
     fleet = SteeredFleet()
     address = fleet.add(1, models=models)
-    assert fleet.dispatcher.ledger.account(address).rooms == {}
+    assert fleet.dispatcher.ledger.endpoint_slots(address).model_pools == {}

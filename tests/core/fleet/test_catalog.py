@@ -28,17 +28,17 @@ def assortment(*namings: dict[str, str]) -> FleetCatalog:
 def test_an_alias_is_the_model_that_it_stands_for() -> None:
     """Also by way of another server: `b` is `a` here, and `c` is `b` there."""
     found = assortment({"a": "a", "b": "a"}, {"b": "b", "c": "b"})
-    assert {found.same(name) for name in "abc"} == {"a"}
-    assert found.same("never heard of") == "never heard of"
+    assert {found.canonical_name(name) for name in "abc"} == {"a"}
+    assert found.canonical_name("never heard of") == "never heard of"
 
 
 def test_names_that_are_two_models_somewhere_are_not_the_same() -> None:
     found = assortment({"a": "a", "b": "a"}, {"a": "a", "b": "b"})
-    assert [found.same(name) for name in "ab"] == ["a", "b"]
+    assert [found.canonical_name(name) for name in "ab"] == ["a", "b"]
     found.forget(ADDRESSES[1])
-    assert found.same("b") == "a"
+    assert found.canonical_name("b") == "a"
     found.report(ADDRESSES[0], readings({"a": "a"}), {})
-    assert found.same("b") == "b"
+    assert found.canonical_name("b") == "b"
 
 
 def test_several_models_are_more_than_several_names() -> None:
@@ -127,8 +127,10 @@ def test_it_is_as_if_all_servers_were_asked(
         for one in naming:
             for other in naming:
                 if naming[one] != naming[other]:
-                    assert found.same(one) != found.same(other)
+                    assert found.canonical_name(one) != found.canonical_name(other)
     afresh = FleetCatalog()
     for address, (naming, _) in fleet.items():
         afresh.report(address, readings(naming), {})
-    assert [found.same(name) for name in NAMES] == [afresh.same(name) for name in NAMES]
+    assert [found.canonical_name(name) for name in NAMES] == [
+        afresh.canonical_name(name) for name in NAMES
+    ]

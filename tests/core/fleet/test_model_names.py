@@ -281,7 +281,7 @@ def test_it_finds_its_prompt_again_under_the_name_that_it_has_then(name: str) ->
     names = fleet.dispatcher.state.intake.names
 
     def chain_of(model: str | None, adapter: str | None) -> tuple[int, ...]:
-        return chain(names.seed(model, adapter, frozenset()), "row " * 1000)
+        return chain(names.cache_key_seed(model, adapter, frozenset()), "row " * 1000)
 
     waiting = fleet.queue(model=name, prompt_blocks=chain_of(name, None), prompt_tokens=1000)
     look(fleet, late, **READY, adapters=["poet"])
@@ -306,7 +306,7 @@ def test_the_names_that_are_remembered_are_bounded() -> None:
     fleet.add(1, models=["m"])
     names = fleet.dispatcher.state.intake.names
     for number in range(MAX_REMEMBERED + 1):
-        names.taken_as(f"m:{number}")
+        names.remember_as_model(f"m:{number}")
     fleet.join()
     fleet.queue(model="m:0")
     fleet.pick(model=f"m:{MAX_REMEMBERED}")

@@ -194,7 +194,7 @@ def test_it_waits_for_a_busy_home_as_long_as_the_cache_would_save() -> None:
     lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    assert waiting.home == home
+    assert waiting.pinned_to == home
     fleet.finish(lease)
     assert fleet.served(waiting).address == home
     patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
@@ -226,9 +226,9 @@ def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
     fleet.pick(allowed=frozenset({home}))
     heavy = fleet.queue(**asked, weight_slots=2)
-    assert heavy.home == home
+    assert heavy.pinned_to == home
     fleet.finish(lease)
-    assert heavy.reservation is not None and heavy.kept_at == home
+    assert heavy.reservation is not None and heavy.reserved_at == home
     alarm = fleet.dispatcher.next_wakeup()
     assert alarm is not None
     fleet.now = alarm
@@ -240,7 +240,7 @@ def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
     """One turn of one conversation under that name; where it went, and what was expected to be
     cached there."""
     names = fleet.dispatcher.state.intake.names
-    blocks = chain_of(names.seed(name, None, frozenset()), "row " * 2500)
+    blocks = chain_of(names.cache_key_seed(name, None, frozenset()), "row " * 2500)
     lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
     run = fleet.dispatcher.state.running.get(lease)
     assert run is not None
@@ -328,7 +328,7 @@ def test_each_request_is_one_piece_of_evidence() -> None:
     converse(fleet, "tiny")
     memory = fleet.dispatcher.state.prefixes.memory(address)
     names = fleet.dispatcher.state.intake.names
-    blocks = chain_of(names.seed("tiny", None, frozenset()), "row " * 2500)
+    blocks = chain_of(names.cache_key_seed("tiny", None, frozenset()), "row " * 2500)
     assert memory is not None
     memory.capacity = 100.0
     memory.read += 50
@@ -391,7 +391,7 @@ def test_whoever_waited_for_a_home_and_left_is_let_go() -> None:
     lease = fleet.pick(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
-    assert waiting.home == lease.address
+    assert waiting.pinned_to == lease.address
     fleet.dispatcher.withdraw(waiting, fleet.now)
     fleet.pick()
     plain = fleet.queue()

@@ -11,7 +11,7 @@ def test_a_steady_line() -> None:
     """One hand-over every 2 s and four who wait: a newcomer is served in 10 s."""
     pace = DrainRate()
     for when in (0.0, 2.0, 4.0, 6.0):
-        pace.handed_over(when)
+        pace.slot_assigned(when)
     assert pace.expected_s(5) == pytest.approx(10.0)
 
 
@@ -19,15 +19,15 @@ def test_the_mean_follows() -> None:
     """Of a new gap a fifth enters the mean."""
     pace = DrainRate()
     for when in (0.0, 2.0, 9.0):
-        pace.handed_over(when)
+        pace.slot_assigned(when)
     assert pace.expected_s(1) == pytest.approx(2.0 + 0.2 * (7.0 - 2.0))
 
 
 def test_an_empty_line_is_no_slow_line() -> None:
     """An hour in which nobody waited does not count as a gap."""
     pace = DrainRate()
-    pace.handed_over(0.0)
-    pace.handed_over(2.0)
-    pace.line_emptied()
-    pace.handed_over(3600.0)
+    pace.slot_assigned(0.0)
+    pace.slot_assigned(2.0)
+    pace.queue_emptied()
+    pace.slot_assigned(3600.0)
     assert pace.expected_s(1) == pytest.approx(2.0)

@@ -23,14 +23,14 @@ def enter(line: RequestQueue, timeout_s: float = 10.0, now: float = 0.0) -> Tick
 def test_first_come_first_served() -> None:
     """The head is the oldest; who leaves is passed over; an empty line has no head."""
     line = RequestQueue()
-    assert line.head() is None
+    assert line.first_arrived() is None
     first, second, third = (enter(line) for _ in range(3))
     line.leave(second)
-    assert (line.head(), list(line), len(line)) == (first, [first, third], 2)
+    assert (line.first_arrived(), list(line), len(line)) == (first, [first, third], 2)
     line.leave(first)
-    assert line.head() is third
+    assert line.first_arrived() is third
     line.leave(third)
-    assert line.head() is None and not line
+    assert line.first_arrived() is None and not line
 
 
 def test_a_ticket_leaves_once() -> None:
@@ -117,7 +117,7 @@ def test_who_comes_back_stands_where_it_would(
     for what, number in moves:
         ticket = tickets[number % len(tickets)] if tickets else None
         if what == "enter":
-            order = ResolvedRequest(demand=DEMANDS[number % 2])
+            order = ResolvedRequest(constraints=DEMANDS[number % 2])
             whose, fairness_id = WHOSE[number % 5]
             request = Request(id="r", timeout_s=1.0, tenant=whose, fairness_id=fairness_id)
             tickets.append(line.enter(request, 0.0, order))
@@ -125,21 +125,21 @@ def test_who_comes_back_stands_where_it_would(
             flow.virtual_s = max(flow.virtual_s, used_s[number % 3])
             flow.tenant.virtual_s = max(flow.tenant.virtual_s, used_s[number % 5])
         elif what == "move" and ticket is not None:
-            line.change_demand(ticket, DEMANDS[ticket.demand is DEMANDS[0]])
+            line.change_constraints(ticket, DEMANDS[ticket.constraints is DEMANDS[0]])
         elif what == "leave" and ticket is not None:
             line.leave(ticket)
             tickets.remove(ticket)
         elif what == "look":
-            for lane in line.lanes():
-                here = [one for one in tickets if one.lane is lane]
-                first = lane.head(SloAttainment(), 0.0)[1]
+            for lane in line.constraint_queues():
+                here = [one for one in tickets if one.constraint_queue is lane]
+                first = lane.next_by_priority(SloAttainment(), 0.0)[1]
                 tenant = first.flow.tenant
                 of_tenant = [one for one in here if one.flow.tenant is tenant]
                 assert first is min(of_tenant, key=lambda one: (one.flow.virtual_s, one.id))
                 assert tenant.virtual_s == min(one.flow.tenant.virtual_s for one in here)
                 if len({one.flow for one in here}) == len({one.flow.tenant for one in here}):
                     assert first is min(here, key=lambda one: (one.flow.tenant.virtual_s, one.id))
-                assert lane.oldest() is min(here)
+                assert lane.first_arrived() is min(here)
 
 
 def test_many_that_come_back_together_are_put_in_order_once() -> None:
@@ -147,16 +147,18 @@ def test_many_that_come_back_together_are_put_in_order_once() -> None:
     did before: to sort them all for each held up the picker for seconds."""
     line = RequestQueue()
     tickets = [
-        line.enter(Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(demand=DEMANDS[number % 2]))
+        line.enter(
+            Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(constraints=DEMANDS[number % 2])
+        )
         for number in range(20)
     ]
-    queue = next(iter(next(line.lanes()).queues.values()))
+    queue = next(iter(next(line.constraint_queues()).queues.values()))
     for ticket in tickets[1::2]:
-        line.change_demand(ticket, DEMANDS[0])
+        line.change_constraints(ticket, DEMANDS[0])
     ((_, flows),) = queue.tenants()
     (waiting,) = flows
     assert list(waiting) != sorted(waiting)
     for ticket in tickets:
-        (lane,) = line.lanes()
-        assert lane.head(SloAttainment(), 0.0)[1] is ticket
+        (lane,) = line.constraint_queues()
+        assert lane.next_by_priority(SloAttainment(), 0.0)[1] is ticket
         line.leave(ticket)

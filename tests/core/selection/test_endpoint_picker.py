@@ -30,7 +30,7 @@ def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
 
 def home_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
-    return fleet.dispatcher.state.chooser.home_of(
+    return fleet.dispatcher.state.chooser.affinity_target(
         ResolvedRequest(Constraints()), request, offered, fleet.now
     )
 
@@ -55,7 +55,7 @@ def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
     here = scorer.cost(request, other, 0, fleet.now)
     there = scorer.cost(request, home, 0, fleet.now)
     spared_s = here.first_token_s - there.first_token_s
-    assert found.patience_s == pytest.approx(PREFILL_WEIGHT * spared_s, rel=0.05)
+    assert found.max_wait_s == pytest.approx(PREFILL_WEIGHT * spared_s, rel=0.05)
 
 
 def test_affinity_yields_to_load() -> None:
@@ -79,9 +79,9 @@ def test_who_waits_there_already_counts() -> None:
     assert found is not None
     pinned = 0
     while home_of(fleet, other) is not None:
-        assert fleet.queue(**LONG).home == home
+        assert fleet.queue(**LONG).pinned_to == home
         pinned += 1
-    assert pinned == int(found.patience_s / 5.0)
+    assert pinned == int(found.max_wait_s / 5.0)
     assert fleet.pick(**LONG).address == other
 
 

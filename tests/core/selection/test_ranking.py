@@ -33,7 +33,7 @@ def place(
     endpoint.health, endpoint.is_fresh, endpoint.intent = health, is_fresh, intent
     account = EndpointSlots(0.0)
     account.slots, account.foreign_slots = slots, slots - free
-    picker.place(endpoint, account)
+    picker.update(endpoint, account)
     return endpoint.address
 
 

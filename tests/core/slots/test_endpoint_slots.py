@@ -168,7 +168,7 @@ def test_known_busy_stays_busy() -> None:
     books = account(4)
     look(books, 1.0, 1.0, busy=3)
     look(books, 2.0, 2.0, busy=None)
-    assert (books.foreign_slots, books.is_sighted) == (3, True)
+    assert (books.foreign_slots, books.reports_busy_slots) == (3, True)
 
 
 @given(
@@ -235,14 +235,14 @@ def test_books_are_younger_than_looks_of_older_books() -> None:
     """An endpoint that came back is not judged by a look at its former life."""
     books = EndpointSlots(5.0)
     look(books, 4.0, 6.0, busy=3, slots=4)
-    assert (books.slots, books.is_sighted) == (0, False)
+    assert (books.slots, books.reports_busy_slots) == (0, False)
 
 
 def test_a_look_that_has_begun_can_be_distrusted() -> None:
     """After an event, only looks that begin later are news; distrust never moves back."""
     books = account(4)
-    books.distrust_looks_before(3.0)
-    books.distrust_looks_before(2.0)
+    books.ignore_before(3.0)
+    books.ignore_before(2.0)
     look(books, 2.5, 4.0, busy=2)
     assert books.foreign_slots == 0
     look(books, 3.0, 4.0, busy=2)
@@ -306,8 +306,8 @@ def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
     for began_at in (3.0, 3.5):
         assert look(books, began_at, began_at, busy=2, tasks=(7, 8)) == []
     assert (books.foreign_slots, books.free_slots) == (0, 2)
-    assert books.next_judgement == 3.0 + RELEASE_S
-    assert books.judge_again(3.5) == [lease]
+    assert books.next_recheck == 3.0 + RELEASE_S
+    assert books.recheck(3.5) == [lease]
     assert running in books.leases.values()
     assert books.foreign_slots == 1
 
@@ -321,7 +321,7 @@ def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
     lease = opened(books, 1.0)
     lease.leave(2.0)
     look(books, 3.0, 3.0, busy=1)
-    books.give_up_on(lease)
+    books.write_off(lease)
     closed(books, lease, 12.0)
     assert (books.leased_slots, books.foreign_slots, books.free_slots) == (0, 1, 1)
     look(books, 13.0, 13.0, busy=0)
@@ -334,7 +334,7 @@ def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
     lease = opened(books, 1.0)
     look(books, 2.0, 2.0, busy=1)
     lease.leave(2.0)
-    books.give_up_on(lease)
+    books.write_off(lease)
     assert books.foreign_slots == 0
 
 
@@ -345,8 +345,8 @@ def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
     lease = opened(books, 1.0)
     lease.leave(2.0)
     look(books, 3.0, 3.0, busy=None, slots=2)
-    books.give_up_on(lease)
-    assert (books.is_sighted, books.foreign_slots) == (False, 0)
+    books.write_off(lease)
+    assert (books.reports_busy_slots, books.foreign_slots) == (False, 0)
 
 
 # another process
@@ -360,7 +360,7 @@ def test_a_replaced_server_starts_anew() -> None:
     look(books, 2.0, 2.0, busy=4, instance="a")
     assert books.foreign_slots == 2
     assert look(books, 3.0, 3.0, busy=None, slots=4, instance="b") == [left]
-    assert (books.foreign_slots, books.is_sighted) == (0, False)
+    assert (books.foreign_slots, books.reports_busy_slots) == (0, False)
     assert list(books.leases.values()) == [running, left], "the ledger closes them"
 
 
@@ -372,7 +372,7 @@ def test_a_replaced_server_is_counted_as_any_other() -> None:
     lease = opened(books, 1.0)
     lease.leave(1.5)
     assert look(books, 2.0, 3.0, busy=1, instance="b") == []
-    assert (books.foreign_slots, books.is_sighted) == (0, True)
+    assert (books.foreign_slots, books.reports_busy_slots) == (0, True)
     assert look(books, 4.0, 4.0, busy=0, instance="c") == [lease]
 
 

@@ -34,7 +34,7 @@ def look(
 def ledger() -> Ledger:
     ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
     for address in (HERE, THERE):
-        ledger.open_account(address, 0.0)
+        ledger.add_endpoint(address, 0.0)
         look(ledger, 0.0, busy=0, address=address)
     return ledger
 
@@ -56,7 +56,7 @@ def test_no_lease_without_room(ledger: Ledger) -> None:
     ledger.open(HERE, 1, 1.0)
     with pytest.raises(ValueError, match="has no 1 free slots"):
         ledger.open(HERE, 1, 1.0)
-    assert ledger.account(HERE).leased_slots == 2
+    assert ledger.endpoint_slots(HERE).leased_slots == 2
 
 
 def test_a_lease_weighs_at_most_what_the_endpoint_has(ledger: Ledger) -> None:
@@ -64,7 +64,7 @@ def test_a_lease_weighs_at_most_what_the_endpoint_has(ledger: Ledger) -> None:
     lease = ledger.open(HERE, 9, 1.0)
     assert lease.weight_slots == 2
     ledger.release(lease, LeaseEnd.SERVED, 2.0)
-    assert ledger.account(HERE).free_slots == 2
+    assert ledger.endpoint_slots(HERE).free_slots == 2
 
 
 def test_a_move_records_what_envoy_did(ledger: Ledger) -> None:
@@ -74,10 +74,13 @@ def test_a_move_records_what_envoy_did(ledger: Ledger) -> None:
     lease = ledger.open(HERE, 1, 1.0)
     ledger.move(lease, THERE, 2.0)
     assert lease.address == THERE
-    assert (ledger.account(HERE).leased_slots, ledger.account(THERE).leased_slots) == (0, 3)
-    assert ledger.account(THERE).free_slots == 0
+    assert (
+        ledger.endpoint_slots(HERE).leased_slots,
+        ledger.endpoint_slots(THERE).leased_slots,
+    ) == (0, 3)
+    assert ledger.endpoint_slots(THERE).free_slots == 0
     ledger.release(lease, LeaseEnd.SERVED, 3.0)
-    assert ledger.account(THERE).leased_slots == 2
+    assert ledger.endpoint_slots(THERE).leased_slots == 2
 
 
 # 2. released exactly once
@@ -90,7 +93,7 @@ def test_a_second_release_raises(ledger: Ledger) -> None:
     for end in LeaseEnd:
         with pytest.raises(LeaseError):
             ledger.release(lease, end, 3.0)
-    assert ledger.account(HERE).leased_slots == 0
+    assert ledger.endpoint_slots(HERE).leased_slots == 0
     assert ledger.next_expiry() is None
 
 
@@ -107,11 +110,11 @@ def test_ids_are_not_used_twice(ledger: Ledger) -> None:
 def test_an_abandoned_lease_drains_until_seen_free(ledger: Ledger) -> None:
     """The slot stays taken until a look that began later shows it free."""
     lease = left(ledger, 1.0)
-    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.DRAINING, 1)
+    assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.DRAINING, 1)
     look(ledger, 2.0, busy=1)
     assert lease.state is LeaseState.DRAINING
     look(ledger, 3.0, busy=0)
-    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 2)
+    assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 2)
 
 
 def test_a_cap_frees_it_at_last(ledger: Ledger) -> None:
@@ -120,14 +123,14 @@ def test_a_cap_frees_it_at_last(ledger: Ledger) -> None:
     assert ledger.next_expiry() == 11.0
     assert ledger.expire(10.999) == []
     assert ledger.expire(11.0) == [HERE]
-    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 2)
+    assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 2)
     assert ledger.next_expiry() is None
 
 
 def test_a_blind_server_has_a_short_cap() -> None:
     """Nothing but time can free its slots."""
     ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
-    ledger.open_account(HERE, 0.0)
+    ledger.add_endpoint(HERE, 0.0)
     look(ledger, 0.0, busy=None)
     left(ledger, 1.0)
     assert ledger.next_expiry() == 2.0
@@ -139,7 +142,7 @@ def test_a_cap_on_a_busy_slot_leaves_it_to_strangers(ledger: Ledger) -> None:
     left(ledger, 1.0)
     look(ledger, 2.0, busy=1)
     ledger.expire(11.0)
-    account = ledger.account(HERE)
+    account = ledger.endpoint_slots(HERE)
     assert (account.leased_slots, account.foreign_slots, account.free_slots) == (0, 1, 1)
 
 
@@ -181,7 +184,7 @@ def test_a_look_is_judged_again_when_releases_have_had_their_time(ledger: Ledger
     look(ledger, 4.0, busy=1)
     assert ledger.next_expiry() == 4.0 + RELEASE_S
     assert ledger.expire(4.0 + RELEASE_S) == [HERE]
-    assert (lease.state, ledger.account(HERE).free_slots) == (LeaseState.CLOSED, 1)
+    assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 1)
 
 
 def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> None:
@@ -192,7 +195,7 @@ def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> 
     left(ledger, 12.0)
     look(ledger, 13.0, busy=1)
     ledger.expire(22.0)
-    ledger.close_account(HERE)
+    ledger.remove_endpoint(HERE)
     assert ledger.expire(99.0) == []
     assert ledger.next_expiry() is None
 
@@ -203,17 +206,17 @@ def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> 
 def test_books_are_kept(ledger: Ledger) -> None:
     """Opening the books of a known endpoint changes nothing."""
     ledger.open(HERE, 1, 1.0)
-    ledger.open_account(HERE, 2.0)
-    assert ledger.account(HERE).leased_slots == 1
+    ledger.add_endpoint(HERE, 2.0)
+    assert ledger.endpoint_slots(HERE).leased_slots == 1
 
 
 def test_books_with_leases_cannot_be_closed(ledger: Ledger) -> None:
     """Not even with a draining one: it would never be released."""
     lease = left(ledger, 1.0)
     with pytest.raises(ValueError, match="still has leases"):
-        ledger.close_account(HERE)
+        ledger.remove_endpoint(HERE)
     ledger.expire(99.0)
     assert lease.state is LeaseState.CLOSED
-    ledger.close_account(HERE)
+    ledger.remove_endpoint(HERE)
     with pytest.raises(KeyError):
-        ledger.account(HERE)
+        ledger.endpoint_slots(HERE)

@@ -96,7 +96,7 @@ async def test_it_reports_what_the_scraper_sees(llama: FakeLlamaServer) -> None:
     async with agents_port() as port, running(build(llama, port.port)):
         await is_pickable(port)
         assert port.endpoint(HERE).spec.name == "gpu-1"
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         llama.busy = (True, True, False)
         await port.until(lambda: (account.slots, account.foreign_slots) == (3, 2))
         llama.is_loading = True
@@ -146,7 +146,7 @@ async def test_a_change_is_told_at_once(
     monkeypatch.setattr(link, "HEARTBEAT_S", 3600)
     async with agents_port() as port, running(build(llama, port.port)):
         await is_pickable(port)
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         for busy in ((True, False), (True, True, True), ()):
             llama.busy = (*busy, False)
             await port.until(lambda wanted=busy: account.foreign_slots == sum(wanted))  # type: ignore[misc]  # a default
@@ -192,7 +192,7 @@ async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:
         running(build(llama, port.port, scraper=RARE, clock=lambda: 0.0)),
     ):
         await is_pickable(port)
-        account = port.dispatcher.ledger.account(Address.parse(HERE))
+        account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         free_slots = account.free_slots
         port.dispatcher.release(pick(port).lease, LeaseEnd.ABANDONED, time.monotonic())
         await port.until(lambda: account.free_slots == free_slots)
@@ -271,7 +271,7 @@ async def test_another_agent_takes_over_and_this_one_does_not_fight(
     async with agents_port() as port, running(build(llama, port.port)):
         await is_pickable(port)
         async with FakeLlamaServer(busy=(True,)) as other, running(build(other, port.port)):
-            account = port.dispatcher.ledger.account(Address.parse(HERE))
+            account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
             await port.until(lambda: account.slots == 1)
             await asyncio.sleep(0.3)
             assert account.slots == 1
@@ -287,7 +287,7 @@ async def test_another_key_is_told_at_once_and_no_lease_is_touched(llama: FakeLl
             agent.renew(agent.target, replace(agent.options, api_key="sk-1"))
             told = port.endpoint(HERE)
             await port.until(lambda: told.spec.authorization == "Bearer sk-1")
-            account = port.dispatcher.ledger.account(Address.parse(HERE))
+            account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
             assert account.leased_slots == 1 and told.health is Health.READY
             agent.leave()
             port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())

@@ -102,7 +102,7 @@ def _look() -> Observation:
         address=HERE,
         began_at=now - 0.002,
         answered_at=now,
-        sight=ScrapeStatus.READY,
+        status=ScrapeStatus.READY,
         slots=4,
         busy_slots=2,
         models=(ModelReading(name="some-model-with-a-long-name.gguf"),),

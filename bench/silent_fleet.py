@@ -46,7 +46,7 @@ def fill(
             address=address,
             began_at=1.0,
             answered_at=1.0,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slots=slots(),
             busy_slots=0,
             models=models,

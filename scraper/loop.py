@@ -83,7 +83,7 @@ class Scraper:
             self._ending.add(watch.task)
             watch.task.add_done_callback(self._ending.discard)
 
-    def poke(self, address: Address) -> None:
+    def scrape_now(self, address: Address) -> None:
         """Look at `address` now. Pokes coalesce: any number of them is one more look.
 
         A poke in the middle of a look is followed by another look, which begins after it.
@@ -123,14 +123,14 @@ class Scraper:
         attention = self._attention_to(address, journal)
         began_at = self._clock()
         try:
-            observation = await lookout.look(attention)
+            observation = await lookout.scrape(attention)
         except Exception as error:  # noqa: BLE001 - a bug met at one endpoint must stay there
             journal.crash("the look", error)
             return Observation(
                 address=address,
                 began_at=began_at,
                 answered_at=self._clock(),
-                sight=ScrapeStatus.FAILED,
+                status=ScrapeStatus.FAILED,
                 issues=(issues.internal_error(type(error).__name__),),
             )
         journal.recover("the look")

@@ -37,7 +37,7 @@ class ScrapePriority(Enum):
 
     IDLE = "idle"  # no lease of ours, no stranger known: nothing is expected to happen
     STEADY = "steady"  # it has leases of ours, and they explain every busy slot
-    RESTLESS = "restless"  # strangers are on it, or a lease is draining: look often
+    HIGH = "restless"  # strangers are on it, or a lease is draining: look often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Schedule:
     ) -> float:
         """Seconds from `now` to the next look, after `observation`. Call it once per look."""
         interval_s = self._interval_s(now, observation, attention)
-        if attention is ScrapePriority.RESTLESS and observation.busy_slots is not None:
+        if attention is ScrapePriority.HIGH and observation.busy_slots is not None:
             self._looks_since_pause += 1
             if self._looks_since_pause > LOOKS_BETWEEN_PAUSES:
                 self._looks_since_pause = 0
@@ -88,7 +88,7 @@ class Schedule:
 
     def _interval_s(self, now: float, observation: Observation, attention: ScrapePriority) -> float:
         fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s
-        sight = observation.sight
+        sight = observation.status
         if sight is ScrapeStatus.UNREACHABLE or sight is ScrapeStatus.FAILED:
             return self._failing_interval_s(now)
         self._failing_since = None
@@ -100,7 +100,7 @@ class Schedule:
             if observation.busy_slots is None:
                 is_slow = any(issue.code == SLOW_SLOTS for issue in observation.issues)
                 return fast_s if is_slow else slow_s
-            return fast_s if attention is ScrapePriority.RESTLESS else slow_s
+            return fast_s if attention is ScrapePriority.HIGH else slow_s
         assert_never(sight)
 
     def _failing_interval_s(self, now: float) -> float:

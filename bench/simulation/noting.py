@@ -12,7 +12,7 @@ class Noting(Pilot):
     """Writes down what the core promised and expected."""
 
     def noted(self, job: Job, ticket: Ticket, now: float) -> None:
-        place = self.dispatcher.place_of(ticket, now)
+        place = self.dispatcher.position_of(ticket, now)
         job.notes["position"] = place.position
         if place.expected_s is not None:
             job.notes["wait_s"] = place.expected_s
@@ -20,8 +20,8 @@ class Noting(Pilot):
     def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
         super()._settle(job, settlement, now)
         lease = self._leases.get(job.id)
-        run_ = self.dispatcher.state.running.get(lease) if lease is not None else None
+        run_ = self.dispatcher.state.in_flight.get(lease) if lease is not None else None
         if lease is not None and run_ is not None:
-            speed = self.dispatcher.state.timing.speed(lease.address, now)
-            job.notes["first_s"] = speed.first_token_s(run_.fresh_tokens)
+            speed = self.dispatcher.state.latency.estimate(lease.address, now)
+            job.notes["first_s"] = speed.first_token_s(run_.uncached_tokens)
             job.notes["cached"] = run_.cached_tokens

@@ -169,7 +169,7 @@ class Pilot:
 
     def _look(self, server: Server, now: float) -> None:
         self._observe(server, now)
-        is_restless = self.dispatcher.is_restless(self._addresses[server.index])
+        is_restless = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
         next_at = now + (FAST_LOOK_S if is_restless else self._look_s)
         if next_at <= self.looks_until:
             self._clock.at(next_at, lambda at: self._look(server, at))
@@ -179,7 +179,7 @@ class Pilot:
         if not server.is_up:
             self.dispatcher.observe(
                 Observation(
-                    address=address, began_at=now, answered_at=now, sight=ScrapeStatus.UNREACHABLE
+                    address=address, began_at=now, answered_at=now, status=ScrapeStatus.UNREACHABLE
                 ),
                 now,
             )
@@ -190,7 +190,7 @@ class Pilot:
                 address=address,
                 began_at=now,
                 answered_at=now,
-                sight=ScrapeStatus.READY,
+                status=ScrapeStatus.READY,
                 slots=server.hardware.slots,
                 busy_slots=len(server.running),
                 instance=str(server.instance),

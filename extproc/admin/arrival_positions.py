@@ -26,7 +26,7 @@ class ArrivalPositions:
         """From 1; 0 for one that does not wait, or has only just begun to."""
         now = self._clock()
         if now - self._counted_at > AGE_S:
-            line = self._dispatcher.line
+            line = self._dispatcher.queue
             self._positions = {ticket.id: place for place, ticket in enumerate(line, start=1)}
             self._counted_at = now
         return self._positions.get(ticket_id, 0)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.membership import ConnectedEnvoy
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.core.scheduler.explain import DryRunRequest, Explanation
 
 
@@ -87,7 +87,7 @@ class AdminDependencies:
     requests ended in which way since the start."""
 
     dispatcher: Dispatcher
-    registry: Registry
+    registry: ExchangeRegistry
     clock: Callable[[], float]
     settings: SettingsAccess
     added: AdminEndpoints

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
     from extproc.core.address import Address
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.settings import Settings
     from extproc.stream.exchange import ExchangeOptions
     from extproc.xds import EndpointDiscovery
@@ -43,7 +43,7 @@ class AdminPort:
         self,
         *,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: ExchangeRegistry,
         settings: SettingsAccess,
         added: AdminEndpoints,
         exchange_options: Callable[[], ExchangeOptions],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import KnownExchange, Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
     from extproc.core.slots.lease import Lease
     from extproc.stream.pending_streams import PendingStreams
 
@@ -50,7 +50,7 @@ class Auditor:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: ExchangeRegistry,
         waiting_room: PendingStreams,
         clock: Callable[[], float],
     ) -> None:
@@ -150,7 +150,7 @@ class Auditor:
         self._dispatcher.release(lease, LeaseEnd.ABANDONED, now)
 
     def _tickets_without_stream(self) -> Iterator[Fault]:
-        for ticket in list(self._dispatcher.line):
+        for ticket in list(self._dispatcher.queue):
             if ticket not in self._waiting_room:
                 yield Fault(
                     *("ticket", f"ticket {ticket.id}"),

@@ -43,7 +43,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         draining_caps=DrainingCaps(
             sighted_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
         ),
-        intake=ResolverOptions(
+        resolver=ResolverOptions(
             model_match=ModelMatch(settings.routing.model_match),
             splits=settings.models,
             objectives=_objectives(settings),

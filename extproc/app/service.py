@@ -31,7 +31,7 @@ from extproc.app.security import exposure as safety
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.envoy.access_log import AccessLog
@@ -93,7 +93,7 @@ class Service:
             attention=self._attention,
             options=options.scraper_options(settings),
         )
-        self._registry = Registry()
+        self._registry = ExchangeRegistry()
         self._auditor = Auditor(self.dispatcher, self._registry, self._waiting_room, time.monotonic)
         self._end_reports = AccessLog(
             self._registry, self._poke, UploadWatchdog(self._registry, time.monotonic)
@@ -141,7 +141,7 @@ class Service:
         self._telemetry = Telemetry(
             self.dispatcher,
             TelemetrySources(
-                running=lambda: len(self._registry) - len(self.dispatcher.line),
+                running=lambda: len(self._registry) - len(self.dispatcher.queue),
                 queue_depths=self._queue_depths,
                 problems=self._problems,
                 dropped_log_lines=dropped_lines,
@@ -268,8 +268,8 @@ class Service:
 
     def _poke(self, address: Address) -> None:
         """Let whoever looks there look now: our scraper or an agent."""
-        self._scraper.poke(address)
-        self._agents.poke(address)
+        self._scraper.scrape_now(address)
+        self._agents.scrape_now(address)
 
     def _set_reported(self, specs: list[EndpointSpec]) -> None:
         is_complete = len(specs) >= self.settings.present.agents.expected
@@ -304,12 +304,12 @@ class Service:
         self.dispatcher.observe(observation, time.monotonic())
 
     def _attention(self, address: Address) -> ScrapePriority:
-        if self.dispatcher.is_restless(address):
-            return ScrapePriority.RESTLESS
+        if self.dispatcher.needs_frequent_scrapes(address):
+            return ScrapePriority.HIGH
         return ScrapePriority.STEADY if self.dispatcher.has_leases(address) else ScrapePriority.IDLE
 
     def _queue_depths(self) -> dict[str, int]:
-        line = self.dispatcher.line
+        line = self.dispatcher.queue
         return {criticality.label: line.waiting_in(criticality) for criticality in Criticality}
 
     def _problems(self) -> tuple[str, ...]:

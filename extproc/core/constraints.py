@@ -25,7 +25,7 @@ NO_NUMBERS: Final[frozenset[int]] = frozenset()
 class Constraints(NamedTuple):
     """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
 
-    `model_name_on_wire` is what the server will read for the model's name, where that is another name.
+    `model_name_on_wire` is the name that the server will read, where that is another name.
     `adapter_numbers` are adapters that the request names by numbers.
     """
 

@@ -32,7 +32,7 @@ class ExchangeRecord(NamedTuple):
 
     exchange_id: str
     request_id: str
-    verdict: Outcome
+    outcome: Outcome
     reason: Reason | None
     endpoint: Address | None
     status: int

@@ -38,7 +38,7 @@ class Objective:
             raise ValueError(f"objective {self.name!r}: its weight must be above 0")
 
     @property
-    def has_promise(self) -> bool:
+    def has_slo(self) -> bool:
         return self.ttft_s is not None or self.queue_s is not None
 
 

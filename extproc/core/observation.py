@@ -110,7 +110,7 @@ class Observation:
     address: Address
     began_at: float
     answered_at: float
-    sight: ScrapeStatus
+    status: ScrapeStatus
     slots: int | None = None
     busy_slots: int | None = None
     models: tuple[ModelReading, ...] = ()

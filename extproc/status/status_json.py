@@ -51,7 +51,7 @@ def status_json(
             "longest_wait_s": _rounded(line.longest_wait_s),
             "expected_s": _rounded(line.expected_s),
         },
-        "running": len(dispatcher.state.running),
+        "running": len(dispatcher.state.in_flight),
         "exchanges": exchanges,
         "outcomes": dict(outcomes),
         "fleet_version": dispatcher.fleet.membership().version,

@@ -50,7 +50,7 @@ def dry_run(
         is_whole=True,
         allowed=None,
         longest_s=options.queue_timeout_s,
-        intake=dispatcher.state.intake,
+        intake=dispatcher.state.resolver,
     )
     if isinstance(request, str):
         return _refused(request)
@@ -64,7 +64,7 @@ def dry_run(
 def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
     """Whether the picker has the list of models, or leaves the question to a server."""
     fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
-    return model_list(fleet, dispatcher.options.intake.splits, options.started_at) is not None
+    return model_list(fleet, dispatcher.options.resolver.splits, options.started_at) is not None
 
 
 def _refused(problem: str) -> Explanation:

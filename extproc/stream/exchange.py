@@ -41,7 +41,7 @@ from extproc.stream.request.reader import (
     RequestReader,
     Understood,
 )
-from extproc.stream.stage import SPOKEN, TOLD, Stage, outcome_at, state_at
+from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
 from extproc.stream.upload_pace import UploadPace
 
 if TYPE_CHECKING:
@@ -232,14 +232,14 @@ class Exchange:
         if self.stage is Stage.READING:
             self._refuse(reason, 0.0, text)
             return True
-        if self.stage not in TOLD or self._is_cancelled:
+        if self.stage not in ROUTED or self._is_cancelled:
             return False
         self._is_cancelled = True
         self._reason = reason
         self._replies = (codec.rejection(reason, 0.0, text),)
         return True
 
-    def sight(self, now: float) -> ExchangeSnapshot:
+    def snapshot(self, now: float) -> ExchangeSnapshot:
         """What can be told of it at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
         lease = self._lease
@@ -281,7 +281,7 @@ class Exchange:
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
-            verdict=verdict,
+            outcome=verdict,
             reason=self._reason,
             endpoint=endpoint,
             status=response.status if response is not None else 0,
@@ -353,7 +353,7 @@ class Exchange:
             understood = self._reception.take(part)
             if understood is not None:
                 self._act_on(understood, now)
-        elif self.stage not in SPOKEN:
+        elif self.stage not in REPLIED:
             self._say(*self._reception.question.pass_on(part))
 
     def _take_trailers(self, now: float) -> None:
@@ -363,7 +363,7 @@ class Exchange:
             self._act_on(understood, now)
         elif question.must_refuse_trailers and self._response is None:
             self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
-        elif self.stage not in SPOKEN:
+        elif self.stage not in REPLIED:
             self._say(*question.pass_on_trailers())
 
     def _act_on(self, understood: Understood, now: float) -> None:
@@ -413,7 +413,7 @@ class Exchange:
         if not response.is_local_reply and self._answered_at is None:
             self._answered_at = now
         answer.apply_response(self._dispatcher, response, self._addresses, self._lease, now)
-        is_told = self._options.adds_response_headers and self.stage in TOLD
+        is_told = self._options.adds_response_headers and self.stage in ROUTED
         self._say(
             codec.routing_headers(response.served, round(self._waited_s * 1000), response.attempts)
             if is_told
@@ -427,7 +427,9 @@ class Exchange:
 
     def _objective(self) -> Objective | None:
         request = self._reception.request or self._reception.announced
-        return self._dispatcher.state.intake.objective_of(request) if request is not None else None
+        return (
+            self._dispatcher.state.resolver.objective_of(request) if request is not None else None
+        )
 
     def _endpoint(self) -> Address | None:
         if self._lease is not None:

@@ -91,8 +91,8 @@ class RunningStream:
 
     # What others see and do
 
-    def sight(self, now: float) -> ExchangeSnapshot:
-        return self.exchange.sight(now)
+    def snapshot(self, now: float) -> ExchangeSnapshot:
+        return self.exchange.snapshot(now)
 
     @property
     def lease(self) -> Lease | None:

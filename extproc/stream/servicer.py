@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.stream.pending_streams import PendingStreams
 
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
@@ -41,7 +41,7 @@ class ExternalProcessor:
         self,
         dispatcher: Dispatcher,
         waiting_room: PendingStreams,
-        registry: Registry,
+        registry: ExchangeRegistry,
         options: ExchangeOptions,
         clock: Callable[[], float],
         tell: Callable[[ExchangeRecord], None],

@@ -20,9 +20,9 @@ class Stage(Enum):
     ENDED = "ended"
 
 
-TOLD: Final = (Stage.LEASED, Stage.PASSING)
+ROUTED: Final = (Stage.LEASED, Stage.PASSING)
 """Envoy was told where it goes."""
-SPOKEN: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
+REPLIED: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
 """Answered by us: Envoy sends nothing on."""
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,

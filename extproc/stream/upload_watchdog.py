@@ -15,7 +15,7 @@ from extproc.stream.envoy.codec import EXCHANGE, LB_NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.pb import access_log_pb2 as pb
 
 
@@ -23,7 +23,7 @@ class UploadWatchdog:
     """Hands Envoy's reports to running exchanges, and ends those that may not go on. Belongs to
     one event loop."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
+    def __init__(self, registry: ExchangeRegistry, clock: Callable[[], float]) -> None:
         self._registry = registry
         self._clock = clock
         self._ending: set[asyncio.Task[None]] = set()

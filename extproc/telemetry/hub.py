@@ -150,5 +150,5 @@ class Telemetry:
         return Gauges(
             slots_idle=sum(slots.idle for slots in counts),
             slots_processing=sum(slots.leased + slots.foreign for slots in counts),
-            requests_buffered=len(self._dispatcher.line),
+            requests_buffered=len(self._dispatcher.queue),
         )

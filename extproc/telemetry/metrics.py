@@ -66,11 +66,11 @@ class Metrics:
 
     def tell(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
-        if record.verdict is Outcome.PASSED:
-            self._requests.add(record.verdict.value, NO_CLASS)
+        if record.outcome is Outcome.PASSED:
+            self._requests.add(record.outcome.value, NO_CLASS)
             return
         self._requests.add(outcome(record), record.criticality or NO_CLASS)
-        if record.waited_s > 0 or record.verdict in _HELD_SLOT:
+        if record.waited_s > 0 or record.outcome in _HELD_SLOT:
             self._queue_wait.observe(record.waited_s)
         if record.decided_at is not None:
             self._pick.observe(record.pick_s)
@@ -81,7 +81,7 @@ class Metrics:
         """A look at an endpoint ended."""
         if len(self._scrapes) > MAX_STRANGERS + 2 * len(self._dispatcher.fleet):
             self._forget_strangers()  # nobody reads
-        self._scrapes[observation.address].add(observation.sight.value)
+        self._scrapes[observation.address].add(observation.status.value)
 
     def outcomes(self) -> dict[str, int]:
         """How many requests ended in which way since the start, all classes together."""
@@ -102,7 +102,7 @@ class Metrics:
                     {(class_,): count for class_, count in self._queue_depths().items()},
                 ),
                 FamilyReading(families.QUEUE_LIMIT, {(): self._dispatcher.options.max_queued}),
-                FamilyReading(families.QUEUE_BODY_BYTES, {(): self._dispatcher.line.body_bytes}),
+                FamilyReading(families.QUEUE_BODY_BYTES, {(): self._dispatcher.queue.body_bytes}),
                 FamilyReading(
                     families.QUEUE_BODY_LIMIT, {(): self._dispatcher.options.max_queued_bytes}
                 ),
@@ -111,7 +111,7 @@ class Metrics:
                 FamilyReading(families.QUEUE_WAIT, {(): self._queue_wait.read()}),
                 FamilyReading(families.PICK, {(): self._pick.read()}),
                 FamilyReading(families.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
-                FamilyReading(families.PROMISES, self._dispatcher.state.promises.totals()),
+                FamilyReading(families.PROMISES, self._dispatcher.state.slo_attainment.totals()),
                 FamilyReading(families.PROBLEMS, {(): len(self._problems())}),
                 FamilyReading(
                     families.DROPPED,
@@ -170,6 +170,6 @@ class Metrics:
 
 def outcome(record: ExchangeRecord) -> str:
     """How it ended, as one word: the reason where it was refused, the verdict elsewhere."""
-    if record.verdict is Outcome.REJECTED and record.reason is not None:
+    if record.outcome is Outcome.REJECTED and record.reason is not None:
         return record.reason.value
-    return record.verdict.value
+    return record.outcome.value

@@ -71,11 +71,11 @@ def exchange_spans(
     if parent is not None:
         root.flags = _SAMPLED | _REMOTE_PARENT
         root.parent_span_id = bytes.fromhex(parent.span_id)
-    if record.verdict in _FAILED:
+    if record.outcome in _FAILED:
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = outcome(record)
     _describe(root, record)
-    if record.verdict is Outcome.PASSED or record.decided_at is None:
+    if record.outcome is Outcome.PASSED or record.decided_at is None:
         return [root]
     decided_at_ns = began_at_ns + int((record.decided_at - record.began_at) * _NS)
     picked_at_ns = min(ended_at_ns, decided_at_ns + int(record.pick_s * _NS))
@@ -123,7 +123,7 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
         _put_int(span, "http.response.status_code", record.status)
     if record.attempts:
         _put_int(span, "coxswain.attempts", record.attempts)
-    if record.verdict is not Outcome.PASSED:
+    if record.outcome is not Outcome.PASSED:
         if record.criticality:
             _put_text(span, "coxswain.class", record.criticality)
         _put_float(span, "coxswain.queue.wait_s", record.waited_s)

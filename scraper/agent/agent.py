@@ -105,7 +105,7 @@ class Agent:
 
     def _seen(self, observation: Observation) -> None:
         self._newest = observation
-        if observation.sight in ANSWERS:
+        if observation.status in ANSWERS:
             self._answered.set()
         if self._link is not None:
             self._link.tell(observation)
@@ -177,7 +177,7 @@ class Agent:
         return pb.Tls(server_name=self.options.server_name, authorities=self.options.authorities)
 
     def _poke(self) -> None:
-        self._scraper.poke(self.target.address)
+        self._scraper.scrape_now(self.target.address)
 
     def _attend(self, attention: ScrapePriority) -> None:
         """The picker heard us and says how closely to look."""

@@ -23,7 +23,7 @@ SIGHTS = {
 ATTENTIONS = {
     pb.PickerMessage.ATTENTION_IDLE: ScrapePriority.IDLE,
     pb.PickerMessage.ATTENTION_STEADY: ScrapePriority.STEADY,
-    pb.PickerMessage.ATTENTION_RESTLESS: ScrapePriority.RESTLESS,
+    pb.PickerMessage.ATTENTION_RESTLESS: ScrapePriority.HIGH,
 }
 
 
@@ -32,7 +32,7 @@ def observation_message(observation: Observation, now: float) -> pb.Look:
     look = pb.Look(
         began_ago_s=max(0.0, now - observation.began_at),
         answered_ago_s=max(0.0, now - observation.answered_at),
-        sight=SIGHTS[observation.sight],
+        sight=SIGHTS[observation.status],
         slots=observation.slots,
         busy_slots=observation.busy_slots,
         models=[_model(model) for model in observation.models],

@@ -56,7 +56,7 @@ NO_SUCH_PATH = frozenset({404, 405, 501})
 class EndpointProbe:
     """What one server is known to be, and the question to it that may still be open.
 
-    `look` is called by one task at a time; close it with `aclose`.
+    `scrape` is called by one task at a time; close it with `aclose`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class EndpointProbe:
         finally:
             await self._client.aclose()
 
-    async def look(self, attention: ScrapePriority) -> Observation:
+    async def scrape(self, attention: ScrapePriority) -> Observation:
         """Ask what has to be asked now. Takes `patience_s` and a few short answers at most.
 
         Never raises for anything the server or the network does.
@@ -126,9 +126,9 @@ class EndpointProbe:
             answer = await self._client.ask("/health")  # is open to everybody
             if isinstance(answer, Failure) or answer.status != 200:
                 return self._learn_anew(answer, "/health")
-            self._learnt(self._facts.learn(None, self._unauthorized()))
+            self._learnt(self._facts.update(None, self._unauthorized()))
         elif isinstance(answer, Answer) and answer.status in NO_SUCH_PATH:
-            self._learnt(self._facts.learn(None, None))
+            self._learnt(self._facts.update(None, None))
         elif isinstance(answer, Failure) or answer.status != 200:
             return self._learn_anew(answer, "/props")
         else:
@@ -137,7 +137,7 @@ class EndpointProbe:
             except ParseError as error:
                 return self._learn_anew(garbled(answer, error), "/props")
             hidden = None if props.shows_slots else issues.slots_disabled()
-            self._learnt(self._facts.learn(props, hidden))
+            self._learnt(self._facts.update(props, hidden))
             self._sleep.props_told(props.is_asleep)
             if not props.is_router:
                 await self._learn_holdings()

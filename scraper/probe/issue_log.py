@@ -28,7 +28,7 @@ class IssueLog:
 
     def record(self, observation: Observation) -> None:
         """Write what began and what ended since the last look."""
-        sight = observation.sight
+        sight = observation.status
         if sight is not self._sight and sight not in TOLD_BY_ISSUES:
             logger.info("endpoint %s: %s", self._address, sight.value)
             self._sight = sight

@@ -48,7 +48,7 @@ class Report:
             address=self._target.address,
             began_at=sign.began_at,
             answered_at=sign.answered_at,
-            sight=sight,
+            status=sight,
             slots=slots if is_telling else None,
             busy_slots=busy_slots,
             models=self._router.readings() if is_router else self._facts.models,

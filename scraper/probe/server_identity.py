@@ -40,7 +40,7 @@ class ServerIdentity:
             return self._slots
         return self.props.total_slots if self.props is not None else None
 
-    def learn(self, props: PropsReading | None, hidden: Issue | None) -> bool:
+    def update(self, props: PropsReading | None, hidden: Issue | None) -> bool:
         """Take over an answer to /props (None: it tells none). Whether the process is new."""
         self.props, self.hidden = props, hidden
         if props is not None and props.is_process_unique:

@@ -12,7 +12,7 @@ from extproc.app import auditor as module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams
@@ -30,7 +30,7 @@ class Picker:
     def __init__(self, *slots: int) -> None:
         self.fleet = SmallFleet(*slots)
         self.room = PendingStreams()
-        self.registry = Registry()
+        self.registry = ExchangeRegistry()
         CoreEvents(
             self.fleet.dispatcher,
             self.room,
@@ -91,7 +91,7 @@ async def test_a_ticket_that_no_stream_waits_for() -> None:
     picker.fleet.pick()
     picker.fleet.queue()
     assert picker.corrected() == {"lease": 1, "ticket": 1}
-    assert len(picker.fleet.dispatcher.line) == 0
+    assert len(picker.fleet.dispatcher.queue) == 0
 
 
 async def test_a_stream_whose_ticket_left_the_queue() -> None:
@@ -128,12 +128,12 @@ def _lose_from_account(picker: Picker) -> None:
 
 
 def _lose_from_lane(picker: Picker) -> None:
-    line = picker.fleet.dispatcher.line
+    line = picker.fleet.dispatcher.queue
     line._take_out(next(iter(line)))
 
 
 def _lose_deadline(picker: Picker) -> None:
-    picker.fleet.dispatcher.line._deadlines.pop()
+    picker.fleet.dispatcher.queue._deadlines.pop()
 
 
 def _keep_a_closed_lease(picker: Picker) -> None:
@@ -159,7 +159,7 @@ async def test_books_that_do_not_fit_are_derived_anew(break_it: Callable[[Picker
     for address, slots in zip(picker.fleet.addresses, (2, 1), strict=True):
         picker.fleet.look(address)
         assert picker.fleet.account(address).free_slots == slots
-    assert not picker.fleet.dispatcher.line
+    assert not picker.fleet.dispatcher.queue
 
 
 async def test_a_draining_lease_that_nothing_ends() -> None:

@@ -121,7 +121,7 @@ async def test_a_step_that_failed_is_told(
     def fail(*_: object) -> None:
         raise RuntimeError("a bug in learning")
 
-    monkeypatch.setattr(shell.fleet.dispatcher.state.loads, "released", fail)
+    monkeypatch.setattr(shell.fleet.dispatcher.state.model_loads, "released", fail)
     shell.fleet.finish(lease)
     assert shell.fleet.account(shell.fleet.addresses[0]).free_slots == 1
     assert "learning from a request's end failed; the books are whole" in caplog.text

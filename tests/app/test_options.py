@@ -40,8 +40,8 @@ def test_the_dispatcher() -> None:
     assert (options.max_queued, options.fallbacks) == (7, 1)
     assert (options.failures_to_down, options.stale_after_s) == (5, 9)
     assert (options.draining_caps.sighted_s, options.draining_caps.blind_s) == (11, 12)
-    assert options.intake.model_match is ModelMatch.STRICT
-    assert options.intake.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
+    assert options.resolver.model_match is ModelMatch.STRICT
+    assert options.resolver.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
 
 
 def test_without_discovery_there_are_no_fallbacks() -> None:
@@ -64,7 +64,7 @@ def test_objectives() -> None:
                 "batch": {"criticality": "sheddable"},
             }
         )
-    ).intake.objectives
+    ).resolver.objectives
     chat, batch = objectives.by_name["chat"], objectives.by_name["batch"]
     assert (chat.name, chat.criticality, chat.weight) == ("chat", Criticality.CRITICAL, 3)
     assert (chat.ttft_s, chat.queue_s) == (1.5, 0.25)

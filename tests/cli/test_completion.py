@@ -79,7 +79,7 @@ async def test_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_picker() as picker:
         picker.add_ready(A)
         calls = [await picker.ask("runs"), await picker.ask("waits")]
-        await until(lambda: len(picker.dispatcher.line) == 1)
+        await until(lambda: len(picker.dispatcher.queue) == 1)
         assert await completed("requests", "cancel", "", port=picker.port) == ["runs", "waits"]
         assert await completed("queue", "watch", "", port=picker.port) == ["waits"]
         for call in calls:

@@ -301,7 +301,7 @@ class ModelFleet:
                 [ScrapeStatus.FAILED, ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING]
             )
             self.dispatcher.observe(
-                Observation(address=address, began_at=self.now, answered_at=self.now, sight=sight),
+                Observation(address=address, began_at=self.now, answered_at=self.now, status=sight),
                 self.now,
             )
 
@@ -384,7 +384,7 @@ class ModelFleet:
                 assert not server.is_overrun(self.now), "a full server was bothered"
             if endpoint.is_pickable:
                 self._check_idle(endpoint, account)
-        assert list(map(id, dispatcher.line)) == list(map(id, self.waiting.values()))
+        assert list(map(id, dispatcher.queue)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
         if wakeup is not None:
             assert self.alarm is not None and self.alarm <= wakeup, "a lost wake-up"
@@ -393,11 +393,11 @@ class ModelFleet:
 
     def _check_idle(self, endpoint: Endpoint, account: EndpointSlots) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
-        for ticket in self.dispatcher.line:
+        for ticket in self.dispatcher.queue:
             if not is_eligible(ticket.constraints, endpoint):
                 continue
             room, model, is_loaded = slot_pool(endpoint, account, ticket.constraints.model)
-            may_load = model is None or self.dispatcher.state.loads.may_start(model)
+            may_load = model is None or self.dispatcher.state.model_loads.may_start(model)
             if not room.free_slots or not (is_loaded or may_load):
                 continue
             is_kept = room.reservation not in (None, ticket.reservation)
@@ -407,7 +407,7 @@ class ModelFleet:
                 assert ticket.reservation is not None, "nobody keeps slots for a heavy request"
         for room in (account, *account.model_pools.values()):
             if room.reservation is not None:
-                holder = self.dispatcher.line.holder(room.reservation)
+                holder = self.dispatcher.queue.holder(room.reservation)
                 assert holder.is_waiting, "slots are reserved for nobody"
                 assert holder.request.weight_slots > 1
 

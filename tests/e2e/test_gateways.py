@@ -208,7 +208,7 @@ async def test_envoy_ai_gateway(tmp_path: Path) -> None:
 
         async def has_outlasted_the_timeout() -> bool:
             patience_s = GATEWAY_MESSAGE_TIMEOUT_S + 1
-            line = stack.service.dispatcher.line
+            line = stack.service.dispatcher.queue
             return any(time.monotonic() - ticket.entered_at > patience_s for ticket in line)
 
         await until(has_outlasted_the_timeout)

@@ -155,7 +155,7 @@ async def order(stack: Running, server: FakeLlamaServer, *asked: dict[str, str])
         numbered = {**headers, "x-number": str(number)}
         sent = stack.client.post(COMPLETION, headers=numbered, timeout=30)
         tasks.append(asyncio.create_task(sent))
-        line = stack.service.dispatcher.line
+        line = stack.service.dispatcher.queue
         await until(lambda: len(line) == number and server.count(COMPLETION) == 1)  # noqa: B023
     gate.set()
     assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}

@@ -131,7 +131,7 @@ async def agents_port(
         ),
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
     )
-    listener.poke = service.poke
+    listener.poke = service.scrape_now
     timer = CoreTimer(dispatcher.advance)
     if clock is time.monotonic:  # no timer knows of a time that a test moves
         listener.wake = timer.wake_at

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
@@ -76,7 +76,7 @@ class Rig:
     def __init__(self, fleet: SmallFleet, options: ExchangeOptions) -> None:
         self.fleet = fleet
         self.records: list[ExchangeRecord] = []
-        self.registry = Registry()
+        self.registry = ExchangeRegistry()
         self.waiting_room = PendingStreams()
         fleet.listener.on_settled = self.waiting_room.settled
         self.processor = ExternalProcessor(
@@ -128,7 +128,7 @@ class Rig:
 
     @property
     def in_line(self) -> int:
-        return len(self.fleet.dispatcher.line)
+        return len(self.fleet.dispatcher.queue)
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any stream."""

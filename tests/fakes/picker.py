@@ -26,7 +26,7 @@ from extproc.core.observation import Issue, ModelReading, Observation, ScrapeSta
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
@@ -139,7 +139,7 @@ class FakePicker:
     """Everything but Envoy and the servers; `admin` is a client of its admin service."""
 
     dispatcher: Dispatcher
-    registry: Registry
+    registry: ExchangeRegistry
     settings: FakeSettings
     added: FakeAdded
     health: Health
@@ -173,7 +173,7 @@ class FakePicker:
             address=Address.parse(address),
             began_at=now,
             answered_at=now,
-            sight=sight,
+            status=sight,
             slots=slots,
             busy_slots=busy_slots,
             models=models,
@@ -233,9 +233,9 @@ async def running_picker(
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     waiting_room = PendingStreams()
-    options = DispatcherOptions(max_queued=max_queued, intake=intake or ResolverOptions())
+    options = DispatcherOptions(max_queued=max_queued, resolver=intake or ResolverOptions())
     dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
-    registry = Registry()
+    registry = ExchangeRegistry()
     processor = ExternalProcessor(
         dispatcher,
         waiting_room,

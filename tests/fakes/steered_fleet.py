@@ -40,7 +40,7 @@ class SteeredFleet:
             splits=splits or {},
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
-        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, intake=intake)
+        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, resolver=intake)
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
         self.addresses: list[Address] = []
 
@@ -73,7 +73,7 @@ class SteeredFleet:
                 address=address,
                 began_at=self.now,
                 answered_at=self.now,
-                sight=told.pop("sight", ScrapeStatus.READY),
+                status=told.pop("sight", ScrapeStatus.READY),
                 **told,
             ),
             self.now,

@@ -47,7 +47,7 @@ class NamingFleet:
         """Names that were found to be no adapter's when all had told."""
         self.served = self.with_adapter = self.undecided = 0
         options = DispatcherOptions(
-            max_queued=30, stale_after_s=1e9, intake=ResolverOptions(model_match=match)
+            max_queued=30, stale_after_s=1e9, resolver=ResolverOptions(model_match=match)
         )
         self.dispatcher = listen(Dispatcher(random, options), self)
 
@@ -88,7 +88,7 @@ class NamingFleet:
         adapter = random.choice([None, *ADAPTERS])
         is_header = adapter is not None and random.random() < 0.3
         name = f"{random.choice(['', 'm'])}:{adapter}" if adapter else random.choice(ORDINARY)
-        names = self.dispatcher.state.intake.names
+        names = self.dispatcher.state.resolver.names
         model, found = ("m", adapter) if is_header else names.split(name)
         request = Request(
             id=str(len(self.wanted)),
@@ -159,7 +159,7 @@ class NamingFleet:
                     address=address,
                     began_at=self.now,
                     answered_at=self.now,
-                    sight=ScrapeStatus.READY,
+                    status=ScrapeStatus.READY,
                     slots=self.slots[address],
                     busy_slots=leased,
                     models=(ModelReading(name="m"),),
@@ -174,12 +174,12 @@ class NamingFleet:
                 [ScrapeStatus.LOADING, ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED]
             )
             self.tell(
-                Observation(address=address, began_at=self.now, answered_at=self.now, sight=sight)
+                Observation(address=address, began_at=self.now, answered_at=self.now, status=sight)
             )
 
     def tell(self, observation: Observation) -> None:
         self.dispatcher.observe(observation, self.now)
-        if self.dispatcher.state.intake.names.unreported() is Unreported.NOBODY:
+        if self.dispatcher.state.resolver.names.unreported() is Unreported.NOBODY:
             left = [one for one in self.waiting.values() if one.constraints == UNRESOLVED]
             assert not left, "all have told"
 

@@ -209,7 +209,7 @@ class RouterFleet(ModelFleet):
             for process in router.models.values():
                 process.foreign = 0
         super().finish_all()
-        assert not len(self.dispatcher.state.loads), "a load that nobody waits for is pending"
+        assert not len(self.dispatcher.state.model_loads), "a load that nobody waits for is pending"
 
 
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))

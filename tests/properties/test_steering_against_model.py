@@ -39,7 +39,7 @@ class ChoosyFleet(ModelFleet):
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, intake=intake
+                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, resolver=intake
                 ),
             ),
             self,
@@ -86,11 +86,11 @@ class ChoosyFleet(ModelFleet):
         super().check()
         state = self.dispatcher.state
         flows = list(state.fairness.flows())
-        assert sum(flow.waiting for flow in flows) == len(state.line)
-        assert sum(flow.running for flow in flows) == len(state.running)
+        assert sum(flow.waiting for flow in flows) == len(state.queue)
+        assert sum(flow.running for flow in flows) == len(state.in_flight)
         for ticket in self.waiting.values():
-            place = self.dispatcher.place_of(ticket, self.now)
-            assert 1 <= place.position <= place.of <= len(state.line)
+            place = self.dispatcher.position_of(ticket, self.now)
+            assert 1 <= place.position <= place.of <= len(state.queue)
 
 
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))

@@ -70,27 +70,27 @@ async def test_a_server_that_dies_and_comes_back_is_followed(
 ) -> None:
     scraper = Scraper(sink=sink, options=QUICK)
     scraper.watch(target(fake))
-    await sink.saw(lambda o: o.sight is ScrapeStatus.READY)
+    await sink.saw(lambda o: o.status is ScrapeStatus.READY)
     await fake.stop()
-    await sink.saw(lambda o: o.sight is ScrapeStatus.UNREACHABLE)
+    await sink.saw(lambda o: o.status is ScrapeStatus.UNREACHABLE)
     async with FakeLlamaServer(busy=(True,), port=fake.address.port) as other:
         other.is_loading = True
-        await sink.saw(lambda o: o.sight is ScrapeStatus.LOADING)
+        await sink.saw(lambda o: o.status is ScrapeStatus.LOADING)
         other.is_loading = False
-        await sink.saw(lambda o: o.sight is ScrapeStatus.READY and o.slots == 1)
+        await sink.saw(lambda o: o.status is ScrapeStatus.READY and o.slots == 1)
         await scraper.aclose()
 
 
 async def test_a_poke_is_a_look_now_and_many_are_one(fake: FakeLlamaServer, sink: Sink) -> None:
     scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
-    await sink.saw(lambda o: o.sight is ScrapeStatus.READY)
+    await sink.saw(lambda o: o.status is ScrapeStatus.READY)
     for _ in range(100):
-        scraper.poke(fake.address)
+        scraper.scrape_now(fake.address)
     await fake.was_asked("/slots", times=2)
     await sink.saw(lambda _: True, after=1)
     assert fake.count("/slots") == 2
-    scraper.poke(Address("127.0.0.1", 1))  # a stranger: nothing happens
+    scraper.scrape_now(Address("127.0.0.1", 1))  # a stranger: nothing happens
     await scraper.aclose()
 
 
@@ -103,7 +103,7 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
     scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
     await fake.was_asked("/slots")
-    scraper.poke(fake.address)
+    scraper.scrape_now(fake.address)
     gate.set()
     await fake.was_asked("/slots", times=2)
     await scraper.aclose()
@@ -111,7 +111,7 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
 
 async def test_attention_decides_the_pace(fake: FakeLlamaServer, sink: Sink) -> None:
     options = replace(QUICK, cadence=Cadence(fast_s=0.005, slow_s=3_600.0))
-    attention = ScrapePriority.RESTLESS
+    attention = ScrapePriority.HIGH
     scraper = Scraper(sink=sink, options=options, attention=lambda _: attention)
     scraper.watch(target(fake))
     await fake.was_asked("/slots", times=5)
@@ -157,7 +157,7 @@ async def test_closing_leaves_no_task_and_no_connection(fake: FakeLlamaServer, s
         scraper.watch(target(stalled))
         scraper.watch(EndpointTarget(address=Address("127.0.0.1", 1)))
         await stalled.was_asked("/slots")
-        await sink.saw(lambda o: o.sight is ScrapeStatus.READY)
+        await sink.saw(lambda o: o.status is ScrapeStatus.READY)
         await scraper.aclose()
         await scraper.aclose()
         left = {task for task in asyncio.all_tasks() - before if "scrape" in task.get_name()}
@@ -185,7 +185,7 @@ async def test_a_sink_that_raises_for_one_endpoint_harms_no_look(
         scraper.watch(target(other))
         await fake.was_asked("/slots", times=5)
         await other.was_asked("/slots", times=5)
-        await sink.saw(lambda o: o.sight is ScrapeStatus.READY)
+        await sink.saw(lambda o: o.status is ScrapeStatus.READY)
         await scraper.aclose()
     errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(errors) == 1 and errors[0].exc_info is not None
@@ -213,6 +213,6 @@ async def test_a_bug_in_a_look_is_a_failed_observation(
     monkeypatch.setattr("scraper.probe.endpoint_probe.Lookout.look", explode)
     scraper = Scraper(sink=sink, options=QUICK)
     scraper.watch(target(fake))
-    observation = await sink.saw(lambda o: o.sight is ScrapeStatus.FAILED, after=3)
+    observation = await sink.saw(lambda o: o.status is ScrapeStatus.FAILED, after=3)
     assert [issue.code for issue in observation.issues] == ["scraper-error"]
     await scraper.aclose()

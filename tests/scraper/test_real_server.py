@@ -151,7 +151,7 @@ def held(file: Path) -> Iterator[None]:
 
 
 def is_idle(observation: Observation) -> bool:
-    return observation.sight is ScrapeStatus.READY and observation.busy_slots == 0
+    return observation.status is ScrapeStatus.READY and observation.busy_slots == 0
 
 
 async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
@@ -161,10 +161,10 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
     write_model(large, ModelShape(embedding=512, layers=8))
     port = free_port()
     water.scraper.watch(target(port))
-    await water.saw(lambda o: o.sight is ScrapeStatus.UNREACHABLE)
+    await water.saw(lambda o: o.status is ScrapeStatus.UNREACHABLE)
     with held(large):
         server = await water.start(port, "-m", large, "-np", "2", "--alias", "crew,eight")
-        await water.saw(lambda o: o.sight is ScrapeStatus.LOADING)
+        await water.saw(lambda o: o.status is ScrapeStatus.LOADING)
     ready = await water.saw(is_idle)
     assert ready.slots == 2 and ready.issues == ()
     assert {ready.models[0].name, *ready.models[0].aliases} == {"crew", "eight"}
@@ -176,7 +176,7 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
 
     server.kill()
     await server.wait()
-    await water.saw(lambda o: o.sight is ScrapeStatus.UNREACHABLE, after=len(water.seen))
+    await water.saw(lambda o: o.status is ScrapeStatus.UNREACHABLE, after=len(water.seen))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "3")
     back = await water.saw(is_idle, after=len(water.seen))
     assert back.slots == 3
@@ -187,7 +187,7 @@ async def test_slots_that_are_switched_off_are_named(water: Water, models: Path)
     port = free_port()
     water.scraper.watch(target(port))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--no-slots")
-    ready = await water.saw(lambda o: o.sight is ScrapeStatus.READY)
+    ready = await water.saw(lambda o: o.status is ScrapeStatus.READY)
     assert (ready.slots, ready.busy_slots) == (2, None)
     assert [issue.code for issue in ready.issues] == ["slots-disabled"]
 
@@ -196,7 +196,7 @@ async def test_a_key_is_wanted_and_given(water: Water, models: Path) -> None:
     port = free_port()
     water.scraper.watch(target(port, slots=1))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--api-key", "sesame")
-    ready = await water.saw(lambda o: o.sight is ScrapeStatus.READY)
+    ready = await water.saw(lambda o: o.status is ScrapeStatus.READY)
     assert (ready.slots, ready.busy_slots) == (1, None)
     assert [issue.code for issue in ready.issues] == ["unauthorized"]
     water.scraper.watch(target(port, api_key="sesame"))
@@ -211,7 +211,7 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     water.attention = ScrapePriority.STEADY
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2")
-    empty = await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
+    empty = await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP)
     assert (empty.slots, empty.busy_slots) == (1, 0)
     assert [model.is_loaded for model in empty.models] == [False, False]
     assert await complete(port, 1, "alpha") == 200
@@ -237,27 +237,27 @@ async def test_a_server_that_wants_to_sleep_sleeps_on_while_it_is_looked_at(
     water.scraper.watch(target(port))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--sleep-idle-seconds", "2")
     await water.saw(is_idle)
-    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
+    await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP)
     asleep_from = len(water.seen)
     while len(water.seen) < asleep_from + 30:
         await water.saw(lambda _: True, after=len(water.seen))
-    sights = {observation.sight for observation in water.seen[asleep_from:]}
+    sights = {observation.status for observation in water.seen[asleep_from:]}
     assert sights == {ScrapeStatus.ASLEEP}, "thirty looks and the model stayed unloaded"
 
     async with at_work(port):
         stranger = await water.saw(lambda o: o.busy_slots == 1, after=len(water.seen))
-    assert stranger.sight is ScrapeStatus.READY, "its request woke the server and was noticed"
-    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP, after=len(water.seen))
+    assert stranger.status is ScrapeStatus.READY, "its request woke the server and was noticed"
+    await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP, after=len(water.seen))
 
 
 async def test_a_model_of_a_router_sleeps_too(water: Water, models: Path) -> None:
     port = free_port()
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2", "--sleep-idle-seconds", "2")
-    await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP)
+    await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP)
     async with at_work(port, "alpha"):
         await water.saw(
-            lambda o: o.sight is ScrapeStatus.READY and o.slots == 2, after=len(water.seen)
+            lambda o: o.status is ScrapeStatus.READY and o.slots == 2, after=len(water.seen)
         )
-    asleep = await water.saw(lambda o: o.sight is ScrapeStatus.ASLEEP, after=len(water.seen))
+    asleep = await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP, after=len(water.seen))
     assert asleep.slots == 2, "the slots it had when it was awake"

@@ -26,7 +26,7 @@ def saw(sight: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Obs
         address=Address("127.0.0.1", 1),
         began_at=0.0,
         answered_at=0.0,
-        sight=sight,
+        status=sight,
         busy_slots=busy,
         issues=(issues.slow_slots(3.0),) if is_slow else (),
     )
@@ -37,8 +37,8 @@ def saw(sight: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Obs
     [
         (saw(ScrapeStatus.READY), ScrapePriority.IDLE, 2.0),
         (saw(ScrapeStatus.READY, busy=2), ScrapePriority.STEADY, 2.0),
-        (saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS, 0.2),
-        (saw(ScrapeStatus.READY, busy=None), ScrapePriority.RESTLESS, 2.0),
+        (saw(ScrapeStatus.READY, busy=2), ScrapePriority.HIGH, 0.2),
+        (saw(ScrapeStatus.READY, busy=None), ScrapePriority.HIGH, 2.0),
         (saw(ScrapeStatus.READY, busy=None, is_slow=True), ScrapePriority.IDLE, 0.2),
         (saw(ScrapeStatus.LOADING, busy=None), ScrapePriority.IDLE, 0.2),
         (saw(ScrapeStatus.ASLEEP), ScrapePriority.IDLE, 2.0),
@@ -106,11 +106,11 @@ def test_an_impossible_cadence_is_refused(wrong: dict[str, float]) -> None:
 def test_fast_looks_leave_the_server_its_second_of_silence() -> None:
     cadence = schedule()
     delays = [
-        cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS)
+        cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.HIGH)
         for _ in range(8)
     ]
     assert delays == pytest.approx([0.2, 0.2, 0.2, 1.2] * 2)
     cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.STEADY)
     assert cadence.next_delay_s(
-        0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.RESTLESS
+        0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.HIGH
     ) == pytest.approx(0.2)

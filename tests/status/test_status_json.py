@@ -27,7 +27,7 @@ def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
                 address=ADDRESS,
                 began_at=1.0,
                 answered_at=1.0,
-                sight=ScrapeStatus.READY,
+                status=ScrapeStatus.READY,
                 slots=2,
                 busy_slots=busy_slots,
                 models=(ModelReading(name="tiny"),),

@@ -26,7 +26,7 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.stream import exchange, servicer
 from extproc.stream import pending_streams as waiting_room
 from extproc.stream import response_feedback as answer
@@ -124,7 +124,7 @@ class Shell:
 
     def __init__(self, *slots: int, max_queued: int = 100) -> None:
         self.fleet = SmallFleet(*slots, max_queued=max_queued)
-        self.registry = Registry()
+        self.registry = ExchangeRegistry()
         self.room = PendingStreams()
         self.records: list[ExchangeRecord] = []
         CoreEvents(
@@ -191,7 +191,7 @@ class Shell:
         assert self.auditor.audit(self.fleet.now) == []
         for address, slots in self.slots.items():
             assert self.fleet.account(address).free_slots == slots
-        assert not len(self.fleet.dispatcher.line)
+        assert not len(self.fleet.dispatcher.queue)
         assert not len(self.room)
         assert not len(self.registry)
 
@@ -287,7 +287,7 @@ async def cancelled(shell: Shell) -> None:
     await shell.open(ask(3))
     await shell.open(envoy.with_body(ask(4)))
     for stream in list(shell.registry):
-        stream.sight(shell.fleet.now)
+        stream.snapshot(shell.fleet.now)
         try:
             await stream.cancel(shell.fleet.now)
         except InjectedError:
@@ -368,7 +368,7 @@ async def relayed(shell: Shell) -> None:
             address=endpoint.address,
             began_at=shell.fleet.now,
             answered_at=shell.fleet.now,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slots=1,
             busy_slots=0,
             models=(ModelReading(name="tiny"),),

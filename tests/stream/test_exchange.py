@@ -103,7 +103,7 @@ def test_a_request_from_end_to_end() -> None:
     record = desk.end(exchange)
     assert desk.leased == 0
     assert str(record.endpoint) == sent_to[0]
-    assert (record.verdict, record.status, record.attempts) == (Outcome.SERVED, 200, 1)
+    assert (record.outcome, record.status, record.attempts) == (Outcome.SERVED, 200, 1)
     assert (record.request_id, record.exchange_id) == ("abc", exchange.id)
     assert (record.duration_s, record.waited_s) == (1.25, 0.0)
     # Nothing is known of the server: its headers may come sooner than its first tokens.
@@ -161,7 +161,7 @@ def test_a_request_that_takes_no_slot() -> None:
     assert (exchange.stage, desk.leased) == (Stage.PASSING, 1)
     desk.ask(exchange, envoy.response_headers())
     record = desk.end(exchange)
-    assert (record.verdict, record.endpoint) == (Outcome.PASSED, desk.fleet.addresses[0])
+    assert (record.outcome, record.endpoint) == (Outcome.PASSED, desk.fleet.addresses[0])
     assert desk.leased == 1
 
 
@@ -227,7 +227,7 @@ def test_a_deadline() -> None:
     desk.fleet.pass_time(5.0)
     assert envoy.refusal(second.take_reply()) == (504, "queue-timeout")
     record = desk.end(second)
-    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.QUEUE_TIMEOUT)
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.QUEUE_TIMEOUT)
     assert (record.waited_s, record.endpoint) == (5.0, None)
     desk.ask(first, envoy.response_headers())
     desk.end(first)
@@ -262,8 +262,8 @@ def test_a_client_that_leaves_the_line() -> None:
     second, _ = desk.waiting()
     desk.fleet.now += 2.0
     record = desk.end(second)
-    assert (record.verdict, record.waited_s) == (Outcome.WITHDRAWN, 2.0)
-    assert len(desk.fleet.dispatcher.line) == 0
+    assert (record.outcome, record.waited_s) == (Outcome.WITHDRAWN, 2.0)
+    assert len(desk.fleet.dispatcher.queue) == 0
     desk.ask(first, envoy.response_headers())
     desk.end(first)
     assert desk.leased == 0
@@ -278,7 +278,7 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
     desk.ask(first, envoy.response_headers())
     desk.end(first)
     assert second.stage is Stage.LEASED
-    assert desk.end(second).verdict is Outcome.WITHDRAWN
+    assert desk.end(second).outcome is Outcome.WITHDRAWN
     assert third.stage is Stage.LEASED
     assert (desk.leased, desk.draining) == (1, 0)
 
@@ -349,7 +349,7 @@ def test_no_server_could_be_reached() -> None:
     down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
     assert sorted(map(str, down)) == sorted(tried)
     record = desk.end(exchange)
-    assert (record.verdict, record.status, record.first_token_s) == (Outcome.BROKEN, 503, None)
+    assert (record.outcome, record.status, record.first_token_s) == (Outcome.BROKEN, 503, None)
     assert desk.leased == 0
 
 
@@ -376,7 +376,7 @@ def test_endings_after_the_response_headers(
     desk.ask(exchange, envoy.response_headers(content_type=content_type, details=details))
     if is_reported:
         exchange.break_off()
-    assert desk.end(exchange).verdict is verdict
+    assert desk.end(exchange).outcome is verdict
     assert (desk.leased, desk.draining) == ((1, 1) if drains else (0, 0))
 
 
@@ -384,8 +384,8 @@ def test_endings_after_the_response_headers(
 def test_errors_teach_nothing_of_speed(status: str, teaches: bool) -> None:
     """A server that fails at once would look like the quickest."""
     desk = Desk(1)
-    timing = desk.fleet.dispatcher.state.timing
-    before = timing.speed(desk.fleet.addresses[0], desk.fleet.now)
+    timing = desk.fleet.dispatcher.state.latency
+    before = timing.estimate(desk.fleet.addresses[0], desk.fleet.now)
     exchange = desk.exchange()
     body = b'{"prompt":"' + b"row " * 1000 + b'"}'
     desk.ask(exchange, envoy.with_body(envoy.request_headers()))
@@ -393,7 +393,7 @@ def test_errors_teach_nothing_of_speed(status: str, teaches: bool) -> None:
     desk.ask(exchange, envoy.response_headers(status))
     desk.end(exchange)
     desk.fleet.now += 10.0
-    after = timing.speed(desk.fleet.addresses[0], desk.fleet.now)
+    after = timing.estimate(desk.fleet.addresses[0], desk.fleet.now)
     assert (after.prefill_s != before.prefill_s) is teaches
 
 
@@ -402,7 +402,7 @@ def test_an_ending_before_any_answer() -> None:
     desk = Desk(1)
     exchange = desk.picked()
     record = desk.end(exchange)
-    assert (record.verdict, record.status, record.attempts) == (Outcome.BROKEN, 0, 0)
+    assert (record.outcome, record.status, record.attempts) == (Outcome.BROKEN, 0, 0)
     assert desk.draining == 1
 
 
@@ -410,7 +410,7 @@ def test_an_ending_before_any_message() -> None:
     """An empty stream held nothing."""
     desk = Desk(1)
     record = desk.end(desk.exchange())
-    assert (record.verdict, record.endpoint, record.request_id) == (Outcome.PASSED, None, "")
+    assert (record.outcome, record.endpoint, record.request_id) == (Outcome.PASSED, None, "")
 
 
 def test_it_ends_once() -> None:
@@ -444,7 +444,7 @@ def test_cancelling_one_that_runs() -> None:
     assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
     assert not exchange.cancel(desk.fleet.now)
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Outcome.BROKEN, Reason.CANCELLED)
+    assert (record.outcome, record.reason) == (Outcome.BROKEN, Reason.CANCELLED)
     assert desk.draining == 1
 
 
@@ -456,14 +456,14 @@ def test_cancelling_one_whose_body_still_comes(is_duplex: bool) -> None:
     desk.ask(exchange, envoy.with_body(envoy.request_headers(), is_duplex=is_duplex))
     if is_duplex:
         desk.ask(exchange, envoy.body(b'{"mess', end_of_stream=False))
-    assert exchange.sight(desk.fleet.now).state is ExchangeState.READING
+    assert exchange.snapshot(desk.fleet.now).state is ExchangeState.READING
     assert exchange.cancel(desk.fleet.now)
     assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
     assert not exchange.cancel(desk.fleet.now)
     for late in (envoy.body(b'ages":[]}'), envoy.part("request_trailers")):
         assert desk.ask(exchange, late) is None
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.CANCELLED)
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.CANCELLED)
     assert (record.decided_at, desk.leased) == (None, 0)
 
 
@@ -490,7 +490,7 @@ def test_sights() -> None:
     passing = desk.exchange()
     desk.ask(passing, envoy.request_headers("/tokenize"))
     desk.fleet.now += 2.0
-    sights = [exchange.sight(desk.fleet.now) for exchange in (first, waiting, passing)]
+    sights = [exchange.snapshot(desk.fleet.now) for exchange in (first, waiting, passing)]
     assert [sight.state for sight in sights] == [
         ExchangeState.RUNNING,
         ExchangeState.WAITING,
@@ -504,9 +504,9 @@ def test_sights() -> None:
     assert [sight.ticket for sight in sights] == [None, ticket, None]
     assert [sight.request_id for sight in sights] == ["", "w", ""]
     desk.ask(first, envoy.response_headers())
-    assert first.sight(desk.fleet.now).state is ExchangeState.ANSWERING
+    assert first.snapshot(desk.fleet.now).state is ExchangeState.ANSWERING
     desk.end(first)
-    assert first.sight(desk.fleet.now).state is ExchangeState.OVER
+    assert first.snapshot(desk.fleet.now).state is ExchangeState.OVER
 
 
 # Bad input
@@ -518,7 +518,7 @@ def test_a_request_without_a_path() -> None:
     exchange = desk.exchange()
     assert envoy.refusal(desk.ask(exchange, envoy.request_headers(None))) == (400, "bad-request")
     record = desk.end(exchange)
-    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.BAD_REQUEST)
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BAD_REQUEST)
     assert desk.leased == 0
 
 
@@ -549,7 +549,7 @@ def test_an_unknown_kind() -> None:
     exchange = desk.picked()
     with pytest.raises(ProtocolError, match="unknown here"):
         desk.feed(exchange, envoy.unknown_kind())
-    assert desk.end(exchange).verdict is Outcome.BROKEN
+    assert desk.end(exchange).outcome is Outcome.BROKEN
     assert desk.draining == 1
 
 
@@ -582,7 +582,7 @@ def test_response_headers_first() -> None:
     reply = desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
     assert reply is not None and reply.WhichOneof("response") == "response_headers"
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
-    assert desk.end(exchange).verdict is Outcome.PASSED
+    assert desk.end(exchange).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize(
@@ -682,11 +682,11 @@ def test_whatever_four_streams_say(
         assert sum(lease.state is LeaseState.OPEN for lease in leases) == held
         assert all(desk.fleet.account(a).free_slots >= 0 for a in desk.fleet.addresses)
         waiting = sum(exchange.ticket is not None for exchange in exchanges)
-        assert len(desk.fleet.dispatcher.line) == waiting <= max_queued
+        assert len(desk.fleet.dispatcher.queue) == waiting <= max_queued
     for number in range(4):
         end(number)
     desk.fleet.pass_time(10.0)
-    assert (desk.leased, len(desk.fleet.dispatcher.line)) == (0, 0)
+    assert (desk.leased, len(desk.fleet.dispatcher.queue)) == (0, 0)
 
 
 def test_a_closed_path_is_refused_and_takes_nothing() -> None:
@@ -696,4 +696,4 @@ def test_a_closed_path_is_refused_and_takes_nothing() -> None:
     headers = envoy.request_headers("/v1/stream/abc", method="GET")
     assert envoy.refusal(desk.ask(exchange, headers)) == (403, "blocked-path")
     record = exchange.end(desk.fleet.now)
-    assert (record.verdict, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)

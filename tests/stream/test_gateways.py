@@ -50,7 +50,7 @@ async def test_nginx_is_told_one_address(is_in_title_case: bool) -> None:
         found = await nginx(picker, is_in_title_case=is_in_title_case)
         assert found in [str(address) for address in picker.fleet.addresses]
         await picker.finished()
-        assert picker.records[0].verdict is Outcome.SERVED
+        assert picker.records[0].outcome is Outcome.SERVED
     async with rig(1) as picker:
         picker.fleet.pick()
         with pytest.raises(RefusedError, match="queue-timeout") as refused:
@@ -96,7 +96,7 @@ async def test_nginx_leaves_the_line() -> None:
         await eventually(lambda: picker.in_line == 1)
         stream.cancel()
         await picker.finished()
-        assert (picker.records[0].verdict, picker.in_line) == (Outcome.WITHDRAWN, 0)
+        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 0)
         await asyncio.wait([asking])
 
 
@@ -106,7 +106,7 @@ async def test_nginx_without_a_body() -> None:
         picker.fleet.pick()
         assert await nginx(picker, b"") == FIRST
         await picker.finished()
-        assert (picker.records[0].verdict, picker.leased) == (Outcome.PASSED, 1)
+        assert (picker.records[0].outcome, picker.leased) == (Outcome.PASSED, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b'{"prompt": "half a '])
@@ -158,7 +158,7 @@ async def test_agentgateway(tells_config: bool) -> None:
         assert await gateway.answer(other, 200, pieces(b"one ", b"two")) == b"one two"
         await picker.finished()
         (record,) = picker.records
-        assert (record.verdict, str(record.endpoint), record.status) == (
+        assert (record.outcome, str(record.endpoint), record.status) == (
             Outcome.SERVED,
             other,
             200,
@@ -216,7 +216,7 @@ async def test_an_envoy_that_closes_its_half_over_a_body_has_lost_its_client() -
             await eventually(lambda: len(picker.registry) == 1)
             await stream.half_close()
             await picker.finished()
-            assert picker.records[0].verdict is Outcome.WITHDRAWN
+            assert picker.records[0].outcome is Outcome.WITHDRAWN
             assert picker.is_clean()
 
 
@@ -233,4 +233,4 @@ async def test_a_models_rewriting_is_neither_forwarded_nor_misread(header: str) 
             assert [*envoy.set_headers(gateway.mutation)] == [codec.DESTINATION]
             assert gateway.sent == body
             (stream,) = picker.registry
-            assert stream.sight(picker.fleet.now).model == "mine"
+            assert stream.snapshot(picker.fleet.now).model == "mine"

@@ -19,7 +19,7 @@ def endpoint(*models: ModelReading, adapters: tuple[str, ...] = ()) -> Endpoint:
             address=address,
             began_at=1.0,
             answered_at=1.0,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             models=models,
             adapters=tuple(AdapterReading(id=n, name=name) for n, name in enumerate(adapters)),
         ),

@@ -68,7 +68,7 @@ class Desk:
                 address=self.fleet.addresses[number],
                 began_at=self.fleet.now,
                 answered_at=self.fleet.now,
-                sight=ScrapeStatus.READY,
+                status=ScrapeStatus.READY,
                 slots=8,
                 busy_slots=0,
                 models=(
@@ -87,7 +87,7 @@ class Desk:
                 address=self.fleet.addresses[number],
                 began_at=self.fleet.now,
                 answered_at=self.fleet.now,
-                sight=ScrapeStatus.READY,
+                status=ScrapeStatus.READY,
                 slots=4,
                 busy_slots=0,
                 models=(ModelReading(name=model, aliases=("small",)),),
@@ -132,7 +132,7 @@ def test_the_decision_is_dated_by_the_body(asked: Any) -> None:
     told = exchange.end(desk.fleet.now)
     assert told.decided_at == told.began_at + 5.0
     told = leaver.end(desk.fleet.now)
-    assert (told.verdict, told.decided_at) == (Outcome.WITHDRAWN, None)
+    assert (told.outcome, told.decided_at) == (Outcome.WITHDRAWN, None)
     assert told.criticality == "standard"
 
 
@@ -334,7 +334,7 @@ def test_a_client_that_leaves_while_its_body_is_awaited() -> None:
     desk = Desk(1)
     exchange = desk.exchange()
     desk.feed(exchange, ask())
-    assert exchange.end(desk.fleet.now).verdict is Outcome.WITHDRAWN
+    assert exchange.end(desk.fleet.now).outcome is Outcome.WITHDRAWN
 
 
 def test_a_body_that_never_comes() -> None:
@@ -342,7 +342,7 @@ def test_a_body_that_never_comes() -> None:
     desk = Desk(1)
     exchange = desk.exchange()
     desk.feed(exchange, ask(), envoy.response_headers(served=str(desk.fleet.addresses[0])))
-    assert exchange.end(desk.fleet.now).verdict is Outcome.PASSED
+    assert exchange.end(desk.fleet.now).outcome is Outcome.PASSED
     assert desk.asked == []
 
 
@@ -715,7 +715,7 @@ def test_the_models_of_the_fleet() -> None:
     assert listed["data"][0]["aliases"] == ["small"]
     assert {model["created"] for model in listed["data"]} == {7}
     record = exchange.end(desk.fleet.now)._replace(duration_s=0.0)
-    assert (record.verdict, record.endpoint) == (Outcome.PASSED, None)
+    assert (record.outcome, record.endpoint) == (Outcome.PASSED, None)
 
 
 def test_models_of_servers_that_leave_are_not_listed() -> None:

@@ -38,7 +38,7 @@ async def test_a_stream_that_is_cancelled() -> None:
     fleet = SmallFleet(1)
     stream, hand = running(fleet)
     assert stream.id == stream.exchange.id
-    assert stream.sight(fleet.now).state is ExchangeState.RUNNING
+    assert stream.snapshot(fleet.now).state is ExchangeState.RUNNING
     await stream.cancel(fleet.now)
     await stream.cancel(fleet.now)
     assert [envoy.refusal(answer) for answer in hand.sent] == [(503, "cancelled")]
@@ -60,7 +60,7 @@ async def test_a_report_reaches_the_exchange() -> None:
     answer = envoy.response_headers(content_type="text/event-stream")
     stream.exchange.feed(answer, fleet.now)
     stream.break_off()
-    assert stream.exchange.end(fleet.now).verdict.value == "broken"
+    assert stream.exchange.end(fleet.now).outcome.value == "broken"
 
 
 # The end of a wait
@@ -104,7 +104,7 @@ async def test_a_wait_whose_reader_was_cancelled() -> None:
     until_settled = waiting.stream.settled()
     until_settled.cancel()
     waiting.serve()
-    assert waiting.stream.exchange.end(waiting.fleet.now).verdict.value == "withdrawn"
+    assert waiting.stream.exchange.end(waiting.fleet.now).outcome.value == "withdrawn"
     assert waiting.fleet.account(waiting.fleet.addresses[0]).leases == {}
 
 

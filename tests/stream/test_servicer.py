@@ -38,7 +38,7 @@ async def test_a_whole_exchange() -> None:
         assert await stream.status() is grpc.StatusCode.OK
         await picker.finished()
         assert picker.is_clean()
-        assert (picker.records[0].verdict, picker.records[0].request_id) == (Outcome.SERVED, "abc")
+        assert (picker.records[0].outcome, picker.records[0].request_id) == (Outcome.SERVED, "abc")
 
 
 async def test_a_body_in_chunks() -> None:
@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_the_line() -> None:
         first, leaver, last = await picker.running(), await picker.waiting(), await picker.waiting()
         leaver.reset()
         await picker.finished()
-        assert (picker.records[0].verdict, picker.in_line) == (Outcome.WITHDRAWN, 1)
+        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 1)
         await first.ask(envoy.response_headers())
         await first.half_close()
         assert envoy.destination(await last.receive())
@@ -161,7 +161,7 @@ async def test_a_leaving_and_a_settlement_in_one_turn(is_settled_first: bool) ->
         for deed in deeds if is_settled_first else reversed(deeds):
             deed()
         await eventually(tasks[0].done)
-        assert picker.records[0].verdict is Outcome.WITHDRAWN
+        assert picker.records[0].outcome is Outcome.WITHDRAWN
         assert len(hands[0].sent) == 1, "only the hold"
         await eventually(lambda: len(hands[1].sent) == 2)
         assert envoy.destination(hands[1].sent[1])
@@ -283,7 +283,7 @@ async def test_a_client_that_leaves_the_line_in_the_middle_of_its_body() -> None
         await leaver.send(envoy.body(b"y" * 50_000, end_of_stream=False))
         leaver.reset()
         await picker.finished()
-        assert (picker.records[0].verdict, picker.in_line) == (Outcome.WITHDRAWN, 0)
+        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 0)
 
 
 async def test_a_long_body_stays_with_its_client_while_its_request_waits() -> None:
@@ -341,7 +341,7 @@ async def test_a_client_that_left_while_its_server_works() -> None:
         first, second = await picker.running(), await picker.waiting()
         first.reset()
         await picker.finished()
-        assert (picker.records[0].verdict, picker.leased) == (Outcome.BROKEN, 1)
+        assert (picker.records[0].outcome, picker.leased) == (Outcome.BROKEN, 1)
         picker.fleet.now += 1.0
         picker.fleet.look(picker.fleet.addresses[0], busy=0)
         assert envoy.destination(await second.receive())
@@ -516,7 +516,7 @@ async def test_cancelling(is_waiting: bool) -> None:
     async with rig(1) as picker:
         first, second = await picker.running(), await picker.waiting(x_request_id="second")
         stream = second if is_waiting else first
-        ids = {exchange.sight(0.0).request_id: exchange for exchange in picker.registry}
+        ids = {exchange.snapshot(0.0).request_id: exchange for exchange in picker.registry}
         await ids["second" if is_waiting else ""].cancel(picker.fleet.now)
         assert envoy.refusal(await stream.receive()) == (503, "cancelled")
         await stream.half_close()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from extproc.core.exchange_record import Outcome
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import access_log_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.running_stream import RunningStream
@@ -22,7 +22,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.fleet = SmallFleet(1)
-        self.registry = Registry()
+        self.registry = ExchangeRegistry()
         self.reports = UploadWatchdog(self.registry, lambda: self.fleet.now)
 
     def ask(self) -> tuple[Exchange, HandStream]:
@@ -57,7 +57,7 @@ async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
     assert [envoy.refusal(answer) for answer in hand.sent] == [(408, "upload-stalled")]
     record = exchange.end(desk.fleet.now)
     assert record.reason is not None and record.reason.value == "upload-stalled"
-    assert record.verdict is Outcome.BROKEN
+    assert record.outcome is Outcome.BROKEN
 
 
 async def test_who_goes_on_is_left_alone() -> None:

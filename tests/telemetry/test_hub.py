@@ -38,7 +38,7 @@ async def test_what_it_is_told_stands_in_the_text() -> None:
     hub.tell(record())
     hub.tell(record(verdict=Outcome.REJECTED, reason=Reason.SHED))
     look = Observation(
-        address=fleet.addresses[0], began_at=1.0, answered_at=1.0, sight=ScrapeStatus.READY
+        address=fleet.addresses[0], began_at=1.0, answered_at=1.0, status=ScrapeStatus.READY
     )
     hub.scraped(look)
     found = await samples(hub)

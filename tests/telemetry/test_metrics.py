@@ -58,7 +58,7 @@ def otlp(reading: Reading) -> dict[str, Any]:
 
 
 def look(address: Address, sight: ScrapeStatus) -> Observation:
-    return Observation(address=address, began_at=1.0, answered_at=1.0, sight=sight)
+    return Observation(address=address, began_at=1.0, answered_at=1.0, status=sight)
 
 
 def test_slots_by_state_add_up() -> None:
@@ -161,8 +161,8 @@ def test_both_formats_tell_the_same() -> None:
 def test_promises_are_counted_by_what_became_of_them() -> None:
     fleet = SmallFleet(1)
     for was_met in (True, False, False):
-        fleet.dispatcher.state.promises.judged("chat", was_met, fleet.now)
-    fleet.dispatcher.state.promises.judged("tools", was_met=True, now=fleet.now)
+        fleet.dispatcher.state.slo_attainment.record("chat", was_met, fleet.now)
+    fleet.dispatcher.state.slo_attainment.record("tools", was_met=True, now=fleet.now)
     found = samples(metrics_of(fleet).read())
     told = {key[1:]: n for key, n in found.items() if key[0] == "coxswain_promises_total"}
     assert told == {

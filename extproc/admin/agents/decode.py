@@ -100,7 +100,7 @@ def read_observation(
             address=address,
             began_at=began_at,
             answered_at=answered_at,
-            sight=sight,
+            status=sight,
             slots=_optional(look, "slots"),
             busy_slots=_optional(look, "busy_slots"),
             models=tuple(_model(model) for model in look.models),

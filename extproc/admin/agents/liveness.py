@@ -67,7 +67,7 @@ class AgentLiveness:
         now = self._around.clock()
         late_s = now - self._swept_at - SWEEP_S
         if late_s > DEAF_AFTER_S:
-            self._roster.excuse(late_s)
+            self._roster.extend_deadlines(late_s)
         silent, forgotten = self._roster.expire(now)
         if silent or forgotten:
             self._around.reporting_changed()
@@ -103,7 +103,7 @@ class AgentLiveness:
                 address=address,
                 began_at=now,
                 answered_at=now,
-                sight=ScrapeStatus.UNREACHABLE,
+                status=ScrapeStatus.UNREACHABLE,
                 issues=(
                     Issue(
                         code="agent-silent",

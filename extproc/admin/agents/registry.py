@@ -164,7 +164,7 @@ class AgentRegistry:
                 silent.append(agent)
         return silent, forgotten
 
-    def excuse(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """We did not listen for so long ourselves: that is nobody's silence."""
         for agent in self._agents.values():
             agent.heard_at += seconds

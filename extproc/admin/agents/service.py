@@ -67,7 +67,7 @@ class AgentsService:
         """Serve on this server, beside whatever else it serves."""
         server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))
 
-    def poke(self, address: Address) -> None:
+    def scrape_now(self, address: Address) -> None:
         """Ask the agent of `address`, if there is one, for a look now. Never blocks."""
         agent = self.roster.get(address)
         if agent is not None and agent.stream is not None:
@@ -153,7 +153,7 @@ class AgentsService:
         if self.roster.heard(agent, now):
             log.info("the agent of %s is heard again", agent.address)
             self._around.reporting_changed()
-            self.poke(agent.address)  # a look that began in its silence is no news
+            self.scrape_now(agent.address)  # a look that began in its silence is no news
         if kind == "look":
             self._check_unnamed(agent.address)  # it may be named since
             look = message.look
@@ -205,7 +205,7 @@ class AgentsService:
         fresh = [spec.address for spec in specs if spec.address not in fleet]
         self._around.publish(specs)
         for address in fresh:
-            self.poke(address)  # new books take no look that began before they were opened
+            self.scrape_now(address)  # new books take no look that began before they were opened
 
     def _answer(self, stream: AgentStream, address: Address) -> None:
         """Send what a message changed, if anything."""
@@ -222,7 +222,7 @@ class AgentsService:
                 stream.send()
 
     def _attention(self, address: Address) -> pb.PickerMessage.Attention:
-        if self._dispatcher.is_restless(address):
+        if self._dispatcher.needs_frequent_scrapes(address):
             return pb.PickerMessage.ATTENTION_RESTLESS
         if self._dispatcher.has_leases(address):
             return pb.PickerMessage.ATTENTION_STEADY

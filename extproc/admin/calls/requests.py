@@ -58,7 +58,7 @@ class RequestCalls(AdminServicer):
         if request.endpoint:
             address = names.find_endpoint(self._dispatcher.fleet, request.endpoint).address
         now = self._around.clock()
-        sights = [exchange.sight(now) for exchange in self._around.registry]
+        sights = [exchange.snapshot(now) for exchange in self._around.registry]
         matching = [
             sight
             for sight in sights
@@ -68,7 +68,7 @@ class RequestCalls(AdminServicer):
         return pb.ListRequestsResponse(
             requests=[self._request(sight) for sight in matching[:limit]],
             total_running=sum(sight.state in SLOTTED for sight in sights),
-            total_waiting=len(self._dispatcher.line),
+            total_waiting=len(self._dispatcher.queue),
             total_matching=len(matching),
         )
 
@@ -77,7 +77,7 @@ class RequestCalls(AdminServicer):
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
         exchange = self._find(request.id, is_waiting_first=True)
-        if exchange.sight(self._around.clock()).state is ExchangeState.READING:
+        if exchange.snapshot(self._around.clock()).state is ExchangeState.READING:
             raise not_now(f"request {quoted(request.id)} has no place yet: its body still comes")
         if self._watchers >= MAX_WATCHERS:
             raise Refused(
@@ -96,7 +96,7 @@ class RequestCalls(AdminServicer):
     ) -> pb.CancelRequestResponse:
         exchange = self._find(request.id, is_waiting_first=False)
         now = self._around.clock()
-        sight = exchange.sight(now)
+        sight = exchange.snapshot(now)
         if sight.state is ExchangeState.OVER:
             raise not_now(f"request {quoted(request.id)} is over already")
         message = self._request(sight)
@@ -126,7 +126,7 @@ class RequestCalls(AdminServicer):
         while True:
             now = self._around.clock()
             began_s = time.thread_time()  # a machine that stalls costs the loop nothing
-            message = self._place(exchange.sight(now))
+            message = self._place(exchange.snapshot(now))
             cost_s = time.thread_time() - began_s
             is_news = (
                 told is None
@@ -146,7 +146,7 @@ class RequestCalls(AdminServicer):
             exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
         )
         if sight.ticket is not None:
-            place = self._dispatcher.place_of(sight.ticket, self._around.clock())
+            place = self._dispatcher.position_of(sight.ticket, self._around.clock())
             message.state = pb.WatchQueueResponse.STATE_WAITING
             message.position = place.position
             message.of = place.of
@@ -162,14 +162,14 @@ class RequestCalls(AdminServicer):
     def _request(self, sight: ExchangeSnapshot) -> pb.Request:
         if sight.ticket is None:
             return request_message(sight)
-        position = self._places.position(sight.ticket.id) or len(self._dispatcher.line)
+        position = self._places.position(sight.ticket.id) or len(self._dispatcher.queue)
         return request_message(sight, position, self._dispatcher.expected_s(position))
 
     def _order(self, sight: ExchangeSnapshot) -> tuple[bool, float]:
         """Those that run, oldest first, then the line."""
         if sight.ticket is None:
             return (False, -sight.age_s)
-        return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.line))
+        return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.queue))
 
 
 def _ambiguous(id_: str, sights: Sequence[ExchangeSnapshot]) -> str:

@@ -74,7 +74,7 @@ class StatusCalls(AdminServicer):
             problems=around.problems(),
             slots=slots,
             endpoints_by_health=healths,
-            running=len(dispatcher.state.running),
+            running=len(dispatcher.state.in_flight),
             exchanges=len(around.registry),
             waiting=line.waiting,
             max_waiting=line.max_waiting,

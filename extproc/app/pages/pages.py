@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.status import QueuePosition
     from extproc.telemetry import Telemetry
     from extproc.xds import EndpointDiscovery
@@ -25,7 +25,7 @@ class Pages:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: ExchangeRegistry,
         discovery: EndpointDiscovery,
         telemetry: Telemetry,
         find_place: Callable[[str], QueuePosition | None],

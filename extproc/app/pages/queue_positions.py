@@ -25,7 +25,7 @@ class QueuePositions:
         if ticket is None:
             return None
         now = time.monotonic()
-        place = self._dispatcher.place_of(ticket, now)
+        place = self._dispatcher.position_of(ticket, now)
         return QueuePosition(
             position=place.position,
             waiting=place.of,

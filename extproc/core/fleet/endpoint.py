@@ -166,7 +166,7 @@ class Endpoint:
 
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Take in what a look told about health. Freshness is set apart: see `refresh`."""
-        match observation.sight:
+        match observation.status:
             case ScrapeStatus.READY:
                 self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
             case ScrapeStatus.ASLEEP:
@@ -181,7 +181,7 @@ class Endpoint:
                 if self.consecutive_failures >= failures_to_down:
                     self.health = Health.DOWN
             case _:
-                assert_never(observation.sight)
+                assert_never(observation.status)
 
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
         """A connection to it was refused: it is down until one good look."""

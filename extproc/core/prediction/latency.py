@@ -78,11 +78,11 @@ class EndpointLatency:
     def __init__(self, answer: DecayingMean) -> None:
         """`answer` is the fleet's: how long answers are is a matter of the requests."""
         self._first = RobustLinearFit()
-        self._decode = RobustLinearFit(keep=0.99)
+        self._decode = RobustLinearFit(decay=0.99)
         self._answer = answer
         self._slot = DecayingMean(clip=8.0)
-        self._size = DecayingMean(keep=0.95, clip=8.0)
-        self._headers = DecayingMean(keep=0.9)
+        self._size = DecayingMean(decay=0.95, clip=8.0)
+        self._headers = DecayingMean(decay=0.9)
         self._courses: dict[Task, GenerationProgress] = {}
         self._looked_at = float("-inf")
         self._ends = 0
@@ -185,11 +185,11 @@ def task_of(reading: SlotReading) -> Task:
 
 
 class LatencyModel:
-    """The stopwatches of the fleet. `speed` is cached and O(1), but for the first call in each
+    """The stopwatches of the fleet. `estimate` is cached and O(1), but for the first call in each
     `refresh_s`, which is O(endpoints)."""
 
     def __init__(self) -> None:
-        self._answer = DecayingMean(keep=0.995, clip=8.0)
+        self._answer = DecayingMean(decay=0.995, clip=8.0)
         self._watches: dict[Address, EndpointLatency] = {}
         self._speeds: dict[Address, LatencyEstimate] = {}
         self._typical = DEFAULT_ESTIMATE
@@ -200,7 +200,7 @@ class LatencyModel:
         """Whether anything was learned of any endpoint."""
         return any(watch.weight for watch in self._watches.values())
 
-    def watch(self, address: Address) -> EndpointLatency:
+    def endpoint(self, address: Address) -> EndpointLatency:
         watch = self._watches.get(address)
         if watch is None:
             watch = self._watches[address] = EndpointLatency(self._answer)
@@ -212,7 +212,7 @@ class LatencyModel:
         self._watches.pop(address, None)
         self._speeds.pop(address, None)
 
-    def speed(self, address: Address, now: float) -> LatencyEstimate:
+    def estimate(self, address: Address, now: float) -> LatencyEstimate:
         """What is believed of an endpoint now, or a moment ago."""
         if now >= self._fresh_until:
             self._fresh_until = now + refresh_s(len(self._watches))

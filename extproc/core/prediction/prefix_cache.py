@@ -66,7 +66,7 @@ class PrefixCacheModel:
         """Blocks read since this one was; raises `KeyError` when it is not remembered."""
         return self.read - self.blocks[block]
 
-    def held(self, chain: Sequence[int], depth: int) -> int:
+    def expected_hit(self, chain: Sequence[int], depth: int) -> int:
         """How many of the first `depth` blocks are believed to be there."""
         if depth and self.age(chain[depth - 1]) <= self.capacity:
             return depth
@@ -79,9 +79,9 @@ class PrefixCacheModel:
                 high = middle - 1
         return low
 
-    def hoped(self, chain: Sequence[int], depth: int) -> float:
+    def optimistic_hit(self, chain: Sequence[int], depth: int) -> float:
         """The same, with a part of the ghosts: some of them must be tried to learn of them."""
-        held = self.held(chain, depth)
+        held = self.expected_hit(chain, depth)
         if held == depth or self.age(chain[depth - 1]) > GHOST_REACH * self.capacity:
             return float(held)
         return held + GHOST_CREDIT * (depth - held)
@@ -160,7 +160,7 @@ class PrefixIndex:
         if memory is None:
             memory = self._memories[address] = PrefixCacheModel(capacity)
         blocks = memory.blocks
-        memory.read += len(chain) - memory.held(chain, memory.depth(chain))
+        memory.read += len(chain) - memory.expected_hit(chain, memory.depth(chain))
         for block in reversed(chain):
             if block not in blocks:
                 self._hold(block, address)

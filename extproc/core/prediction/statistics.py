@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class DecayingMean:
-    """A mean over about the last `1 / (1 - keep)` values, exact while there are fewer.
+    """A mean over about the last `1 / (1 - decay)` values, exact while there are fewer.
 
     With `clip`, a value counts at most so many times the present mean, so that one odd value
     moves little and a lasting change still gets through. A mean of 0 bounds nothing.
     """
 
-    __slots__ = ("_clip", "_keep", "_sum", "weight")
+    __slots__ = ("_clip", "_decay", "_sum", "weight")
 
-    def __init__(self, keep: float = 0.98, clip: float | None = None) -> None:
-        self._keep = keep
+    def __init__(self, decay: float = 0.98, clip: float | None = None) -> None:
+        self._decay = decay
         self._clip = clip
         self._sum = 0.0
         self.weight = 0.0
@@ -21,8 +21,8 @@ class DecayingMean:
     def add(self, value: float) -> None:
         if self._clip is not None and self.weight > 1.5 and self._sum > 0.0:
             value = min(value, self._clip * self._sum / self.weight)
-        self._sum = self._sum * self._keep + value
-        self.weight = self.weight * self._keep + 1.0
+        self._sum = self._sum * self._decay + value
+        self.weight = self.weight * self._decay + 1.0
 
     def value(self, default: float, trust: float = 0.0) -> float:
         """The mean; `default` counts as `trust` values, and alone while there are none."""
@@ -40,12 +40,12 @@ class RobustLinearFit:
 
     CLIP = 3.0
     EXACT = 0.01
-    __slots__ = ("_keep", "_n", "_spread", "_x", "_xx", "_xy", "_y")
+    __slots__ = ("_decay", "_n", "_spread", "_x", "_xx", "_xy", "_y")
 
-    def __init__(self, keep: float = 0.98) -> None:
-        self._keep = keep
+    def __init__(self, decay: float = 0.98) -> None:
+        self._decay = decay
         self._n = self._x = self._y = self._xx = self._xy = 0.0
-        self._spread = DecayingMean(keep)
+        self._spread = DecayingMean(decay)
 
     @property
     def weight(self) -> float:
@@ -60,12 +60,12 @@ class RobustLinearFit:
             bound = self.CLIP * (usual or abs(residual))
             self._spread.add(min(abs(residual), 2 * bound))
             y = expected + max(-bound, min(bound, residual))
-        keep = self._keep
-        self._n = self._n * keep + 1.0
-        self._x = self._x * keep + x
-        self._y = self._y * keep + y
-        self._xx = self._xx * keep + x * x
-        self._xy = self._xy * keep + x * y
+        decay = self._decay
+        self._n = self._n * decay + 1.0
+        self._x = self._x * decay + x
+        self._y = self._y * decay + y
+        self._xx = self._xx * decay + x * x
+        self._xy = self._xy * decay + x * y
 
     def line(self, default: tuple[float, float], trust: float = 2.0) -> tuple[float, float]:
         """`(a, b)`, neither below 0. `default` counts as `trust` points where points are few.

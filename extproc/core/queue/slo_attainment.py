@@ -56,7 +56,7 @@ class SloAttainment:
     def __init__(self) -> None:
         self._by_name: dict[str, Attainment] = {}
 
-    def judged(self, objective: str, was_met: bool, now: float) -> None:
+    def record(self, objective: str, was_met: bool, now: float) -> None:
         """A request of that objective met its promise, or did not."""
         self._by_name.setdefault(objective, Attainment()).judged(was_met, now)
 

@@ -48,7 +48,7 @@ class Ticket:
         """What it may use now."""
         self.flow = flow
         objective = order.objective
-        promise = objective.name if objective.has_promise else None
+        promise = objective.name if objective.has_slo else None
         self.subqueue_key = (objective.criticality, promise)
         self.constraint_queue: ConstraintQueue | None = None
         self.pinned_to: Address | None = None

@@ -57,11 +57,11 @@ class Admission:
         self, order: ResolvedRequest, request: Request, limits: QueueLimits, now: float
     ) -> tuple[Address | None, AffinityTarget | None]:
         """Where it finds a slot now, if anywhere; and the busy endpoint that is worth more."""
-        address = self._desk.find(order, request, now)
+        address = self._desk.find_available(order, request, now)
         may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
         if address is None or not may_wait or self._is_full(request, limits):
             return address, None
-        return address, self._desk.home_of(order, request, address, now)
+        return address, self._desk.affinity_target(order, request, address, now)
 
     def why_not_wait(
         self, request: Request, objective: Objective, limits: QueueLimits, now: float

@@ -20,9 +20,9 @@ def faults(state: State, now: float) -> list[str]:
     open_ids = {lease.id for lease in state.ledger.leases() if lease.state is LeaseState.OPEN}
     return [
         *state.ledger.faults(now),
-        *state.line.faults(),
-        *state.homing.faults(),
-        *state.running.faults(open_ids),
+        *state.queue.faults(),
+        *state.affinity_waits.faults(),
+        *state.in_flight.faults(open_ids),
         *state.uploads.faults(open_ids),
     ]
 
@@ -31,8 +31,8 @@ def rebuild(state: State) -> None:
     """Derive everything anew. Heavy requests lose the slots that were reserved for them, and those
     that wait for their prompt's server may go anywhere: the next offer decides again."""
     state.ledger.rebuild()
-    state.line.rebuild()
-    state.homing.clear()
+    state.queue.rebuild()
+    state.affinity_waits.clear()
     leases = [lease for lease in state.ledger.leases() if lease.state is LeaseState.OPEN]
-    state.running.rebuild(leases)
+    state.in_flight.rebuild(leases)
     state.uploads.rebuild({lease.id for lease in leases})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:
     """A request failed at its server, the first time that this is told of its lease. Returns
     whether the endpoint may be picked otherwise than before."""
-    run = state.running.get(lease)
+    run = state.in_flight.get(lease)
     if run is None or run.has_failed:
         return False
     run.has_failed = True
@@ -45,7 +45,7 @@ def seen(state: State, observation: Observation, now: float, *, is_replaced: boo
     address = observation.address
     if is_replaced:
         state.outliers.replaced(address, now)
-    if is_replaced or observation.sight is ScrapeStatus.UNREACHABLE:
+    if is_replaced or observation.status is ScrapeStatus.UNREACHABLE:
         state.poison.died(address, now)
-    elif observation.sight is not ScrapeStatus.FAILED:
+    elif observation.status is not ScrapeStatus.FAILED:
         state.poison.lives(address)

@@ -78,7 +78,7 @@ class DispatcherOptions:
     failures_to_down: int = 3
     stale_after_s: float = 6.0
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
-    intake: ResolverOptions = field(default_factory=ResolverOptions)
+    resolver: ResolverOptions = field(default_factory=ResolverOptions)
     aging: Aging = field(default_factory=Aging)
     outliers: OutlierOptions = field(default_factory=OutlierOptions)
 
@@ -96,18 +96,18 @@ class Dispatcher:
         self.state = State(
             random,
             self.options.draining_caps,
-            self.options.intake,
+            self.options.resolver,
             self.options.outliers,
             self._outbox,
         )
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
-        self.line = self.state.line
+        self.queue = self.state.queue
         self._call = CallScope(self._outbox, self._repair)
-        self._desk = SlotAllocator(
+        self._allocator = SlotAllocator(
             self.state, self._outbox, self.options.fallbacks, self.options.aging
         )
-        self._admission = Admission(self._desk, self.line, self.state.uploads, random)
+        self._admission = Admission(self._allocator, self.queue, self.state.uploads, random)
         self._limits = self.options.queue_limits
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
@@ -116,7 +116,7 @@ class Dispatcher:
         """Keep to other bounds from now on; those of the intake, the ledger and aging stay."""
         self.options = options
         self._limits = options.queue_limits
-        self._desk.fallbacks = options.fallbacks
+        self._allocator.fallbacks = options.fallbacks
 
     # Events
 
@@ -141,11 +141,11 @@ class Dispatcher:
         with self._call:
             self._repair()
             for endpoint in list(self.fleet):
-                self._desk.offer_soon(endpoint.address, now)
+                self._allocator.after_capacity_change(endpoint.address, now)
 
     def _repair(self) -> None:
         rebuild(self.state)
-        self._desk.rank_all_anew()
+        self._allocator.rerank_all()
         self._wake()
 
     # Requests
@@ -154,31 +154,33 @@ class Dispatcher:
         """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`."""
         with self._call:
             if self._is_closed:
-                return self._desk.rejected(Reason.SHUTTING_DOWN, 0.0)
+                return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
             if self.state.poison.is_poison(request.fingerprint, now):
-                return self._desk.rejected(Reason.POISON_REQUEST, 0.0)
-            order = self.state.intake.resolve(request)
+                return self._allocator.rejected(Reason.POISON_REQUEST, 0.0)
+            order = self.state.resolver.resolve(request)
             if isinstance(order, Reason):
-                return self._desk.rejected(order, 0.0)
-            request = self.state.intake.apply(request, order)
+                return self._allocator.rejected(order, 0.0)
+            request = self.state.resolver.apply(request, order)
             address, home = self._admission.goal(order, request, self._limits, now)
             if address is None:
-                reason = self._refusal(request, order.objective, now)
+                reason = self._why_rejected(request, order.objective, now)
                 if reason is not None:
-                    self.state.running.refused(order.objective, now)
-                    reason = self._desk.unless_empty(reason, order.constraints)
-                    return self._desk.rejected(reason, 0.0, order.constraints)
-                address = self._desk.find(order, request, now)  # room may have been made
+                    self.state.in_flight.rejected(order.objective, now)
+                    reason = self._allocator.unless_empty(reason, order.constraints)
+                    return self._allocator.rejected(reason, 0.0, order.constraints)
+                address = self._allocator.find_available(
+                    order, request, now
+                )  # room may have been made
             if address is not None and home is None:
-                return self._desk.pick(address, request, order, now, now)
-            ticket = self._desk.enter(order, request, home, now)
+                return self._allocator.pick(address, request, order, now, now)
+            ticket = self._allocator.enqueue(order, request, home, now)
             if not ticket.is_waiting:  # its arrival freed slots that were kept for another
                 settlement = self._outbox.settlement_of(ticket)
                 assert settlement is not None
                 return settlement
             return Queued(ticket=ticket)
 
-    def _refusal(self, request: Request, objective: Objective, now: float) -> Reason | None:
+    def _why_rejected(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why it may not wait, or None; makes room for a critical one that meets a full line."""
         reason = self._admission.why_not_wait(request, objective, self._limits, now)
         if reason is not Reason.QUEUE_FULL:
@@ -186,7 +188,7 @@ class Dispatcher:
         victim = self._admission.victim(request, objective, self._limits)
         if victim is None:
             return reason
-        self._desk.evict(victim, now)
+        self._allocator.evict(victim, now)
         return None
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
@@ -194,15 +196,15 @@ class Dispatcher:
         with self._call:
             if ticket.is_waiting:
                 ticket.is_waiting = False
-                self._desk.leave(ticket)
-                self._desk.let_go(ticket, now)
+                self._allocator.leave(ticket)
+                self._allocator.release_reservation(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         """An operator takes a waiting request out of the line; a settled one is no error."""
         with self._call:
             if ticket.is_waiting:
-                self._desk.reject(ticket, Reason.CANCELLED, now)
-                self._desk.let_go(ticket, now)
+                self._allocator.reject(ticket, Reason.CANCELLED, now)
+                self._allocator.release_reservation(ticket, now)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
         """A request's exchange is over; its slot goes to the next in line, once it is free.
@@ -222,12 +224,12 @@ class Dispatcher:
                 first_token_at = self._learn_from(lease, end, now)
             except Exception as error:  # noqa: BLE001 - the slot is free, whatever is learned
                 self._outbox.step_failed("learning from a request's end", error)
-            self._desk.offer_soon(address, now)
+            self._allocator.after_capacity_change(address, now)
             return first_token_at
 
     def _learn_from(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
-        self.state.loads.released(lease, now)
-        run = self.state.running.end(lease, now)
+        self.state.model_loads.released(lease, now)
+        run = self.state.in_flight.end(lease, now)
         if run is None:
             self.state.outliers.ended(lease, now)
             return None
@@ -252,13 +254,13 @@ class Dispatcher:
             self.ledger.move(lease, address, now, room)
             try:
                 self.state.outliers.moved(lease, picked, now)
-                run = self.state.running.moved(lease, picked)
+                run = self.state.in_flight.moved(lease, picked)
                 if run is not None:
                     record_prediction(self.state, run, address)
             except Exception as error:  # noqa: BLE001 - the lease has moved, whatever is learned
                 self._outbox.step_failed("learning from a fallback", error)
-            self._desk.offer_soon(address, now)
-            self._desk.offer_soon(picked, now)
+            self._allocator.after_capacity_change(address, now)
+            self._allocator.after_capacity_change(picked, now)
 
     def upload_ended(self, lease: Lease) -> None:
         """The rest of its request has come."""
@@ -278,7 +280,7 @@ class Dispatcher:
         Call it after `served_by`. Only the first call for a lease counts.
         """
         self.state.uploads.ended(lease)
-        run = self.state.running.answered(lease, now)
+        run = self.state.in_flight.answered(lease, now)
         if run is None:
             return
         run.is_stream, run.is_error = is_stream, is_error
@@ -289,14 +291,14 @@ class Dispatcher:
             on_response_headers(self.state, lease, run, now)
             if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
                 with self._call:
-                    self._desk.offer_soon(lease.address, now)
+                    self._allocator.after_capacity_change(lease.address, now)
 
     def failed(self, lease: Lease, fault: Fault, now: float) -> None:
         """Its server failed the request. Call it after `answered`, where headers came; only the
         first call for a lease counts."""
         with self._call:
             if blame(self.state, lease, fault, now):
-                self._desk.offer_soon(lease.address, now)
+                self._allocator.after_capacity_change(lease.address, now)
             self._outbox.wake_at(self.state.outliers.next_expiry())
 
     def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
@@ -304,7 +306,7 @@ class Dispatcher:
         slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
         None for any."""
         demand = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
-        return self.state.views.at(demand).best(1 + self.options.fallbacks)
+        return self.state.rankings.at(demand).best(1 + self.options.fallbacks)
 
     # The world
 
@@ -326,16 +328,16 @@ class Dispatcher:
         account = self.ledger.endpoint_slots(endpoint.address)
         is_replaced = account.is_replaced_by(observation)
         if is_replaced:
-            self.state.prefixes.forget(endpoint.address)
+            self.state.prefix_caches.forget(endpoint.address)
             self.state.sessions.forget(endpoint.address)
-            self.state.timing.watch(endpoint.address).replaced()
+            self.state.latency.endpoint(endpoint.address).replaced()
             endpoint.replaced()
         seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
         if account.next_recheck is not None or account.has_draining:
             self._wake()
-        if observation.sight in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
+        if observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
             if endpoint.spec.slots is not None:
                 account.slots = endpoint.spec.slots
             elif account.slots == 0 and observation.slots is None:
@@ -344,19 +346,19 @@ class Dispatcher:
             is_current = observation.busy_slots is not None or not observation.issues
             if is_current or not account.reports_busy_slots:
                 endpoint.refresh(observation.answered_at)
-                self._expect_next_look(endpoint, now)
+                self._expect_next_scrape(endpoint, now)
         if observation.busy_slots is not None:
             try:
                 on_observation(self.state, endpoint, observation)
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
         if is_replaced and not is_router(observation.models):
-            self._desk.close_model_pools(account, now)
-        self._desk.change_models(self.state.intake.report(endpoint), now)
-        self._desk.drop_reservations(endpoint, account, now)
-        self._desk.offer(endpoint.address, now)
+            self._allocator.close_model_pools(account, now)
+        self._allocator.change_models(self.state.resolver.report(endpoint), now)
+        self._allocator.drop_reservations(endpoint, account, now)
+        self._allocator.on_capacity_change(endpoint.address, now)
         if observation.models:
-            self._desk.look_at_loads(endpoint, observation.began_at, now)
+            self._allocator.on_model_loads(endpoint, observation.began_at, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
         """Envoy could not connect there, or was told 503: it is down until a look that begins now
@@ -369,7 +371,7 @@ class Dispatcher:
                 endpoint.lose((CONNECT_FAILED,))
                 self.ledger.endpoint_slots(address).ignore_before(now)
                 self._outbox.scrape(address)
-                self._desk.offer(address, now)
+                self._allocator.on_capacity_change(address, now)
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
         """Replace the endpoints that `source` names; the removed ones end their requests."""
@@ -377,17 +379,17 @@ class Dispatcher:
             changed = self.fleet.set_members(source, specs)
             for address in changed:
                 self.ledger.add_endpoint(address, now)
-                self.state.intake.expect(address)
+                self.state.resolver.expect(address)
             if changed:
                 self._outbox.membership_changed()
-                self._desk.offer_all(changed, now)
+                self._allocator.on_capacity_changes(changed, now)
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """What the operator wants of an endpoint; raises `KeyError` for a stranger."""
         with self._call:
             self.fleet.set_intent(address, intent)
             self._outbox.membership_changed()
-            self._desk.offer(address, now)
+            self._allocator.on_capacity_change(address, now)
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         """Whether every Envoy knows this endpoint, as endpoint discovery sees it."""
@@ -395,7 +397,7 @@ class Dispatcher:
         if endpoint is not None and endpoint.is_routable is not is_routable:
             with self._call:
                 endpoint.is_routable = is_routable
-                self._desk.offer(address, now)
+                self._allocator.on_capacity_change(address, now)
 
     def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
         """What about Envoy's configuration keeps requests from it, for people to see."""
@@ -407,17 +409,17 @@ class Dispatcher:
         """Shut down: everybody who waits is refused, and so is everybody who comes."""
         self._is_closed = True
         with self._call:
-            for ticket in list(self.line):
-                self._desk.reject(ticket, Reason.SHUTTING_DOWN, now)
+            for ticket in list(self.queue):
+                self._allocator.reject(ticket, Reason.SHUTTING_DOWN, now)
 
-    def is_restless(self, address: Address) -> bool:
+    def needs_frequent_scrapes(self, address: Address) -> bool:
         """Whether its numbers may change without us: look at it often."""
         endpoint = self.fleet.get(address)
         if endpoint is None:
             return False
         account = self.ledger.endpoint_slots(address)
         is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
-        is_settled = is_settled and not self.state.loads.pending_at(address)
+        is_settled = is_settled and not self.state.model_loads.pending_at(address)
         return not is_settled or account.foreign_slots > 0 or account.has_draining
 
     def lacks_bytes(self, request: Request) -> bool:
@@ -427,7 +429,7 @@ class Dispatcher:
     def is_wanted(self, lease: Lease) -> bool:
         """Whether somebody waits who could use the slots of this lease. O(lanes that suit)."""
         endpoint = self.fleet.get(lease.address)
-        return endpoint is not None and self.line.has_any_for(endpoint)
+        return endpoint is not None and self.queue.has_any_for(endpoint)
 
     def has_leases(self, address: Address) -> bool:
         """Whether requests of ours run there; False for a stranger."""
@@ -443,26 +445,26 @@ class Dispatcher:
         self, order: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
         """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""
-        return self._desk.cost_at(order, request, address, now)
+        return self._allocator.cost_at(order, request, address, now)
 
-    def place_of(self, ticket: Ticket, now: float) -> QueuePosition:
+    def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """Where a waiting request stands, and in how many seconds its turn comes."""
-        return self._desk.forecast.place_of(ticket, now)
+        return self._allocator.forecast.position_of(ticket, now)
 
-    def place_of_newcomer(
+    def position_of_arrival(
         self, order: ResolvedRequest, request: Request, now: float
     ) -> QueuePosition:
         """Where a request would stand if it had to wait now. Changes nothing."""
-        return self._desk.forecast.place_of_newcomer(order, request, now)
+        return self._allocator.forecast.position_of_arrival(order, request, now)
 
     @property
     def last_event_at(self) -> float:
         """The time of the last change of any endpoint."""
-        return self._desk.last_event_at
+        return self._allocator.last_event_at
 
     def expected_s(self, position: int) -> float | None:
         """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
-        return self._desk.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)
+        return self._allocator.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)
 
     # Time
 
@@ -472,18 +474,18 @@ class Dispatcher:
             try:
                 self._time_out_late(now)
                 for address in self.ledger.expire(now):
-                    self._desk.offer_soon(address, now)
-                self._ask_agents_again()
-                self._desk.unpin_late(now)
-                for model in self.state.loads.expired(now):
-                    self._desk.load_ended(model, now)
+                    self._allocator.after_capacity_change(address, now)
+                self._scrape_agents_again()
+                self._allocator.expire_affinity_waits(now)
+                for model in self.state.model_loads.expired(now):
+                    self._allocator.load_ended(model, now)
                 for address in self.state.outliers.advance(now):
-                    self._desk.offer_soon(address, now)
+                    self._allocator.after_capacity_change(address, now)
                 self._age(now)
             finally:
                 self._wake()
 
-    def _ask_agents_again(self) -> None:
+    def _scrape_agents_again(self) -> None:
         """Our scraper returns often to a server that a client left; an agent has to be asked."""
         for address in self.ledger.unproved:
             endpoint = self.fleet.get(address)
@@ -491,13 +493,13 @@ class Dispatcher:
                 self._outbox.scrape(address)
 
     def _time_out_late(self, now: float) -> None:
-        late = self.line.expired(now)
+        late = self.queue.expired(now)
         for ticket in late:
-            self._desk.leave_late(ticket)
+            self._allocator.leave_late(ticket)
         for ticket in late:
-            self._desk.time_out(ticket, now)
+            self._allocator.time_out(ticket, now)
         for ticket in late:
-            self._desk.let_go(ticket, now)
+            self._allocator.release_reservation(ticket, now)
 
     def _age(self, now: float) -> None:
         """Endpoints whose last observation is too old by now are asked last."""
@@ -506,22 +508,22 @@ class Dispatcher:
             endpoint = self.fleet.get(address)
             if endpoint is not None:
                 endpoint.is_fresh = False
-                self._desk.offer_soon(address, now)
+                self._allocator.after_capacity_change(address, now)
 
     def next_wakeup(self) -> float | None:
         """When `advance` has something to do next, or None."""
         stale = next(iter(self._fresh_until.values()), None)
         times = (
-            self.line.next_deadline(),
+            self.queue.next_deadline(),
             self.ledger.next_expiry(),
-            self.state.loads.next_expiry(),
-            self.state.homing.next_expiry(),
+            self.state.model_loads.next_expiry(),
+            self.state.affinity_waits.next_expiry(),
             self.state.outliers.next_expiry(),
             stale,
         )
         return min((when for when in times if when is not None), default=None)
 
-    def _expect_next_look(self, endpoint: Endpoint, now: float) -> None:
+    def _expect_next_scrape(self, endpoint: Endpoint, now: float) -> None:
         self._fresh_until[endpoint.address] = now + self.options.stale_after_s
         self._fresh_until.move_to_end(endpoint.address)
         if len(self._fresh_until) == 1:

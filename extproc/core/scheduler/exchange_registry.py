@@ -69,7 +69,7 @@ class KnownExchange(Protocol):
     def drop_lease(self) -> None:
         """Its lease is closed already: it has none to give back."""
 
-    def sight(self, now: float) -> ExchangeSnapshot:
+    def snapshot(self, now: float) -> ExchangeSnapshot:
         """The exchange as it is at `now`. Synchronous, without side effects."""
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
@@ -86,7 +86,7 @@ class KnownExchange(Protocol):
         """End it for its client; one that is over is no error. May wait for the network."""
 
 
-class Registry:
+class ExchangeRegistry:
     """The exchanges that run or wait, oldest first. Belongs to one event loop."""
 
     __slots__ = ("_exchanges",)
@@ -119,6 +119,6 @@ class Registry:
             return []
         exchange = self._exchanges.get(id_)
         if exchange is not None:
-            return [(exchange, exchange.sight(now))]
-        found = ((exchange, exchange.sight(now)) for exchange in self._exchanges.values())
+            return [(exchange, exchange.snapshot(now))]
+        found = ((exchange, exchange.snapshot(now)) for exchange in self._exchanges.values())
         return [(exchange, sight) for exchange, sight in found if sight.request_id == id_]

@@ -76,10 +76,10 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     split by weights, one of its models is drawn for the example.
     """
     now = dispatcher.last_event_at if now is None else now
-    order = dispatcher.state.intake.resolve(request, Random(0))
+    order = dispatcher.state.resolver.resolve(request, Random(0))
     if isinstance(order, Reason):
         return Explanation(candidates=(), reason=order, understood=_asked(request))
-    request = dispatcher.state.intake.apply(request, order)
+    request = dispatcher.state.resolver.apply(request, order)
     preview = dispatcher.preview(order, request, now)
     candidates = _ranked(dispatcher, order, request, now, preview.address)
     understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
@@ -89,7 +89,7 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
         return Explanation(candidates=candidates, reason=preview.reason, understood=understood)
     if preview.home is not None:
         understood["waits_for"] = str(preview.home)
-    place = dispatcher.place_of_newcomer(order, request, now)
+    place = dispatcher.position_of_arrival(order, request, now)
     return Explanation(
         candidates=candidates,
         position=place.position,
@@ -124,8 +124,8 @@ def _meant(
         meant["resolved_model"] = order.model
     if objective.name:
         meant["objective"] = objective.name
-    if objective.has_promise:
-        meant["promise_kept"] = f"{state.promises.share(objective.name, now):.1%}"
+    if objective.has_slo:
+        meant["promise_kept"] = f"{state.slo_attainment.share(objective.name, now):.1%}"
     home = state.sessions.home(request.session_id)
     if home is not None:
         meant["session_served_by"] = str(home)
@@ -237,7 +237,7 @@ def _objections(
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
     room, model, is_loaded = slot_pool(endpoint, account, demand.model)
-    may_load = model is None or dispatcher.state.loads.may_start(model)
+    may_load = model is None or dispatcher.state.model_loads.may_start(model)
     if model is not None and not is_loaded:
         if not room.free_slots or not may_load:
             yield "the model is being loaded: one endpoint at a time does that"

@@ -52,10 +52,10 @@ def record_prediction(state: State, run: InFlightRequest, address: Address) -> N
     request = run.request
     if request.prompt_tokens is None and not request.prompt_blocks:
         return
-    run.is_lesson = _is_credible(state, address, request.prompt_tokens)
-    run.cached_tokens = state.scorer.cached_tokens(request, address)
+    run.is_valid_sample = _is_credible(state, address, request.prompt_tokens)
+    run.cached_tokens = state.costs.cached_tokens(request, address)
     run.remembered = ()
-    memory = state.prefixes.memory(address) if request.prompt_blocks else None
+    memory = state.prefix_caches.memory(address) if request.prompt_blocks else None
     if memory is not None:
         depth = memory.depth(request.prompt_blocks)
         run.remembered = memory.segments(request.prompt_blocks, depth)
@@ -75,7 +75,7 @@ def on_response_headers(state: State, lease: Lease, run: InFlightRequest, now: f
     request, address = run.request, lease.address
     if request.kind is not Kind.GENERATION:
         return
-    watch = state.timing.watch(address)
+    watch = state.latency.endpoint(address)
     if run.is_stream and watch.trusts_headers:
         _record_sample(watch, run, now - lease.opened_at)
     if request.prompt_blocks:
@@ -83,7 +83,9 @@ def on_response_headers(state: State, lease: Lease, run: InFlightRequest, now: f
         if endpoint is not None:
             slots = state.ledger.endpoint_slots(address).slots
             context = endpoint.context_tokens or DEFAULT_CONTEXT_TOKENS
-            state.prefixes.learn(address, request.prompt_blocks, slots * context / BLOCK_TOKENS)
+            state.prefix_caches.learn(
+                address, request.prompt_blocks, slots * context / BLOCK_TOKENS
+            )
     if request.session_id is not None:
         state.sessions.served(request.session_id, address, request.prompt_tokens)
 
@@ -95,17 +97,17 @@ def on_completion(
     answered_at = run.answered_at
     if answered_at is None or run.is_error:
         return
-    watch = state.timing.watch(lease.address)
+    watch = state.latency.endpoint(lease.address)
     watch.ended(now - lease.opened_at)
-    if not run.is_lesson or lease.weight_slots > 1 or not watch.wants_end(now):
+    if not run.is_valid_sample or lease.weight_slots > 1 or not watch.wants_end(now):
         return
-    speed = state.timing.speed(lease.address, now)
+    speed = state.latency.estimate(lease.address, now)
     if window is None:
         window = at_end(lease, run, watch, speed, now if run.is_stream else answered_at)
     first_s = window.likely_at - lease.opened_at
-    if run.course is not None and run.course.has_token:
+    if run.progress is not None and run.progress.has_token:
         if watch.knows_pace:
-            _record_first_token(watch, lease, run, run.course, speed)
+            _record_first_token(watch, lease, run, run.progress, speed)
     elif window.is_narrow(lease.opened_at):
         # Nobody saw a token: it came between the last look, or the headers, and the end.
         _record_header_timing(
@@ -120,12 +122,12 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
     """What the busy slots show: the pace of tokens, first tokens, and what was really cached."""
     readings = observation.slot_readings
     address = endpoint.address
-    watch = state.timing.watch(address)
+    watch = state.latency.endpoint(address)
     began_at, answered_at = observation.began_at, observation.answered_at
     courses = watch.looked(readings, len(readings), began_at, answered_at)
     if not readings:
         return
-    speed = state.timing.speed(address, answered_at)
+    speed = state.latency.estimate(address, answered_at)
     runs = _runs_of(state, endpoint, observation)
     for reading in readings:
         course = courses.get(task_of(reading))
@@ -136,7 +138,7 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
                 left_s = reading.remaining_tokens * speed.token_s(len(readings))
                 run.ends_by = answered_at + left_s
             if course is not None:
-                run.course = course
+                run.progress = course
                 _record_progress(watch, lease, run, course, speed)
                 evaluate_observation(state, lease, run, speed, answered_at)
         elif course is not None and not course.has_taught:
@@ -160,7 +162,7 @@ def _runs_of(
         leases = sorted(room.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
         for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
             if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
-                run = state.running.get(lease)
+                run = state.in_flight.get(lease)
                 if run is not None:
                     found[task_of(reading)] = (lease, run)
     return found
@@ -177,12 +179,12 @@ def _record_progress(
     if not course.has_token:
         answered_at = run.answered_at
         is_early = answered_at is not None and course.reading_until > answered_at
-        if is_early and run.is_stream and not run.was_judged:
-            run.was_judged = True
+        if is_early and run.is_stream and not run.is_header_timing_recorded:
+            run.is_header_timing_recorded = True
             watch.judged(is_first_token=False)  # its headers came, and still no token
         so_far_s = course.reading_until - lease.opened_at
-        if run.is_lesson and so_far_s > LATE * speed.first_token_s(run.fresh_tokens):
-            watch.answered(run.fresh_tokens, so_far_s)
+        if run.is_valid_sample and so_far_s > LATE * speed.first_token_s(run.uncached_tokens):
+            watch.answered(run.uncached_tokens, so_far_s)
         return
     first = course.first_token(speed.token_s(1))
     if first is not None and first.is_own_pace:
@@ -198,7 +200,7 @@ def _record_first_token(
 ) -> None:
     """Looks saw the answer's tokens: so its first one is known, and how much was read."""
     first = course.first_token(speed.token_s(1))
-    if first is None or course.has_taught or not run.is_lesson:
+    if first is None or course.has_taught or not run.is_valid_sample:
         return
     course.has_taught = True
     if course.whole_prompt_tokens:
@@ -232,31 +234,31 @@ def _record_header_timing(
 ) -> None:
     """Whether a stream's headers came with its first token. Only a prompt that took much longer
     to read than `slack_s`, the error of `first_s`, can tell."""
-    if not run.is_stream or run.answered_at is None or run.was_judged:
+    if not run.is_stream or run.answered_at is None or run.is_header_timing_recorded:
         return
-    reading_s = min(first_s, speed.prefill_s * run.fresh_tokens)
+    reading_s = min(first_s, speed.prefill_s * run.uncached_tokens)
     if reading_s > 2.0 * slack_s:
-        run.was_judged = True
+        run.is_header_timing_recorded = True
         headers_s = run.answered_at - lease.opened_at
         watch.judged(is_first_token=headers_s > first_s - reading_s / 2)
 
 
 def _record_sample(watch: EndpointLatency, run: InFlightRequest, first_s: float) -> None:
     """Once for each request."""
-    if run.is_lesson and not run.has_taught:
-        run.has_taught = True
-        watch.answered(run.fresh_tokens, first_s)
+    if run.is_valid_sample and not run.is_sampled:
+        run.is_sampled = True
+        watch.answered(run.uncached_tokens, first_s)
 
 
 def _record_cache(
     state: State, address: Address, run: InFlightRequest, reading: SlotReading
 ) -> None:
     real_tokens = reading.whole_prompt_tokens
-    if not run.remembered or not real_tokens or not run.is_lesson:
+    if not run.remembered or not real_tokens or not run.is_valid_sample:
         return
     if reading.cached_tokens is None:
         return
-    memory = state.prefixes.memory(address)
+    memory = state.prefix_caches.memory(address)
     if memory is not None:
         found_share = reading.cached_tokens / real_tokens  # its tokens are not ours
         found_blocks = found_share * run.request.likely_tokens / BLOCK_TOKENS

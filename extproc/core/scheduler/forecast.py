@@ -60,23 +60,23 @@ class Forecast:
     its position in its own flow)."""
 
     def __init__(self, state: State) -> None:
-        self.pace = DrainRate()
+        self.drain_rate = DrainRate()
         self._state = state
         self._outlooks: dict[Ranking, Outlook] = {}
 
-    def place_of(self, ticket: Ticket, now: float) -> QueuePosition:
+    def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """Where a waiting ticket stands now."""
-        return self._place(ticket, now, is_apart=ticket.constraint_queue is None, newcomers=0)
+        return self._position(ticket, now, is_apart=ticket.constraint_queue is None, newcomers=0)
 
-    def place_of_newcomer(
+    def position_of_arrival(
         self, order: ResolvedRequest, request: Request, now: float
     ) -> QueuePosition:
         """Where a request would stand if it entered the line now."""
         flow = self._state.fairness.peek(order.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, order, flow)
-        return self._place(ticket, now, is_apart=False, newcomers=1)
+        return self._position(ticket, now, is_apart=False, newcomers=1)
 
-    def _place(
+    def _position(
         self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int
     ) -> QueuePosition:
         lanes = self._rivals(ticket)
@@ -89,7 +89,7 @@ class Forecast:
 
     def behind_all(self, demand: Constraints, now: float) -> QueuePosition:
         """The last place of those who wait for the same endpoints; as `expected_s`."""
-        line = self._state.line
+        line = self._state.queue
         if demand == UNCONSTRAINED:
             of = 1 + len(line)
         else:
@@ -103,7 +103,7 @@ class Forecast:
         outlook = self._outlook(demand, now)
         usual_s = position / outlook.rate if outlook.rate else inf
         expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
-        return self.pace.expected_s(position) if expected_s == inf else max(0.0, expected_s)
+        return self.drain_rate.expected_s(position) if expected_s == inf else max(0.0, expected_s)
 
     def _last_end(self, ends: list[tuple[float, Lease]], position: int) -> float:
         """When that many of those answers will have ended, but for those that have by now."""
@@ -111,14 +111,14 @@ class Forecast:
             return inf
         left = position
         for end, lease in ends:
-            left -= self._state.running.get(lease) is not None
+            left -= self._state.in_flight.get(lease) is not None
             if not left:
                 return end
         return inf
 
     def _rivals(self, ticket: Ticket) -> list[ConstraintQueue]:
         """The lanes whose tickets want some of the same endpoints: its own and the open one."""
-        line = self._state.line
+        line = self._state.queue
         if ticket.resolved.constraints == UNCONSTRAINED:
             return list(line.constraint_queues())
         found = [
@@ -130,7 +130,7 @@ class Forecast:
 
     def _ahead(self, ticket: Ticket, lane: ConstraintQueue, now: float) -> int:
         """How many of a lane will go before the ticket."""
-        promises = self._state.promises
+        promises = self._state.slo_attainment
         share = promises.share(ticket.subqueue_key[1], now)
         ahead = 0
         for (criticality, promise), queue in lane.queues.items():
@@ -170,7 +170,7 @@ class Forecast:
     def _outlook(self, demand: Constraints, now: float) -> Outlook:
         """Of the suiting endpoints, worked out once in a while."""
         state = self._state
-        picker = state.views.at(demand)
+        picker = state.rankings.at(demand)
         known = self._outlooks.get(picker)
         if known is not None and now < known.until:
             return known
@@ -178,16 +178,16 @@ class Forecast:
             self._outlooks.clear()
         rate = 0.0
         ends: list[tuple[float, Lease]] = []
-        has_learned = state.timing.has_learned
+        has_learned = state.latency.has_learned
         for address, slots in picker.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
             room = slot_pool(endpoint, state.ledger.endpoint_slots(address), demand.model).slots
             if has_learned:
-                slot_s = max(1e-3, state.timing.speed(address, now).slot_s)
+                slot_s = max(1e-3, state.latency.estimate(address, now).slot_s)
                 rate += max(0, slots - room.foreign_slots) / slot_s
             for lease in room.leases.values():
-                run = state.running.get(lease)
+                run = state.in_flight.get(lease)
                 if run is not None and run.ends_by < inf:
                     ends.append((run.ends_by, lease))
         ends.sort(key=itemgetter(0))

@@ -31,20 +31,20 @@ class InFlightRequest:
         "asked_at",
         "cached_tokens",
         "charged_s",
-        "course",
         "ends_by",
         "first_token_at",
         "flow",
         "has_failed",
-        "has_taught",
         "is_error",
-        "is_judged",
-        "is_lesson",
+        "is_header_timing_recorded",
+        "is_sampled",
+        "is_slo_recorded",
         "is_stream",
+        "is_valid_sample",
         "objective",
+        "progress",
         "remembered",
         "request",
-        "was_judged",
     )
 
     def __init__(
@@ -64,22 +64,22 @@ class InFlightRequest:
         self.is_stream = self.is_error = False
         self.has_failed = False
         """Its server failed it: outlier detection was told."""
-        self.course: GenerationProgress | None = None
+        self.progress: GenerationProgress | None = None
         """What looks showed of it, as far as they could be told to be of it."""
         self.ends_by = inf
         """When its slot is free at the latest, by the tokens that may still come."""
-        self.is_lesson = False
+        self.is_valid_sample = False
         """Whether its prompt's length is known well enough to learn a server's speed from it, and
         no model had to be loaded first."""
-        self.has_taught = False
+        self.is_sampled = False
         """Its first token was learned from."""
-        self.was_judged = False
+        self.is_header_timing_recorded = False
         """Whether its headers came with its first token was learned from."""
-        self.is_judged = False
+        self.is_slo_recorded = False
         """Whether its objective's promise was kept is known."""
 
     @property
-    def fresh_tokens(self) -> float:
+    def uncached_tokens(self) -> float:
         """The tokens of its prompt that were expected to be read, and not found in a cache."""
         return max(0.0, self.request.likely_tokens - self.cached_tokens)
 
@@ -89,7 +89,7 @@ class InFlight:
 
     def __init__(self, fairness: FairQueueing, promises: SloAttainment) -> None:
         self._fairness = fairness
-        self._promises = promises
+        self._slo_attainment = promises
         self._runs: dict[int, InFlightRequest] = {}
         self.adapters = AdapterUse()
 
@@ -115,7 +115,7 @@ class InFlight:
         self.adapters.began(lease.address, request.adapters)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
-            self.judge(run, lease, True, lease.opened_at)
+            self.record_slo(run, lease, True, lease.opened_at)
         return run
 
     def answered(self, lease: Lease, now: float) -> InFlightRequest | None:
@@ -143,7 +143,7 @@ class InFlight:
         if run is not None:
             self.adapters.ended(picked, run.request.adapters)
             self.adapters.began(lease.address, run.request.adapters)
-            run.course, run.ends_by = None, inf
+            run.progress, run.ends_by = None, inf
         return run
 
     def faults(self, open_ids: set[int]) -> list[str]:
@@ -159,16 +159,16 @@ class InFlight:
         for id_, run in self._runs.items():
             self.adapters.began(by_id[id_].address, run.request.adapters)
 
-    def refused(self, objective: Objective, now: float) -> None:
+    def rejected(self, objective: Objective, now: float) -> None:
         """A request was refused for want of room: whatever it was promised was not kept."""
-        if objective.has_promise:
-            self._promises.judged(objective.name, was_met=False, now=now)
+        if objective.has_slo:
+            self._slo_attainment.record(objective.name, was_met=False, now=now)
 
-    def judge(self, run: InFlightRequest, lease: Lease, was_in_time: bool, now: float) -> None:
+    def record_slo(self, run: InFlightRequest, lease: Lease, was_in_time: bool, now: float) -> None:
         """Whether its first token came in time is known; only the first word on it counts."""
-        if run.is_judged:
+        if run.is_slo_recorded:
             return
-        run.is_judged = True
+        run.is_slo_recorded = True
         queue_s = run.objective.queue_s
         was_met = was_in_time and (queue_s is None or lease.opened_at - run.asked_at <= queue_s)
-        self._promises.judged(run.objective.name, was_met, now)
+        self._slo_attainment.record(run.objective.name, was_met, now)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def evaluate_headers(state: State, lease: Lease, run: InFlightRequest, now: float) -> None:
     """The response headers came: of a stream no first token comes before them."""
     is_whole = run.is_error or not run.is_stream
-    if is_whole or state.timing.watch(lease.address).trusts_headers:
+    if is_whole or state.latency.endpoint(lease.address).trusts_headers:
         run.first_token_at = now
     ttft_s = run.objective.ttft_s
     if ttft_s is not None:
         is_in_time = now - run.asked_at <= ttft_s
         if run.first_token_at is not None or not is_in_time:
-            state.running.judge(run, lease, is_in_time, now)
+            state.in_flight.record_slo(run, lease, is_in_time, now)
 
 
 def evaluate_observation(
@@ -37,19 +37,19 @@ def evaluate_observation(
 ) -> None:
     """A look showed how far it is. Of a request without headers nobody knows yet whether its
     answer is a stream; but none comes before its first token."""
-    if run.first_token_at is not None or run.course is None:
+    if run.first_token_at is not None or run.progress is None:
         return
     window = so_far(lease, run, speed)
-    if run.is_stream and run.course.has_own_pace:
+    if run.is_stream and run.progress.has_own_pace:
         run.first_token_at = window.likely_at
         window = window._replace(earliest_at=window.likely_at, latest_at=window.likely_at)
     ttft_s = run.objective.ttft_s
     if ttft_s is None:
         return
     if window.earliest_at - run.asked_at > ttft_s:
-        state.running.judge(run, lease, False, now)
+        state.in_flight.record_slo(run, lease, False, now)
     elif run.is_stream and window.latest_at - run.asked_at <= ttft_s:
-        state.running.judge(run, lease, True, now)
+        state.in_flight.record_slo(run, lease, True, now)
 
 
 def evaluate_end(
@@ -59,9 +59,9 @@ def evaluate_end(
     what is possible, where that had to be worked out of an answer that is whole."""
     first_token_at, window = run.first_token_at, None
     if first_token_at is None and run.answered_at is not None:
-        speed = state.timing.speed(lease.address, now)
+        speed = state.latency.estimate(lease.address, now)
         if end is LeaseEnd.SERVED:
-            watch = state.timing.watch(lease.address)
+            watch = state.latency.endpoint(lease.address)
             window = at_end(lease, run, watch, speed, now)
             first_token_at = window.likely_at
         else:  # it broke off before, most likely, if the token was to be expected later
@@ -73,5 +73,5 @@ def evaluate_end(
         if came_at is None and (end is LeaseEnd.SERVED or now - run.asked_at > ttft_s):
             came_at = now
         if came_at is not None:
-            state.running.judge(run, lease, came_at - run.asked_at <= ttft_s, now)
+            state.in_flight.record_slo(run, lease, came_at - run.asked_at <= ttft_s, now)
     return first_token_at, window

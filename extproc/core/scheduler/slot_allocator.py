@@ -40,46 +40,48 @@ class SlotAllocator:
         self._state = state
         self._outbox = outbox
         self.fallbacks = fallbacks
-        self._turns = QueueDiscipline(
-            state.line, state.fleet, state.ledger, state.promises, state.loads, aging
+        self._discipline = QueueDiscipline(
+            state.queue, state.fleet, state.ledger, state.slo_attainment, state.model_loads, aging
         )
         self.forecast = Forecast(state)
         self.last_event_at = 0.0
 
     # Giving
 
-    def find(self, order: ResolvedRequest, request: Request, now: float) -> Address | None:
+    def find_available(
+        self, order: ResolvedRequest, request: Request, now: float
+    ) -> Address | None:
         """An endpoint that can take a newcomer at once, the best one, or None."""
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return None
-        choice = self._state.chooser.choose(order, request, now)
+        choice = self._state.endpoint_picker.choose(order, request, now)
         if choice is not None:
             return choice.address
-        return self._turns.find_bypass(order, request, now)
+        return self._discipline.find_bypass(order, request, now)
 
     def cost_at(
         self, order: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
         """What a choice counts for an endpoint."""
-        return self._state.chooser.cost_at(order, request, address, now)
+        return self._state.endpoint_picker.cost_at(order, request, address, now)
 
-    def home_of(
+    def affinity_target(
         self, order: ResolvedRequest, request: Request, offered: Address, now: float
     ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the one that is offered."""
-        return self._state.chooser.affinity_target(order, request, offered, now)
+        return self._state.endpoint_picker.affinity_target(order, request, offered, now)
 
-    def enter(
+    def enqueue(
         self, order: ResolvedRequest, request: Request, home: AffinityTarget | None, now: float
     ) -> Ticket:
         """Let a request wait, for its home alone if it has one."""
-        ticket = self._state.line.enter(request, now, order)
+        ticket = self._state.queue.enter(request, now, order)
         self._outbox.wake_at(ticket.deadline)
         try:
             if home is not None:
                 self._pin(ticket, home, now)
             elif request.weight_slots > 1:
-                self.keep_slots_for(ticket, now)
+                self.find_capacity(ticket, now)
         except Exception as error:  # noqa: BLE001 - it waits, wherever it is to go
             self._outbox.step_failed("what follows an arrival", error)
         return ticket
@@ -99,7 +101,7 @@ class SlotAllocator:
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
         account = state.ledger.endpoint_slots(address)
-        ranking = state.views.at(order.constraints)
+        ranking = state.rankings.at(order.constraints)
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = order.constraints.model
         slots, room, is_loaded = slot_pool(endpoint, account, model)
@@ -116,11 +118,11 @@ class SlotAllocator:
         try:
             if state.outliers.picked(lease, request, now):
                 self._outbox.wake_at(state.outliers.next_expiry())
-            state.views.changed(endpoint)
+            state.rankings.changed(endpoint)
             if room is not None and is_cold:
-                state.loads.start(room, address, now, lease)
-                state.views.load_changed(room)
-                self._outbox.wake_at(state.loads.next_expiry())
+                state.model_loads.start(room, address, now, lease)
+                state.rankings.load_changed(room)
+                self._outbox.wake_at(state.model_loads.next_expiry())
             self._note_pick(endpoint, request, order, lease, asked_at, is_cold=is_cold)
         except Exception as error:  # noqa: BLE001 - the lease is open, whatever is noted
             self._outbox.step_failed("what follows a pick", error)
@@ -143,21 +145,21 @@ class SlotAllocator:
         is_cold: bool,
     ) -> None:
         state, address, now = self._state, lease.address, lease.opened_at
-        charged_s = state.timing.speed(address, now).slot_s * lease.weight_slots
-        run = state.running.begin(lease, request, order.objective, asked_at, charged_s)
+        charged_s = state.latency.estimate(address, now).slot_s * lease.weight_slots
+        run = state.in_flight.begin(lease, request, order.objective, asked_at, charged_s)
         record_prediction(state, run, address)
         if endpoint.health is Health.ASLEEP or is_cold:
-            run.is_lesson = False  # a model is loaded first, and nothing is in its cache
-        state.spread.gave(address, lease.weight_slots, now)
+            run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
+        state.usage_share.gave(address, lease.weight_slots, now)
 
-    def offer_soon(self, address: Address, now: float) -> None:
-        """`offer`, after a decision that stands however the offer ends."""
+    def after_capacity_change(self, address: Address, now: float) -> None:
+        """`on_capacity_change`, after a decision that stands however the offer ends."""
         try:
-            self.offer(address, now)
+            self.on_capacity_change(address, now)
         except Exception as error:  # noqa: BLE001 - whoever waits is offered the next change
             self._outbox.step_failed("offering free slots", error)
 
-    def offer(self, address: Address, now: float) -> None:
+    def on_capacity_change(self, address: Address, now: float) -> None:
         """Something changed at an endpoint: rank it anew and let it serve the line."""
         self.last_event_at = now
         state = self._state
@@ -165,40 +167,40 @@ class SlotAllocator:
         if endpoint is None:
             return
         account = state.ledger.endpoint_slots(address)
-        if endpoint.is_pickable and state.line:
-            self._hand_out(endpoint, account, now)
+        if endpoint.is_pickable and state.queue:
+            self._assign_waiting(endpoint, account, now)
         else:
-            state.views.changed(endpoint)
+            state.rankings.changed(endpoint)
             if not endpoint.is_pickable:
                 self._withdraw_from_service(endpoint, account, now)
         is_member = state.fleet.get(address) is endpoint  # serving others may have ended it
         if is_member and endpoint.is_removed and not account.leases:
             self._forget(address, now)
 
-    def offer_all(self, addresses: Iterable[Address], now: float) -> None:
+    def on_capacity_changes(self, addresses: Iterable[Address], now: float) -> None:
         """The same for several that changed in one moment: first rank all of them."""
         changed = [e for e in map(self._state.fleet.get, addresses) if e is not None]
         for endpoint in changed:
-            self._state.views.changed(endpoint)
+            self._state.rankings.changed(endpoint)
         for endpoint in changed:
-            self.offer(endpoint.address, now)
+            self.on_capacity_change(endpoint.address, now)
 
-    def _hand_out(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
+    def _assign_waiting(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
         """Give the endpoint's free slots to the line, as long as somebody can use them, and
         rank it by what is left."""
-        line = self._state.line
+        line = self._state.queue
         while endpoint.is_pickable and line:
-            ticket = self._turns.next_ticket(endpoint, account, now)
+            ticket = self._discipline.next_ticket(endpoint, account, now)
             if ticket is None:
                 break
             if not self._state.uploads.may_begin(ticket.request, now):
                 self.reject(ticket, Reason.SHED, now, ticket.resolved.constraints)
-                self._note_refusal(ticket, now)
+                self._note_rejection(ticket, now)
                 if ticket.reserved_at not in (None, endpoint.address):
-                    self.offer_soon(ticket.reserved_at, now)
+                    self.after_capacity_change(ticket.reserved_at, now)
                 continue
             if ticket.pinned_to is None and ticket.reservation is None:
-                home = self.home_of(ticket.resolved, ticket.request, endpoint.address, now)
+                home = self.affinity_target(ticket.resolved, ticket.request, endpoint.address, now)
                 if home is not None:
                     self._pin(ticket, home, now)
                     continue
@@ -209,52 +211,54 @@ class SlotAllocator:
             )
             self._outbox.settle(ticket, picked)
             self.leave(ticket)
-            self.forecast.pace.slot_assigned(now)
+            self.forecast.drain_rate.slot_assigned(now)
             if ticket.reserved_at not in (None, endpoint.address):
-                self.offer(ticket.reserved_at, now)
+                self.on_capacity_change(ticket.reserved_at, now)
         if not line:
-            self.forecast.pace.queue_emptied()
-        self._state.views.changed(endpoint)
-        while self._turns.preempted:
-            self.keep_slots_for(self._turns.preempted.pop(), now)
+            self.forecast.drain_rate.queue_emptied()
+        self._state.rankings.changed(endpoint)
+        while self._discipline.preempted:
+            self.find_capacity(self._discipline.preempted.pop(), now)
 
-    def keep_slots_for(self, ticket: Ticket, now: float) -> None:
+    def find_capacity(self, ticket: Ticket, now: float) -> None:
         """It may wait for other endpoints than before: see what it finds there.
 
         A heavy ticket that finds too few slots has them kept, if it is its turn.
         """
         if ticket.reserved_at is not None:
-            self.offer(ticket.reserved_at, now)  # what was kept there may be free for all again
+            self.on_capacity_change(
+                ticket.reserved_at, now
+            )  # what was kept there may be free for all again
         if not ticket.is_waiting:
             return
-        ranking = self._state.views.at(ticket.constraints)
+        ranking = self._state.rankings.at(ticket.constraints)
         address = ranking.best_for(ticket.request.weight_slots)
         if address is None and ticket.reservation is None:
             address = ranking.best_for(1)
         if address is not None:
-            self.offer(address, now)
+            self.on_capacity_change(address, now)
 
     def _pin(self, ticket: Ticket, home: AffinityTarget, now: float) -> None:
         until = now + home.max_wait_s
-        self._state.homing.pin(ticket, home.address, until)
+        self._state.affinity_waits.pin(ticket, home.address, until)
         self._outbox.wake_at(until)
 
-    def unpin_late(self, now: float) -> None:
+    def expire_affinity_waits(self, now: float) -> None:
         """Those whose patience is over may go anywhere again."""
-        for ticket in self._state.homing.expired(now):
-            self.keep_slots_for(ticket, now)
+        for ticket in self._state.affinity_waits.expired(now):
+            self.find_capacity(ticket, now)
 
     # Taking out of the queue
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of the line."""
-        self._state.line.leave(ticket)
-        self._state.homing.left(ticket)
+        self._state.queue.leave(ticket)
+        self._state.affinity_waits.left(ticket)
 
-    def let_go(self, ticket: Ticket, now: float) -> None:
+    def release_reservation(self, ticket: Ticket, now: float) -> None:
         """It has left the line: others may have the slots that were kept for it."""
         if ticket.reserved_at is not None:
-            self.offer_soon(ticket.reserved_at, now)
+            self.after_capacity_change(ticket.reserved_at, now)
 
     def reject(
         self, ticket: Ticket, reason: Reason, now: float, demand: Constraints = UNCONSTRAINED
@@ -266,8 +270,8 @@ class SlotAllocator:
     def evict(self, victim: Ticket, now: float) -> None:
         """It gives its place in a full queue to a more critical request."""
         self.reject(victim, Reason.EVICTED, now, victim.resolved.constraints)
-        self._note_refusal(victim, now)
-        self.let_go(victim, now)
+        self._note_rejection(victim, now)
+        self.release_reservation(victim, now)
 
     def leave_late(self, ticket: Ticket) -> None:
         """Take a ticket out of the queue that is settled next, whatever happens here."""
@@ -286,11 +290,11 @@ class SlotAllocator:
         except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
             self._outbox.step_failed("explaining a timeout", error)
         self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
-        self._note_refusal(ticket, now)
+        self._note_rejection(ticket, now)
 
-    def _note_refusal(self, ticket: Ticket, now: float) -> None:
+    def _note_rejection(self, ticket: Ticket, now: float) -> None:
         try:
-            self._state.running.refused(ticket.objective, now)
+            self._state.in_flight.rejected(ticket.objective, now)
         except Exception as error:  # noqa: BLE001 - it was rejected, whatever is noted
             self._outbox.step_failed("noting a rejection", error)
 
@@ -308,52 +312,52 @@ class SlotAllocator:
 
     def unless_empty(self, reason: Reason, demand: Constraints) -> Reason:
         """Without any endpoint that suits, that is the reason, whatever bound was met."""
-        return reason if len(self._state.views.at(demand)) else Reason.NO_ENDPOINT
+        return reason if len(self._state.rankings.at(demand)) else Reason.NO_ENDPOINT
 
     # Changes of the fleet
 
     def load_ended(self, model: str, now: float) -> None:
         """Nobody is loading it for us any more: another server may be asked to."""
-        self._state.views.load_changed(model)
+        self._state.rankings.load_changed(model)
         for endpoint in list(self._state.fleet):
             if model in endpoint.models_by_name:
-                self.offer(endpoint.address, now)
+                self.on_capacity_change(endpoint.address, now)
 
     def change_models(self, change: ModelChange, now: float) -> None:
         """Models appeared or disappeared: who waits for them may use others than before. And
         who waits for what servers have to tell may know enough."""
         state = self._state
-        is_changed = self._decide(now)
+        is_changed = self._resolve_unresolved(now)
         if not change.lost and not change.gained and not is_changed:
             return
-        for ticket in list(state.line):
-            demand = state.intake.reresolve(ticket.resolved, change)
+        for ticket in list(state.queue):
+            demand = state.resolver.reresolve(ticket.resolved, change)
             if demand is not None:
-                state.homing.left(ticket)
+                state.affinity_waits.left(ticket)
                 ticket.resolved = ticket.resolved._replace(constraints=demand)
-                state.line.change_constraints(ticket, demand)
+                state.queue.change_constraints(ticket, demand)
                 is_changed = True
         if is_changed:
             for endpoint in list(state.fleet):
-                self.offer(endpoint.address, now)
+                self.on_capacity_change(endpoint.address, now)
 
-    def _decide(self, now: float) -> bool:
+    def _resolve_unresolved(self, now: float) -> bool:
         """Those whose names nobody knew: whether any of them may use other endpoints now."""
         state = self._state
-        if state.line.constraint_queue(UNRESOLVED) is None:
+        if state.queue.constraint_queue(UNRESOLVED) is None:
             return False
-        untold = state.intake.names.unreported()
+        untold = state.resolver.names.unreported()
         is_changed = False
-        for ticket in [one for one in state.line if one.constraints == UNRESOLVED]:
-            if not ticket.is_waiting or state.intake.names.is_ambiguous(ticket.request, untold):
+        for ticket in [one for one in state.queue if one.constraints == UNRESOLVED]:
+            if not ticket.is_waiting or state.resolver.names.is_ambiguous(ticket.request, untold):
                 continue
-            request, order = state.intake.decided(ticket.request)
+            request, order = state.resolver.decided(ticket.request)
             if isinstance(order, Reason):
                 self.reject(ticket, order, now)
                 continue
             ticket.request = request
             ticket.resolved = order._replace(objective=ticket.objective)
-            state.line.change_constraints(ticket, order.constraints)
+            state.queue.change_constraints(ticket, order.constraints)
             is_changed = True
         return is_changed
 
@@ -366,19 +370,21 @@ class SlotAllocator:
             self._lose_loads(endpoint.address, now)
         if state.outliers.is_any_out:
             for address in state.outliers.readmit_the_last(now):
-                self.offer(address, now)
+                self.on_capacity_change(address, now)
         for room in (account, *account.model_pools.values()):
             if room.reservation is not None:
-                ticket = state.line.holder(room.reservation)
-                state.line.cancel_reservation(ticket)
-                self.keep_slots_for(ticket, now)
-        while pinned := state.homing.first_pinned_to(endpoint.address):  # serving one ends others
-            state.homing.unpin(pinned)
-            self.keep_slots_for(pinned, now)
+                ticket = state.queue.holder(room.reservation)
+                state.queue.cancel_reservation(ticket)
+                self.find_capacity(ticket, now)
+        while pinned := state.affinity_waits.first_pinned_to(
+            endpoint.address
+        ):  # serving one ends others
+            state.affinity_waits.unpin(pinned)
+            self.find_capacity(pinned, now)
 
-    def look_at_loads(self, endpoint: Endpoint, began_at: float, now: float) -> None:
+    def on_model_loads(self, endpoint: Endpoint, began_at: float, now: float) -> None:
         """A look is in: what a router loads, has loaded, or loads no more."""
-        loads = self._state.loads
+        loads = self._state.model_loads
         if self._state.fleet.get(endpoint.address) is not endpoint:
             return  # it was removed, and ended its last request
         if not len(loads) and not any(model.is_loading for model in endpoint.models):
@@ -389,55 +395,55 @@ class SlotAllocator:
         for reading in endpoint.models:
             if reading.is_loading and loads.may_start(reading.name):
                 loads.start(reading.name, endpoint.address, now)
-                self._state.views.load_changed(reading.name)
+                self._state.rankings.load_changed(reading.name)
                 self._outbox.wake_at(loads.next_expiry())
 
     def close_model_pools(self, account: EndpointSlots, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
         reservations = [room.reservation for room in account.model_pools.values()]
-        tickets = [self._state.line.holder(one) for one in reservations if one is not None]
+        tickets = [self._state.queue.holder(one) for one in reservations if one is not None]
         for ticket in tickets:
-            self._state.line.cancel_reservation(ticket)
+            self._state.queue.cancel_reservation(ticket)
         close_model_pools(account)
         for ticket in tickets:
-            self.keep_slots_for(ticket, now)
+            self.find_capacity(ticket, now)
 
     def drop_reservations(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""
         for room in (account, *account.model_pools.values()):
             if room.reservation is None:
                 continue
-            ticket = self._state.line.holder(room.reservation)
+            ticket = self._state.queue.holder(room.reservation)
             if (
                 is_eligible(ticket.constraints, endpoint)
                 and slot_pool(endpoint, account, ticket.constraints.model).slots is room
             ):
                 continue
-            self._state.line.cancel_reservation(ticket)
-            self.keep_slots_for(ticket, now)
+            self._state.queue.cancel_reservation(ticket)
+            self.find_capacity(ticket, now)
 
     def _lose_loads(self, address: Address, now: float) -> None:
-        loads = self._state.loads
+        loads = self._state.model_loads
         for model in loads.pending_at(address):
             loads.end(model, address)
             self.load_ended(model, now)
 
     def _forget(self, address: Address, now: float) -> None:
         state = self._state
-        state.views.forget(address)
+        state.rankings.forget(address)
         state.ledger.remove_endpoint(address)
         state.fleet.drop(address)
         state.outliers.forget(address)
         state.poison.forget(address)
-        state.timing.forget(address)
-        state.prefixes.forget(address)
+        state.latency.forget(address)
+        state.prefix_caches.forget(address)
         state.sessions.forget(address)
-        state.spread.forget(address)
+        state.usage_share.forget(address)
         self._outbox.membership_changed()
         self._lose_loads(address, now)
-        self.change_models(state.intake.forget(address), now)
+        self.change_models(state.resolver.forget(address), now)
 
-    def rank_all_anew(self) -> None:
+    def rerank_all(self) -> None:
         """Forget what was ranked: after a failure nobody knows what is stale."""
         for endpoint in self._state.fleet:
-            self._state.views.changed(endpoint)
+            self._state.rankings.changed(endpoint)

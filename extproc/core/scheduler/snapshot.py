@@ -33,7 +33,7 @@ class QueueSnapshot:
 
 def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
     """The line as it is at `now`. O(classes), without side effects."""
-    line = dispatcher.line
+    line = dispatcher.queue
     head = line.first_arrived()
     return QueueSnapshot(
         waiting=len(line),

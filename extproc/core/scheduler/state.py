@@ -46,29 +46,31 @@ class State:
         self.outliers = OutlierDetection(self.fleet, outliers, outbox)
         self.poison = PoisonGuard()
         self.ledger = Ledger(caps)
-        self.loads = ModelLoadTracker()
-        self.intake = RequestResolver(self.fleet, intake, random)
-        self.views = RankingCache(self.fleet, self.ledger, self.loads, random)
+        self.model_loads = ModelLoadTracker()
+        self.resolver = RequestResolver(self.fleet, intake, random)
+        self.rankings = RankingCache(self.fleet, self.ledger, self.model_loads, random)
         self.fairness = FairQueueing()
-        self.promises = SloAttainment()
-        self.line = RequestQueue(self.fairness)
-        self.running = InFlight(self.fairness, self.promises)
-        self.homing = AffinityWaits(self.line)
-        self.timing = LatencyModel()
-        self.prefixes = PrefixIndex()
+        self.slo_attainment = SloAttainment()
+        self.queue = RequestQueue(self.fairness)
+        self.in_flight = InFlight(self.fairness, self.slo_attainment)
+        self.affinity_waits = AffinityWaits(self.queue)
+        self.latency = LatencyModel()
+        self.prefix_caches = PrefixIndex()
         self.sessions = Sessions()
-        self.spread = UsageShare()
+        self.usage_share = UsageShare()
         self.uploads = Uploads()
-        self.subsets = SubsetHints(self.fleet)
-        self.scorer = CostModel(self.timing, self.prefixes, self.sessions, self.running.adapters)
-        self.chooser = EndpointPicker(
+        self.subset_hints = SubsetHints(self.fleet)
+        self.costs = CostModel(
+            self.latency, self.prefix_caches, self.sessions, self.in_flight.adapters
+        )
+        self.endpoint_picker = EndpointPicker(
             self.fleet,
             self.ledger,
-            self.views,
-            self.scorer,
-            self.timing,
-            self.prefixes,
+            self.rankings,
+            self.costs,
+            self.latency,
+            self.prefix_caches,
             self.sessions,
-            self.spread,
-            self.homing.waiting_at,
+            self.usage_share,
+            self.affinity_waits.waiting_at,
         )

@@ -42,7 +42,7 @@ class TtftBounds(NamedTuple):
 
 def so_far(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> TtftBounds:
     """What headers and looks tell of a request that may still be running."""
-    earliest_at, course = _earliest_at(lease, run), run.course
+    earliest_at, course = _earliest_at(lease, run), run.progress
     first = None if course is None else course.first_token(speed.token_s(1))
     if course is None or first is None:
         return TtftBounds(earliest_at, max(earliest_at, expected_at(lease, run, speed)), inf)
@@ -58,7 +58,7 @@ def at_end(
     ended_at: float,
 ) -> TtftBounds:
     """The same of an answer that was whole at `ended_at`."""
-    if run.course is not None and run.course.token_seen_at <= ended_at:
+    if run.progress is not None and run.progress.token_seen_at <= ended_at:
         return so_far(lease, run, speed)
     earliest_at = min(_earliest_at(lease, run), ended_at)
     likely_at = ended_at
@@ -79,11 +79,11 @@ def at_end(
 
 def expected_at(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> float:
     """When it is expected, whatever was seen of it."""
-    return lease.opened_at + speed.first_token_s(run.fresh_tokens)
+    return lease.opened_at + speed.first_token_s(run.uncached_tokens)
 
 
 def _earliest_at(lease: Lease, run: InFlightRequest) -> float:
     earliest_at = lease.opened_at
     if run.is_stream and run.answered_at is not None:
         earliest_at = run.answered_at
-    return earliest_at if run.course is None else max(earliest_at, run.course.reading_until)
+    return earliest_at if run.progress is None else max(earliest_at, run.progress.reading_until)

@@ -63,7 +63,11 @@ class CostModel:
                 return 0.0
             chain = request.prompt_blocks
             depth = memory.depth(chain)
-            blocks = memory.hoped(chain, depth) if is_hopeful else memory.held(chain, depth)
+            blocks = (
+                memory.optimistic_hit(chain, depth)
+                if is_hopeful
+                else memory.expected_hit(chain, depth)
+            )
             expected = float(blocks * BLOCK_TOKENS)
         else:
             expected = self._sessions.tokens_at(request.session_id, address)
@@ -76,12 +80,12 @@ class CostModel:
         if request.prompt_blocks or request.session_id is not None:
             cached = self.cached_tokens(request, address, is_hopeful=True)
         fresh = max(0.0, request.likely_tokens - cached)
-        return self._timing.speed(address, now).first_token_s(fresh), cached
+        return self._timing.estimate(address, now).first_token_s(fresh), cached
 
     def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
         """What it would cost there now, if a slot were free."""
         first_token_s, cached = self.first_token(request, address, now)
-        speed = self._timing.speed(address, now)
+        speed = self._timing.estimate(address, now)
         answer_tokens = speed.answer_tokens
         if request.max_tokens is not None:
             answer_tokens = min(answer_tokens, request.max_tokens)

@@ -200,7 +200,7 @@ class EndpointPicker:
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
         """Until a slot there is free for one more: services end at random, one after another."""
         ahead = self._pinned_at(address)
-        return self._latency.speed(address, now).slot_s / slots * (ahead + 1)
+        return self._latency.estimate(address, now).slot_s / slots * (ahead + 1)
 
     def _known_to(self, request: Request, now: float) -> list[Address]:
         """Endpoints that may have its beginning in their cache; asked twice for most requests."""

@@ -22,7 +22,7 @@ from extproc.stream.envoy.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERV
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from extproc.core.scheduler.exchange_registry import Registry
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.pb import access_log_pb2
     from extproc.stream.upload_watchdog import UploadWatchdog
 
@@ -49,7 +49,10 @@ class AccessLog:
     what is told of an exchange that goes on is for `uploads`."""
 
     def __init__(
-        self, registry: Registry, on_late: Callable[[Address], None], uploads: UploadWatchdog
+        self,
+        registry: ExchangeRegistry,
+        on_late: Callable[[Address], None],
+        uploads: UploadWatchdog,
     ) -> None:
         self._registry = registry
         self._on_late = on_late

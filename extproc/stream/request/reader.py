@@ -107,7 +107,7 @@ class RequestReader:
             self.head = error.head
             return InvalidRequest(Reason.BAD_REQUEST, str(error))
         try:
-            self._hint = read_subset(message, self._dispatcher.state.subsets)
+            self._hint = read_subset(message, self._dispatcher.state.subset_hints)
         except HintError as hint_error:  # compiled, a name has one type
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
         paths = self._options.paths
@@ -158,7 +158,7 @@ class RequestReader:
         if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
             return TOO_MANY_BYTES
         if reason is Reason.SHED and self.request.is_partial:
-            objective = self._dispatcher.state.intake.objective_of(self.request)
+            objective = self._dispatcher.state.resolver.objective_of(self.request)
             is_meant = objective.criticality is Criticality.SHEDDABLE
             return "" if is_meant else TOO_MANY_SLOW_UPLOADS
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
@@ -204,7 +204,7 @@ class RequestReader:
             is_whole=question.is_whole,
             allowed=allowed,
             longest_s=self._options.queue_timeout_s,
-            intake=self._dispatcher.state.intake,
+            intake=self._dispatcher.state.resolver,
             kept_bytes=self._options.reading.kept_of(
                 head, len(question.body), has_all=question.has_all
             ),
@@ -219,8 +219,8 @@ class RequestReader:
 
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the server that is picked may have to be told something else."""
-        splits = self._dispatcher.options.intake.splits
-        names = self._dispatcher.state.intake.names
+        splits = self._dispatcher.options.resolver.splits
+        names = self._dispatcher.state.resolver.names
         is_named = request.adapter is not None or request.model in splits
         return is_named or names.is_ambiguous(request)
 
@@ -238,14 +238,14 @@ class RequestReader:
             for endpoint in self._dispatcher.fleet
             if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
         )
-        names = self._dispatcher.options.intake.splits
+        names = self._dispatcher.options.resolver.splits
         found = model_list(endpoints, names, self._options.started_at)
         return None if found is None else LocalReply(found)
 
     def _allowed(self) -> frozenset[Address] | None:
         if self._hint is None:
             return None
-        return self._dispatcher.state.subsets.allowed(self._hint)
+        return self._dispatcher.state.subset_hints.allowed(self._hint)
 
 
 def _kind_of(head: codec.RequestHead, paths: Paths) -> Kind | None:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from extproc.admin import AdminDependencies, AdminService
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
@@ -58,7 +58,7 @@ async def _call(reader: Reader) -> None:
     service = AdminService(
         AdminDependencies(
             dispatcher=fleet.dispatcher,
-            registry=Registry(),
+            registry=ExchangeRegistry(),
             clock=lambda: fleet.now,
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),

@@ -61,7 +61,7 @@ class Attempt:
             address=address,
             began_at=now,
             answered_at=now,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slots=1,
             busy_slots=0,
             models=(ModelReading(name=model),),
@@ -98,7 +98,7 @@ class Attempt:
         """Nothing is left."""
         dispatcher = self.fleet.dispatcher
         assert not faults(dispatcher.state, self.fleet.now)
-        assert not len(dispatcher.line) and not len(dispatcher.state.running)
+        assert not len(dispatcher.queue) and not len(dispatcher.state.in_flight)
         for account in self._accounts():
             assert all(one.state is not LeaseState.OPEN for one in account.leases.values())
             assert 0 <= account.free_slots <= account.slots

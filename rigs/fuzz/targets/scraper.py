@@ -34,7 +34,7 @@ def check(data: bytes) -> None:
         case SlotsReading():
             _observe(found)
         case PropsReading():
-            ServerIdentity().learn(found, None)
+            ServerIdentity().update(found, None)
         case _:
             entries = tuple(one for one in found if isinstance(one, ModelEntry))
             ServerIdentity().learn_models(entries)
@@ -51,7 +51,7 @@ def _observe(found: SlotsReading) -> None:
         address=HERE,
         began_at=fleet.now,
         answered_at=fleet.now,
-        sight=ScrapeStatus.READY,
+        status=ScrapeStatus.READY,
         slots=found.slots,
         busy_slots=found.busy_slots,
         slot_readings=found.busy,

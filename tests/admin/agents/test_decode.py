@@ -35,7 +35,7 @@ FULL = Observation(
     address=HERE,
     began_at=10.0,
     answered_at=11.0,
-    sight=ScrapeStatus.READY,
+    status=ScrapeStatus.READY,
     slots=4,
     busy_slots=2,
     models=(
@@ -61,7 +61,7 @@ FULL = Observation(
     adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
 )
-BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=ScrapeStatus.UNREACHABLE)
+BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=ScrapeStatus.UNREACHABLE)
 
 
 def there_and_back(observation: Observation) -> Observation:
@@ -84,7 +84,7 @@ def test_an_observation_arrives_as_it_was(observation: Observation) -> None:
 
 @pytest.mark.parametrize("sight", list(ScrapeStatus))
 def test_every_sight_has_its_number(sight: ScrapeStatus) -> None:
-    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, sight=sight, adapters=())
+    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=sight, adapters=())
     assert there_and_back(seen) == seen
 
 
@@ -210,7 +210,7 @@ def test_all_that_a_scraper_reads_is_taken() -> None:
         address=HERE,
         began_at=1.0,
         answered_at=1.0,
-        sight=ScrapeStatus.READY,
+        status=ScrapeStatus.READY,
         models=tuple(ModelReading(name=model.name) for model in models),
         adapters=parse_adapters(json.dumps(adapters).encode()),
         slot_readings=parse_slots(json.dumps(told).encode()).busy,

@@ -97,7 +97,7 @@ def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: Agent
 
 def test_our_own_absence_is_nobodys_silence(roster: AgentRegistry) -> None:
     roster.attach(HERE, "a", 1, 0.0)
-    roster.excuse(10.0)
+    roster.extend_deadlines(10.0)
     assert roster.expire(12.0) == ([], [])
 
 

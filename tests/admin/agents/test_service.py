@@ -250,7 +250,7 @@ async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPat
         await agent.beat()
         await port.until(lambda: known.heard_at == clock.now)
         assert port.endpoint(HERE).health is Health.READY
-        assert all(seen.sight is not ScrapeStatus.UNREACHABLE for seen in port.observed)
+        assert all(seen.status is not ScrapeStatus.UNREACHABLE for seen in port.observed)
 
 
 async def test_a_farewell_drains_first() -> None:
@@ -264,7 +264,7 @@ async def test_a_farewell_drains_first() -> None:
         for _ in range(3):
             await agent.look(busy=1)
         await port.until(lambda: len(port.observed) == seen + 3)
-        port.service.poke(Address.parse(HERE))
+        port.service.scrape_now(Address.parse(HERE))
         while not (heard := await agent.hear()).look_now:
             assert not heard.is_drained
         assert not heard.is_drained, "a request of ours still runs there"

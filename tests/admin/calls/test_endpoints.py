@@ -218,7 +218,7 @@ async def test_disables_and_activates(picker: FakePicker) -> None:
     assert slots.idle == 0 and slots.unusable == slots.total
     assert (await picker.admin.GetStatus(pb.GetStatusRequest())).slots == slots
     call = await picker.ask("r1")
-    assert len(picker.dispatcher.line) == 1
+    assert len(picker.dispatcher.queue) == 1
     answer = await picker.admin.Activate(pb.ActivateRequest(address=A))
     assert answer.endpoint.intent == pb.INTENT_ACTIVE and answer.endpoint.slots.leased == 1
     call.cancel()

@@ -213,7 +213,7 @@ async def test_refuses_ids_that_mean_nobody(
     assert (await refusal(cancelling))[0] is code
     watching = picker.admin.WatchQueue(pb.WatchQueueRequest(id=id_)).read()
     assert (await refusal(watching))[0] is code
-    assert len(picker.dispatcher.line) == 2
+    assert len(picker.dispatcher.queue) == 2
     for call in calls:
         call.cancel()
 
@@ -225,7 +225,7 @@ async def test_the_text_names_those_who_are_meant(picker: FakePicker) -> None:
     ids = [exchange.id for exchange in picker.registry]
     assert all(id_ in text for id_ in ids)
     await picker.admin.CancelRequest(pb.CancelRequestRequest(id=ids[0]))
-    assert len(picker.dispatcher.line) == 1
+    assert len(picker.dispatcher.queue) == 1
     for call in calls:
         call.cancel()
 
@@ -252,7 +252,7 @@ async def test_explains_a_pick(picker: FakePicker) -> None:
     assert (best.address, best.rank) == (A, 1) and not best.filtered
     assert {score.name: score.value for score in best.scores}["free_share"] == 1.0
     assert other.rank == 0 and "0 of its 2 slots are free" in other.filtered[0]
-    assert not len(picker.registry) and not picker.dispatcher.line
+    assert not len(picker.registry) and not picker.dispatcher.queue
     accounts = [
         picker.dispatcher.ledger.endpoint_slots(one.address) for one in picker.dispatcher.fleet
     ]

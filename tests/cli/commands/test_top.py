@@ -32,7 +32,7 @@ async def busy(picker: FakePicker) -> list[Any]:
     picker.observe(A, slots=4, busy_slots=3)
     picker.outcomes.update({"served": 1200, "queue-full": 3})
     calls = [await picker.ask("r1"), await picker.ask("r2"), await picker.ask("r3")]
-    assert len(picker.dispatcher.line) == 1
+    assert len(picker.dispatcher.queue) == 1
     return calls
 
 

@@ -44,7 +44,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
         address=HERE,
         began_at=0.0,
         answered_at=0.1,
-        sight=ScrapeStatus.READY,
+        status=ScrapeStatus.READY,
         models=tuple(
             ModelReading(name=name, aliases=(f"{name}-alias",), slots=1 if is_router else None)
             for name in models

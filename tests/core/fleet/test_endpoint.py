@@ -26,7 +26,7 @@ def see(
     models: tuple[ModelReading, ...] = (),
 ) -> None:
     observation = Observation(
-        address=ADDRESS, began_at=1.0, answered_at=1.0, sight=sight, issues=issues, models=models
+        address=ADDRESS, began_at=1.0, answered_at=1.0, status=sight, issues=issues, models=models
     )
     endpoint.observe(observation, 3)
 

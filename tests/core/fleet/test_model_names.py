@@ -136,7 +136,7 @@ def test_a_name_of_the_settings_is_no_adapters() -> None:
     """Even where its last part is one's name, too."""
     fleet = SteeredFleet(splits={"chat:poet": {"m": 1.0}})
     fleet.add(1, models=["m"], adapters=["poet"])
-    names = fleet.dispatcher.state.intake.names
+    names = fleet.dispatcher.state.resolver.names
     assert names.split("chat:poet") == ("chat:poet", None)
     assert names.split("m:poet") == ("m", "poet")
 
@@ -278,7 +278,7 @@ def test_it_finds_its_prompt_again_under_the_name_that_it_has_then(name: str) ->
     """The chain of its prompt was made when nobody knew that it names an adapter."""
     fleet = SteeredFleet()
     late = fleet.join()
-    names = fleet.dispatcher.state.intake.names
+    names = fleet.dispatcher.state.resolver.names
 
     def chain_of(model: str | None, adapter: str | None) -> tuple[int, ...]:
         return chain(names.cache_key_seed(model, adapter, frozenset()), "row " * 1000)
@@ -304,7 +304,7 @@ def test_explain_tells_for_whom_it_waits() -> None:
 def test_the_names_that_are_remembered_are_bounded() -> None:
     fleet = SteeredFleet()
     fleet.add(1, models=["m"])
-    names = fleet.dispatcher.state.intake.names
+    names = fleet.dispatcher.state.resolver.names
     for number in range(MAX_REMEMBERED + 1):
         names.remember_as_model(f"m:{number}")
     fleet.join()

@@ -17,7 +17,7 @@ A, B, C = (Address("10.0.0.1", 8000 + number) for number in range(3))
 
 
 def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
-    mean = DecayingMean(keep=0.9, clip=8.0)
+    mean = DecayingMean(decay=0.9, clip=8.0)
     assert mean.value(7.0) == 7.0
     for _ in range(100):
         mean.add(2.0)
@@ -53,18 +53,18 @@ def test_points_at_one_place_scale_the_default() -> None:
 
 def test_the_unknown_are_taken_for_the_median() -> None:
     timing = LatencyModel()
-    assert timing.speed(C, 0.0) == DEFAULT_ESTIMATE
+    assert timing.estimate(C, 0.0) == DEFAULT_ESTIMATE
     for address, prefill_s in ((A, 0.001), (B, 0.003)):
         for tokens in range(100, 5000, 100):
-            timing.watch(address).answered(tokens, 0.1 + prefill_s * tokens)
-            timing.watch(address).ended(2.0)
-    assert timing.speed(A, 10.0).prefill_s == pytest.approx(0.001, rel=0.1)
-    assert timing.speed(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
+            timing.endpoint(address).answered(tokens, 0.1 + prefill_s * tokens)
+            timing.endpoint(address).ended(2.0)
+    assert timing.estimate(A, 10.0).prefill_s == pytest.approx(0.001, rel=0.1)
+    assert timing.estimate(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
 
 
 def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
     timing = LatencyModel()
-    watch = timing.watch(A)
+    watch = timing.endpoint(A)
     for second in range(1, 200):
         busy = 1 + second % 4
         then = float(2 * second)
@@ -72,7 +72,7 @@ def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
         tokens = round(1 / (0.01 + 0.002 * busy))
         reading = SlotReading(task_id=second, decoded_tokens=10 + tokens)
         watch.looked([reading], busy, then + 1.0, then + 1.0)
-    speed = timing.speed(A, 1000.0)
+    speed = timing.estimate(A, 1000.0)
     assert speed.token_s(1) == pytest.approx(0.012, rel=0.1)
     assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)
 
@@ -100,7 +100,7 @@ def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
     fleet = SteeredFleet(Objective(name="chat", ttft_s=1.0), Objective(name="hasty", ttft_s=0.01))
     soon, cheap = fleet.add(4), fleet.add(4)
     for address, first_s, token_s in ((soon, 0.3, 0.08), (cheap, 2.0, 0.01)):
-        watch = fleet.dispatcher.state.timing.watch(address)
+        watch = fleet.dispatcher.state.latency.endpoint(address)
         for second in range(40):
             then = fleet.now + 2.0 * second
             watch.answered(100.0, first_s)
@@ -127,7 +127,7 @@ def test_places_and_expected_seconds() -> None:
     for _ in range(2):
         fleet.pick()
     tickets = [fleet.queue() for _ in range(5)]
-    places = [fleet.dispatcher.place_of(ticket, fleet.now) for ticket in tickets]
+    places = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
     assert [(place.position, place.of) for place in places] == [(n, 5) for n in range(1, 6)]
     assert [place.expected_s for place in places] == pytest.approx([1, 2, 3, 4, 5], rel=0.3)
 
@@ -154,13 +154,13 @@ def test_answers_that_must_end_soon_free_their_slots_soon(is_bounded: bool) -> N
         )
         fleet.look(address, slots=2, busy_slots=2, slot_readings=readings)
     tickets = [fleet.queue() for _ in range(3)]
-    told = [fleet.dispatcher.place_of(ticket, fleet.now).expected_s for ticket in tickets]
+    told = [fleet.dispatcher.position_of(ticket, fleet.now).expected_s for ticket in tickets]
     if not is_bounded:
         assert told == pytest.approx([30, 60, 90], rel=0.2)
         return
     assert told == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
     fleet.finish(leases[0])
-    place = fleet.dispatcher.place_of(tickets[1], fleet.now)
+    place = fleet.dispatcher.position_of(tickets[1], fleet.now)
     assert place.position == 1 and place.expected_s == pytest.approx(14, rel=0.2)
 
 
@@ -171,7 +171,7 @@ def test_a_place_counts_only_who_goes_before() -> None:
     fleet.pick()
     for _ in range(1000):
         fleet.queue(fairness_id="crowd")
-    place = fleet.dispatcher.place_of(fleet.queue(fairness_id="other"), fleet.now)
+    place = fleet.dispatcher.position_of(fleet.queue(fairness_id="other"), fleet.now)
     assert place.position <= 2 and place.of == 1001
 
 
@@ -180,11 +180,11 @@ def test_a_place_counts_those_whose_promise_fared_worse() -> None:
     fleet = SteeredFleet(*objectives)
     fleet.add(1)
     fleet.pick()
-    fleet.dispatcher.state.promises.judged("worse", was_met=False, now=fleet.now)
+    fleet.dispatcher.state.slo_attainment.record("worse", was_met=False, now=fleet.now)
     first = fleet.queue(objective="better")
     for _ in range(3):
         fleet.queue(objective="worse")
-    assert fleet.dispatcher.place_of(first, fleet.now).position == 4
+    assert fleet.dispatcher.position_of(first, fleet.now).position == 4
 
 
 def test_slots_of_strangers_free_none_for_us() -> None:
@@ -198,7 +198,7 @@ def test_slots_of_strangers_free_none_for_us() -> None:
     fleet.now += 100.0
     fleet.look(address, slots=4, busy_slots=3)
     fleet.pick()
-    place = fleet.dispatcher.place_of(fleet.queue(), fleet.now)
+    place = fleet.dispatcher.position_of(fleet.queue(), fleet.now)
     assert place.expected_s == pytest.approx(4.0, rel=0.3)
 
 
@@ -220,12 +220,12 @@ def test_strangers_at_another_model_of_a_router_keep_no_slots_from_this_one() ->
         fleet.finish(lease)
     fleet.now += 100.0
     fleet.look(address, **models(3))
-    run = fleet.dispatcher.state.running.get(fleet.pick(model="a"))
+    run = fleet.dispatcher.state.in_flight.get(fleet.pick(model="a"))
     assert run is not None
     run.ends_by = fleet.now
     for _ in range(4):
         fleet.pick(model="b")
-    place = fleet.dispatcher.place_of(fleet.queue(model="b"), fleet.now)
+    place = fleet.dispatcher.position_of(fleet.queue(model="b"), fleet.now)
     assert place.expected_s == pytest.approx(1.0, rel=0.3)
 
 
@@ -265,7 +265,7 @@ def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
 
 def test_a_few_ends_a_second_are_enough() -> None:
     """However many requests end, the cost of learning is bounded; the next second counts anew."""
-    watch = LatencyModel().watch(A)
+    watch = LatencyModel().endpoint(A)
     assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
     assert watch.wants_end(2.5)
 
@@ -278,5 +278,5 @@ def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
         fleet.now += 1.0
         task = SlotReading(task_id=1, decoded_tokens=decoded)
         fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
-    speed = fleet.dispatcher.state.timing.watch(address).speed(DEFAULT_ESTIMATE)
+    speed = fleet.dispatcher.state.latency.endpoint(address).speed(DEFAULT_ESTIMATE)
     assert speed.token_s(1) > DEFAULT_ESTIMATE.token_s(1)

@@ -29,7 +29,7 @@ def test_what_was_read_is_expected_to_be_there() -> None:
     index.learn(A, (1, 2, 3), 100)
     memory = index.memory(A)
     assert memory is not None
-    assert memory.depth((1, 2, 9)) == 2 and memory.held((1, 2, 3, 4), 3) == 3
+    assert memory.depth((1, 2, 9)) == 2 and memory.expected_hit((1, 2, 3, 4), 3) == 3
     assert index.holders((1, 2, 7), 4) == [A]
     assert index.holders((7, 2), 4) == []
 
@@ -136,7 +136,7 @@ def test_the_expectation_becomes_right(kept_prompts: int) -> None:
         prompt = random.randrange(10)
         blocks = chain_of((None, None), chr(65 + prompt) * 4000)
         lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=1000, max_tokens=40)
-        run = fleet.dispatcher.state.running.get(lease)
+        run = fleet.dispatcher.state.in_flight.get(lease)
         cache = caches[lease.address]
         assert run is not None
         were_right.append((run.cached_tokens > 500) is (prompt in cache))
@@ -239,10 +239,10 @@ def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
 def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
     """One turn of one conversation under that name; where it went, and what was expected to be
     cached there."""
-    names = fleet.dispatcher.state.intake.names
+    names = fleet.dispatcher.state.resolver.names
     blocks = chain_of(names.cache_key_seed(name, None, frozenset()), "row " * 2500)
     lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
-    run = fleet.dispatcher.state.running.get(lease)
+    run = fleet.dispatcher.state.in_flight.get(lease)
     assert run is not None
     fleet.dispatcher.answered(lease, fleet.now + 1.4)
     fleet.finish(lease)
@@ -298,7 +298,7 @@ def test_a_split_shares_nothing_between_its_models() -> None:
 def test_a_server_that_was_restarted_or_left_is_expected_to_have_nothing() -> None:
     fleet = SteeredFleet()
     address = fleet.add(4, context_tokens=8192, instance="one")
-    prefixes = fleet.dispatcher.state.prefixes
+    prefixes = fleet.dispatcher.state.prefix_caches
     fleet.look(address, slots=4, busy_slots=0, instance="one")
     converse(fleet, "tiny")
     assert converse(fleet, "tiny")[1] > 2000
@@ -317,7 +317,7 @@ def test_at_first_a_server_is_believed_to_keep_what_its_slots_hold(
     fleet = SteeredFleet()
     address = fleet.add(4, context_tokens=context_tokens)
     converse(fleet, "tiny")
-    memory = fleet.dispatcher.state.prefixes.memory(address)
+    memory = fleet.dispatcher.state.prefix_caches.memory(address)
     assert memory is not None and memory.capacity == blocks
 
 
@@ -326,8 +326,8 @@ def test_each_request_is_one_piece_of_evidence() -> None:
     fleet = SteeredFleet()
     address = fleet.add(1, context_tokens=8192)
     converse(fleet, "tiny")
-    memory = fleet.dispatcher.state.prefixes.memory(address)
-    names = fleet.dispatcher.state.intake.names
+    memory = fleet.dispatcher.state.prefix_caches.memory(address)
+    names = fleet.dispatcher.state.resolver.names
     blocks = chain_of(names.cache_key_seed("tiny", None, frozenset()), "row " * 2500)
     assert memory is not None
     memory.capacity = 100.0
@@ -359,17 +359,17 @@ def test_a_fallback_is_not_measured_by_what_was_expected_of_another() -> None:
         lease = fleet.pick(**asked(prompt_blocks=chat), allowed=allowed)
         fleet.dispatcher.answered(lease, fleet.now + 1.4)
         fleet.finish(lease)
-    memory = fleet.dispatcher.state.prefixes.memory(other)
+    memory = fleet.dispatcher.state.prefix_caches.memory(other)
     assert memory is not None
     before = memory.capacity
     for number, chat in enumerate(chats[:3]):
         fleet.now += 10.0
         lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({home}))
-        run = fleet.dispatcher.state.running.get(lease)
+        run = fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None and run.cached_tokens > 2000
         fleet.dispatcher.served_by(lease, other, fleet.now)
         fleet.dispatcher.answered(lease, fleet.now)
-        assert run.fresh_tokens == 2600
+        assert run.uncached_tokens == 2600
         fleet.now += 1.0
         reading = SlotReading(
             task_id=number,
@@ -431,7 +431,7 @@ def test_embeddings_leave_no_trace() -> None:
 
     lease = fleet.pick(kind=Kind.EMBEDDING, prompt_blocks=CHAIN, prompt_tokens=2600)
     fleet.dispatcher.answered(lease, fleet.now)
-    assert fleet.dispatcher.state.prefixes.memory(lease.address) is None
+    assert fleet.dispatcher.state.prefix_caches.memory(lease.address) is None
 
 
 def test_a_session_is_a_hint() -> None:

@@ -105,10 +105,10 @@ def test_the_promise_that_fared_worst_is_served_first() -> None:
     worse = Objective(name="worse", queue_s=1.0)
     fleet = SteeredFleet(better, worse)
     fleet.add(1)
-    promises = fleet.dispatcher.state.promises
+    promises = fleet.dispatcher.state.slo_attainment
     for name, met in (("better", 98), ("worse", 94)):
         for number in range(100):
-            promises.judged(name, number < met, fleet.now)
+            promises.record(name, number < met, fleet.now)
     lease = fleet.pick()
     first, second = fleet.queue(objective="better"), fleet.queue(objective="worse")
     fleet.finish(lease)
@@ -131,7 +131,7 @@ def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
         else:
             fleet.now += 5.0
             fleet.dispatcher.advance(fleet.now)
-    assert fleet.dispatcher.state.promises.totals() == {
+    assert fleet.dispatcher.state.slo_attainment.totals() == {
         ("silver", "kept"): 0,
         ("silver", "broken"): 1,
     }
@@ -229,7 +229,7 @@ def test_no_class_starves(
     known: dict[int, Ticket] = {}
 
     def flood(waiting: int) -> None:
-        while len(fleet.dispatcher.line) < waiting:
+        while len(fleet.dispatcher.queue) < waiting:
             weight_slots = random.randint(1, most_slots)
             outcome = fleet.submit(objective="gold", timeout_s=1e9, weight_slots=weight_slots)
             if isinstance(outcome, Queued):

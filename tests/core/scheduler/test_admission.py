@@ -26,7 +26,7 @@ class Hall:
         options = DispatcherOptions(
             max_queued=max_queued,
             max_queued_bytes=max_queued_bytes,
-            intake=ResolverOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
+            resolver=ResolverOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
         )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
 
@@ -46,14 +46,14 @@ def test_long_bodies_wait_up_to_the_bytes_that_are_set() -> None:
     first = hall.enter(4 * MIB)
     hall.enter(4 * MIB - SHORT_BODY_BYTES)
     hall.enter(SHORT_BODY_BYTES)
-    assert hall.dispatcher.line.body_bytes == 8 * MIB
+    assert hall.dispatcher.queue.body_bytes == 8 * MIB
     assert isinstance(hall.submit(SHORT_BODY_BYTES + 1), Rejected)
     hall.enter(SHORT_BODY_BYTES)
     hall.dispatcher.withdraw(first.ticket, 100.0)
     hall.enter(3 * MIB)
-    for ticket in list(hall.dispatcher.line):
+    for ticket in list(hall.dispatcher.queue):
         hall.dispatcher.withdraw(ticket, 100.0)
-    assert hall.dispatcher.line.body_bytes == 0
+    assert hall.dispatcher.queue.body_bytes == 0
 
 
 def test_a_critical_request_takes_the_bytes_of_one_that_has_enough() -> None:
@@ -64,7 +64,7 @@ def test_a_critical_request_takes_the_bytes_of_one_that_has_enough() -> None:
     assert set(hall.listener.settlements) == {newer.ticket.id}
     assert isinstance(hall.submit(8 * MIB, "critical"), Rejected)
     assert older.ticket.is_waiting and small.ticket.is_waiting
-    assert hall.dispatcher.line.body_bytes == 8 * MIB
+    assert hall.dispatcher.queue.body_bytes == 8 * MIB
 
 
 def test_it_is_told_which_bound_was_met() -> None:

@@ -126,7 +126,7 @@ def test_the_line_is_served_in_order() -> None:
         handed = fleet.listener.settlements[ticket.id]
         assert isinstance(handed, Picked)
         assert (handed.lease.address, handed.waited_s) == (lease.address, fleet.now - 100.0)
-    assert list(fleet.dispatcher.line) == tickets[6:]
+    assert list(fleet.dispatcher.queue) == tickets[6:]
 
 
 def test_nobody_overtakes() -> None:
@@ -222,7 +222,7 @@ def test_no_patience(timeout_s: float) -> None:
     fleet.pick()
     outcome = fleet.submit(timeout_s=timeout_s)
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.QUEUE_TIMEOUT
-    assert len(fleet.dispatcher.line) == 0
+    assert len(fleet.dispatcher.queue) == 0
 
 
 def test_deadlines_in_their_own_order() -> None:
@@ -246,7 +246,7 @@ def test_without_any_endpoint_requests_wait() -> None:
     tickets = [fleet.queue() for _ in range(3)]
     address = fleet.add(2)
     assert [fleet.handed(ticket).address for ticket in tickets[:2]] == [address, address]
-    assert list(fleet.dispatcher.line) == tickets[2:]
+    assert list(fleet.dispatcher.queue) == tickets[2:]
 
 
 def test_without_any_endpoint_that_is_the_reason() -> None:
@@ -338,7 +338,7 @@ def test_a_release_happens_once() -> None:
     with pytest.raises(LeaseError):
         fleet.finish(lease)
     assert set(fleet.listener.settlements) == {first.id}
-    assert list(fleet.dispatcher.line) == [second]
+    assert list(fleet.dispatcher.queue) == [second]
 
 
 def test_an_abandoned_slot_is_free_once_it_is_seen_free() -> None:
@@ -350,7 +350,7 @@ def test_an_abandoned_slot_is_free_once_it_is_seen_free() -> None:
     fleet.abandon(lease)
     assert fleet.listener.unsure == [address]
     assert fleet.listener.settlements == {}
-    assert fleet.dispatcher.is_restless(address)
+    assert fleet.dispatcher.needs_frequent_scrapes(address)
     fleet.now += 1.0
     fleet.look(address, busy=0)
     assert fleet.handed(ticket).address == address
@@ -684,15 +684,19 @@ def test_where_to_look_often() -> None:
     fleet = SmallFleet(2, 2)
     calm, busy = fleet.addresses
     fleet.look(busy, busy=1)
-    assert [fleet.dispatcher.is_restless(a) for a in (calm, busy, STRANGER)] == [False, True, False]
+    assert [fleet.dispatcher.needs_frequent_scrapes(a) for a in (calm, busy, STRANGER)] == [
+        False,
+        True,
+        False,
+    ]
     fleet.look(busy, busy=0)
     lease = fleet.pick()
-    assert not fleet.dispatcher.is_restless(lease.address)
+    assert not fleet.dispatcher.needs_frequent_scrapes(lease.address)
     fleet.abandon(lease)
-    assert fleet.dispatcher.is_restless(lease.address)
+    assert fleet.dispatcher.needs_frequent_scrapes(lease.address)
     fleet.look(calm, sight=ScrapeStatus.FAILED, busy=None)
-    assert fleet.dispatcher.is_restless(calm)
-    assert fleet.dispatcher.is_restless(fleet.add(None))
+    assert fleet.dispatcher.needs_frequent_scrapes(calm)
+    assert fleet.dispatcher.needs_frequent_scrapes(fleet.add(None))
 
 
 def test_who_has_leases() -> None:

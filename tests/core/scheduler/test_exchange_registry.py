@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, Registry
+from extproc.core.scheduler.exchange_registry import (
+    ExchangeRegistry,
+    ExchangeSnapshot,
+    ExchangeState,
+)
 from extproc.core.slots.lease import Lease
 
 
@@ -34,7 +38,7 @@ class Known:
     def drop_lease(self) -> None:
         """It has none."""
 
-    def sight(self, now: float) -> ExchangeSnapshot:
+    def snapshot(self, now: float) -> ExchangeSnapshot:
         return ExchangeSnapshot(
             exchange_id=self.id,
             request_id=self.request_id,
@@ -60,7 +64,7 @@ class Known:
 
 def test_they_come_and_go() -> None:
     """In order of arrival; leaving twice is no error."""
-    registry = Registry()
+    registry = ExchangeRegistry()
     first, second = Known("1"), Known("2")
     registry.enter(first)
     registry.enter(second)
@@ -72,7 +76,7 @@ def test_they_come_and_go() -> None:
 
 def test_finding_by_either_id() -> None:
     """An exchange's own id names one; a client's id may name several."""
-    registry = Registry()
+    registry = ExchangeRegistry()
     known = [Known("1", "a"), Known("2", "b"), Known("3", "a")]
     for exchange in known:
         registry.enter(exchange)
@@ -84,6 +88,6 @@ def test_finding_by_either_id() -> None:
 
 def test_nobody_is_called_nothing() -> None:
     """Or one empty id would name, and cancel, every request that came without one."""
-    registry = Registry()
+    registry = ExchangeRegistry()
     registry.enter(Known("1"))
     assert registry.find("", 1.0) == []

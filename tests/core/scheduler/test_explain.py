@@ -88,10 +88,10 @@ def test_who_would_break_the_promise_comes_behind() -> None:
     late, prompt = (fleet.add(2) for _ in range(2))
     state = fleet.dispatcher.state
     for _ in range(40):
-        state.timing.watch(late).answered(100, 2.0)
-        state.timing.watch(prompt).answered(100, 0.1)
+        state.latency.endpoint(late).answered(100, 2.0)
+        state.latency.endpoint(prompt).answered(100, 0.1)
         for address in (late, prompt):
-            state.timing.watch(address).ended(1.0)
+            state.latency.endpoint(address).ended(1.0)
     for _ in range(2):
         fleet.pick(allowed=frozenset({prompt}))
     explanation = ask(fleet, prompt_tokens=100, ttft_s=1.0)

@@ -64,7 +64,7 @@ class Served:
     @property
     def speed(self) -> LatencyEstimate:
         self.fleet.now += 5.0
-        return self.fleet.dispatcher.state.timing.speed(self.address, self.fleet.now)
+        return self.fleet.dispatcher.state.latency.estimate(self.address, self.fleet.now)
 
     @property
     def first_token_s(self) -> float:
@@ -72,7 +72,7 @@ class Served:
 
     @property
     def trusts_headers(self) -> bool:
-        return self.fleet.dispatcher.state.timing.watch(self.address).trusts_headers
+        return self.fleet.dispatcher.state.latency.endpoint(self.address).trusts_headers
 
 
 def stream(server: Served, headers_s: float, looks_s: tuple[float, ...], ends_s: float) -> None:
@@ -403,9 +403,11 @@ def test_tasks_of_a_router_are_told_apart_by_their_models() -> None:
     router.fleet.now += 1.0
     router.look(task(100, "old", 20), task(0, "new", 500))
     runs = {
-        model: router.fleet.dispatcher.state.running.get(lease) for model, lease in leases.items()
+        model: router.fleet.dispatcher.state.in_flight.get(lease) for model, lease in leases.items()
     }
-    seen = {model: run.course and run.course.last_token[1] for model, run in runs.items() if run}
+    seen = {
+        model: run.progress and run.progress.last_token[1] for model, run in runs.items() if run
+    }
     assert seen == {"old": 20, "new": 500}
 
 
@@ -414,8 +416,8 @@ def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -
     lease = router.begin("new")
     router.fleet.now += 1.0
     router.look(task(100, "old", 20), task(0, "new", 500))
-    run = router.fleet.dispatcher.state.running.get(lease)
-    assert run is not None and run.course is not None and run.course.last_token[1] == 500
+    run = router.fleet.dispatcher.state.in_flight.get(lease)
+    assert run is not None and run.progress is not None and run.progress.last_token[1] == 500
 
 
 @pytest.mark.parametrize(
@@ -435,7 +437,7 @@ def test_a_model_that_is_loaded_first_is_no_prompt_that_is_read_slowly(
     address = fleet.add(1, **told)
     is_router = len(told["models"]) > 1 or told["models"] != ["new"]
     awake = [ModelReading(name="new", slots=1, busy_slots=1)] if is_router else ["new"]
-    before = fleet.dispatcher.state.timing.speed(address, fleet.now)
+    before = fleet.dispatcher.state.latency.estimate(address, fleet.now)
     lease = fleet.pick(model="new", prompt_tokens=PROMPT_TOKENS, max_tokens=200)
     fleet.now += 30.0
     for decoded in (1, 100, 199):
@@ -446,7 +448,7 @@ def test_a_model_that_is_loaded_first_is_no_prompt_that_is_read_slowly(
     fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
     fleet.finish(lease)
     fleet.now += 5.0
-    after = fleet.dispatcher.state.timing.speed(address, fleet.now)
+    after = fleet.dispatcher.state.latency.estimate(address, fleet.now)
     assert (after.fixed_s, after.prefill_s) == (before.fixed_s, before.prefill_s)
 
 
@@ -458,15 +460,15 @@ def test_routers_teach_what_plain_servers_do() -> None:
         for decoded in (10, 110):
             router.fleet.now += 10.0
             router.look(task(number, "old", decoded))
-        run = router.fleet.dispatcher.state.running.get(lease)
+        run = router.fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None and run.ends_by < router.fleet.now + 100.0
         router.end(lease)
         router.fleet.now += 1.0
         router.look()
     router.fleet.now += 5.0
-    speed = router.fleet.dispatcher.state.timing.speed(router.address, router.fleet.now)
+    speed = router.fleet.dispatcher.state.latency.estimate(router.address, router.fleet.now)
     assert speed.token_s(1) == pytest.approx(0.1, rel=0.1)
     assert speed.answer_tokens < 180.0
-    memory = router.fleet.dispatcher.state.prefixes.memory(router.address)
+    memory = router.fleet.dispatcher.state.prefix_caches.memory(router.address)
     assert memory is not None
     assert memory.capacity < 4 * 8192 / BLOCK_TOKENS, "nothing was ever found there"

@@ -29,21 +29,21 @@ def test_places_are_those_of_the_order_of_service() -> None:
     fleet = SmallFleet(1)
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(3)]
-    places = [fleet.dispatcher.place_of(ticket, fleet.now) for ticket in tickets]
+    places = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
     assert [(place.position, place.of) for place in places] == [(1, 3), (2, 3), (3, 3)]
-    newcomer = fleet.dispatcher.place_of_newcomer(
+    newcomer = fleet.dispatcher.position_of_arrival(
         UNCONSTRAINED_REQUEST, Request(id="n", timeout_s=60.0), fleet.now
     )
     assert (newcomer.position, newcomer.of) == (4, 4)
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
-    assert fleet.dispatcher.place_of(tickets[1], fleet.now)[:2] == (1, 2)
+    assert fleet.dispatcher.position_of(tickets[1], fleet.now)[:2] == (1, 2)
 
 
 def test_while_no_speed_is_known_the_lines_own_pace_tells() -> None:
     fleet = SmallFleet(1)
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(4)]
-    assert fleet.dispatcher.place_of(tickets[-1], fleet.now).expected_s is None
+    assert fleet.dispatcher.position_of(tickets[-1], fleet.now).expected_s is None
     for ticket in tickets[:2]:
         fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)  # which teaches no speed
         fleet.now += 3.0
@@ -51,7 +51,7 @@ def test_while_no_speed_is_known_the_lines_own_pace_tells() -> None:
         settlement = fleet.listener.settlements[ticket.id]
         assert isinstance(settlement, Picked)
         lease = settlement.lease
-    assert not fleet.dispatcher.state.timing.has_learned
+    assert not fleet.dispatcher.state.latency.has_learned
     assert fleet.dispatcher.expected_s(1) == pytest.approx(3.0)
     assert fleet.dispatcher.expected_s(2) == pytest.approx(6.0)
 
@@ -61,11 +61,11 @@ def test_a_turn_comes_no_later_than_the_answers_that_run_can_end() -> None:
     first, second = running(fleet), running(fleet)
     ticket, behind = waiting(fleet), waiting(fleet)
     for lease, left_s in ((first, 9.0), (second, 4.0)):
-        run = fleet.dispatcher.state.running.get(lease)
+        run = fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None
         run.ends_by = fleet.now + left_s
-    assert fleet.dispatcher.place_of(ticket, fleet.now).expected_s == pytest.approx(4.0)
-    assert fleet.dispatcher.place_of(behind, fleet.now).expected_s == pytest.approx(9.0)
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == pytest.approx(4.0)
+    assert fleet.dispatcher.position_of(behind, fleet.now).expected_s == pytest.approx(9.0)
     assert fleet.dispatcher.expected_s(3) is None, "nothing tells when a third slot becomes free"
     fleet.now += 6.0
-    assert fleet.dispatcher.place_of(ticket, fleet.now).expected_s == 0.0, "it is late"
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 0.0, "it is late"

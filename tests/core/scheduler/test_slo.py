@@ -61,7 +61,7 @@ class Promised:
     @property
     def judged(self) -> list[bool]:
         """Whether promises were kept, of all that were judged."""
-        totals = self.fleet.dispatcher.state.promises.totals()
+        totals = self.fleet.dispatcher.state.slo_attainment.totals()
         kept, broken = (int(totals.get(("chat", word), 0)) for word in ("kept", "broken"))
         return [True] * kept + [False] * broken
 

@@ -21,7 +21,7 @@ def test_an_empty_prompt_is_not_an_unknown_one(
     """Whatever else is known of the request; and the cost counts the same first token."""
     fleet = SteeredFleet()
     address = fleet.add(1)
-    scorer = fleet.dispatcher.state.scorer
+    scorer = fleet.dispatcher.state.costs
     request = Request(id="r", timeout_s=0.0, prompt_tokens=prompt_tokens, session_id=session)
     first_token_s, cached_tokens = scorer.first_token(request, address, fleet.now)
     assert (first_token_s, cached_tokens) == (DEFAULT_ESTIMATE.first_token_s(counted), 0.0)
@@ -35,7 +35,7 @@ def remembering(capacity_blocks: float) -> tuple[SteeredFleet, Address]:
     """A fleet whose only endpoint has read the chain, then as much again."""
     fleet = SteeredFleet()
     address = fleet.add(1)
-    prefixes = fleet.dispatcher.state.prefixes
+    prefixes = fleet.dispatcher.state.prefix_caches
     prefixes.learn(address, CHAIN, capacity_blocks)
     prefixes.learn(address, tuple(range(1000, 1040)), capacity_blocks)
     return fleet, address
@@ -43,7 +43,7 @@ def remembering(capacity_blocks: float) -> tuple[SteeredFleet, Address]:
 
 def cached(fleet: SteeredFleet, address: Address, *, is_hopeful: bool, **asked: object) -> float:
     request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN, **asked)  # type: ignore[arg-type]
-    return fleet.dispatcher.state.scorer.cached_tokens(request, address, is_hopeful=is_hopeful)
+    return fleet.dispatcher.state.costs.cached_tokens(request, address, is_hopeful=is_hopeful)
 
 
 def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
@@ -65,7 +65,7 @@ def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
     fleet, address = remembering(100)
     stranger = fleet.add(1)
     request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN)
-    scorer = fleet.dispatcher.state.scorer
+    scorer = fleet.dispatcher.state.costs
     here, there = (scorer.cost(request, at, 0, fleet.now) for at in (address, stranger))
     assert there.first_token_s == DEFAULT_ESTIMATE.first_token_s(len(CHAIN) * BLOCK_TOKENS)
     assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)

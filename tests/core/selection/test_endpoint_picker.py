@@ -30,7 +30,7 @@ def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
 
 def home_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
-    return fleet.dispatcher.state.chooser.affinity_target(
+    return fleet.dispatcher.state.endpoint_picker.affinity_target(
         ResolvedRequest(Constraints()), request, offered, fleet.now
     )
 
@@ -50,7 +50,7 @@ def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
     read_at(fleet, home)
     found = home_of(fleet, other)
     assert found is not None and found.address == home
-    scorer = fleet.dispatcher.state.scorer
+    scorer = fleet.dispatcher.state.costs
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
     here = scorer.cost(request, other, 0, fleet.now)
     there = scorer.cost(request, home, 0, fleet.now)

@@ -10,7 +10,7 @@ BOTH = {"models": ["m"], "adapters": ["bard", "pirate"]}
 
 
 def is_mixed(fleet: SteeredFleet, address: Address, adapters: Adapters) -> bool:
-    return fleet.dispatcher.state.running.adapters.has_others(address, adapters)
+    return fleet.dispatcher.state.in_flight.adapters.has_others(address, adapters)
 
 
 def test_whoever_runs_with_another_adapter_is_a_stranger() -> None:
@@ -38,4 +38,4 @@ def test_it_counts_where_the_request_really_runs() -> None:
     assert not is_mixed(fleet, first, None) and is_mixed(fleet, second, None)
     fleet.finish(lease)
     assert not is_mixed(fleet, second, None)
-    assert len(fleet.dispatcher.state.running) == 0
+    assert len(fleet.dispatcher.state.in_flight) == 0

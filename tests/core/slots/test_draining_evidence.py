@@ -46,7 +46,7 @@ class Books:
             address=ADDRESS,
             began_at=at,
             answered_at=at + took_s,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slot_readings=numbered,
         )
         return self.evidence.judge(observation, len(tasks), self.leases, is_quiet=self.is_quiet)

@@ -50,7 +50,7 @@ def look(
             address=ADDRESS,
             began_at=began_at,
             answered_at=answered_at,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slots=slots,
             busy_slots=busy,
             instance=instance,

@@ -22,7 +22,7 @@ def look(
             address=address,
             began_at=at,
             answered_at=at,
-            sight=ScrapeStatus.READY,
+            status=ScrapeStatus.READY,
             slots=slots,
             busy_slots=busy,
         ),

@@ -58,7 +58,7 @@ def lookout(open_lookout: Open) -> EndpointProbe:
 async def look(
     lookout: EndpointProbe, attention: ScrapePriority = ScrapePriority.IDLE
 ) -> Observation:
-    return await lookout.look(attention)
+    return await lookout.scrape(attention)
 
 
 async def look_until_counted(lookout: EndpointProbe) -> None:
@@ -75,7 +75,7 @@ async def test_the_first_look_learns_and_the_next_ones_only_count(
     fake: FakeLlamaServer, lookout: EndpointProbe
 ) -> None:
     first = await look(lookout)
-    assert (first.sight, first.slots, first.busy_slots) == (ScrapeStatus.READY, 2, 1)
+    assert (first.status, first.slots, first.busy_slots) == (ScrapeStatus.READY, 2, 1)
     assert [(m.name, m.aliases) for m in first.models] == [("fake", ("pretend",))]
     assert fake.paths() == ["/props", "/v1/models", "/lora-adapters", "/slots"]
     fake.busy = (True, True)
@@ -112,7 +112,11 @@ async def test_adapters_are_asked_for_until_they_are_told(
     fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
     for _ in range(2):
         told = await look(lookout)
-        assert (told.sight, told.adapters, told.awaits_adapters) == (ScrapeStatus.READY, None, True)
+        assert (told.status, told.adapters, told.awaits_adapters) == (
+            ScrapeStatus.READY,
+            None,
+            True,
+        )
     fake.replies["/lora-adapters"] = Reply.of([{"id": 0, "path": "/a/poet.gguf", "scale": 0.0}])
     told = await look(lookout)
     assert told.adapters is not None and not told.awaits_adapters
@@ -146,15 +150,15 @@ async def test_a_loading_server_is_loading_whatever_is_asked(
 ) -> None:
     fake.is_loading = True
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.issues) == (
+    assert (observation.status, observation.slots, observation.issues) == (
         ScrapeStatus.LOADING,
         None,
         (),
     )
     fake.is_loading = False
-    assert (await look(lookout)).sight is ScrapeStatus.READY
+    assert (await look(lookout)).status is ScrapeStatus.READY
     fake.is_loading = True
-    assert (await look(lookout)).sight is ScrapeStatus.LOADING
+    assert (await look(lookout)).status is ScrapeStatus.LOADING
 
 
 async def test_hidden_slots_are_said_with_their_remedy(
@@ -162,7 +166,7 @@ async def test_hidden_slots_are_said_with_their_remedy(
 ) -> None:
     fake.shows_slots = False
     observation = await look(lookout)
-    assert (observation.sight, observation.slots) == (ScrapeStatus.READY, 2)
+    assert (observation.status, observation.slots) == (ScrapeStatus.READY, 2)
     assert observation.busy_slots is None
     assert codes(observation) == ["slots-disabled"]
     assert "--slots" in observation.issues[0].remedy
@@ -186,7 +190,7 @@ async def test_a_refused_key_is_an_issue_of_a_ready_server(
     fake.api_key = "sesame"
     lookout = open_lookout(api_key=key, slots=3)
     for observation in [await look(lookout) for _ in range(2)]:
-        assert (observation.sight, observation.slots) == (ScrapeStatus.READY, 3)
+        assert (observation.status, observation.slots) == (ScrapeStatus.READY, 3)
         assert observation.busy_slots is None
         assert codes(observation) == ["unauthorized"]
         assert "api_key_file" in observation.issues[0].remedy
@@ -214,12 +218,12 @@ async def test_a_server_that_went_away_is_unreachable_and_is_learnt_anew(
     before = await look(lookout)
     await fake.stop()
     gone = await look(lookout)
-    assert gone.sight is ScrapeStatus.UNREACHABLE and codes(gone) == ["unreachable"]
+    assert gone.status is ScrapeStatus.UNREACHABLE and codes(gone) == ["unreachable"]
     assert gone.slots is None and gone.busy_slots is None
     async with FakeLlamaServer(busy=(False,) * 4, port=fake.address.port) as other:
         other.marker = "<__media_two__>"
         back = await look(lookout)
-    assert (back.sight, back.slots, back.busy_slots) == (ScrapeStatus.READY, 4, 0)
+    assert (back.status, back.slots, back.busy_slots) == (ScrapeStatus.READY, 4, 0)
     assert back.instance not in (None, before.instance)
 
 
@@ -272,7 +276,7 @@ async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
     for _ in range(3):
         slow = await look(lookout)
         slow_since.append(slow.began_at)
-        assert (slow.sight, slow.busy_slots) == (ScrapeStatus.READY, None)
+        assert (slow.status, slow.busy_slots) == (ScrapeStatus.READY, None)
         assert codes(slow) == ["slow-slots"]
     assert fake.count("/slots") == asked_before + 1, "one question, kept open"
     gate_opened_at = time.monotonic()
@@ -305,7 +309,7 @@ async def test_a_server_that_stalls_altogether_fails(
     for path in ("/slots", "/health", "/props"):
         fake.replies[path] = Reply(gate=asyncio.Event())
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, ["no-answer"])
+    assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, ["no-answer"])
     fake.replies.clear()
     await look_until_counted(lookout)
 
@@ -329,7 +333,7 @@ async def test_a_useless_answer_fails_once_and_says_why_without_quoting_it(
 ) -> None:
     fake.replies[path] = reply
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, [code])
+    assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, [code])
     assert observation.busy_slots is None
     assert "prompt" not in str(observation) and "xx" not in str(observation)
     fake.replies.clear()
@@ -342,7 +346,7 @@ async def test_another_program_at_the_address_fails(
     for path in ("/props", "/slots", "/health", "/v1/models"):
         fake.replies[path] = Reply(status=404, body=b"nginx")
     observation = await look(lookout)
-    assert (observation.sight, codes(observation)) == (ScrapeStatus.FAILED, ["bad-answer"])
+    assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, ["bad-answer"])
 
 
 async def test_a_server_without_props_still_counts(
@@ -350,7 +354,7 @@ async def test_a_server_without_props_still_counts(
 ) -> None:
     fake.replies["/props"] = Reply(status=404)
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (
+    assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.READY,
         2,
         1,
@@ -366,7 +370,7 @@ async def test_a_sleeper_is_seen_asleep_and_not_woken(
     fake.is_sleeping = True
     for attention in (*ScrapePriority, *ScrapePriority):
         observation = await look(lookout, attention)
-        assert (observation.sight, observation.slots) == (ScrapeStatus.ASLEEP, 2)
+        assert (observation.status, observation.slots) == (ScrapeStatus.ASLEEP, 2)
         assert observation.busy_slots == 0
     assert fake.count("/slots") == 0
 
@@ -381,7 +385,7 @@ async def test_a_sleeper_that_somebody_woke_is_counted_until_it_is_idle(
     fake.busy = (False, False)
     assert (await look(lookout)).busy_slots == 0
     quiet = await look(lookout)
-    assert (quiet.sight, quiet.busy_slots, quiet.issues) == (ScrapeStatus.READY, None, ())
+    assert (quiet.status, quiet.busy_slots, quiet.issues) == (ScrapeStatus.READY, None, ())
     assert fake.count("/slots") == 2
     assert (await look(lookout, ScrapePriority.STEADY)).busy_slots == 0
 
@@ -394,7 +398,7 @@ async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
 ) -> None:
     fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded", "f": "loading"}
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (
+    assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.READY,
         4,
         2,
@@ -451,7 +455,7 @@ async def test_a_model_unloaded_between_the_questions_is_left_out(
     assert (await looking).busy_slots == 1
     fake.router_models = {"a": "unloaded", "b": "unloaded"}
     none_left = await look(lookout)
-    assert (none_left.sight, none_left.busy_slots) == (ScrapeStatus.READY, None)
+    assert (none_left.status, none_left.busy_slots) == (ScrapeStatus.READY, None)
 
 
 async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
@@ -459,7 +463,7 @@ async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
 ) -> None:
     fake.router_models = {"a": "unloaded"}
     observation = await look(lookout)
-    assert (observation.sight, observation.slots, observation.busy_slots) == (
+    assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.ASLEEP,
         1,
         0,

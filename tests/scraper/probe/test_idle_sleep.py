@@ -100,7 +100,7 @@ def test_what_is_seen_asleep_sleeps_whatever_was_declared() -> None:
     assert not watch.may_ask_slots(0.0, ScrapePriority.STEADY)
 
 
-@pytest.mark.parametrize("attention", [ScrapePriority.STEADY, ScrapePriority.RESTLESS])
+@pytest.mark.parametrize("attention", [ScrapePriority.STEADY, ScrapePriority.HIGH])
 def test_our_own_leases_are_reason_enough_to_ask(attention: ScrapePriority) -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(10**9)
     look(watch, sleeper, 0.0, ScrapePriority.IDLE)
@@ -113,7 +113,7 @@ def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> N
     watch.props_told(False)
     watch.slots_told(0.0, busy_slots=1)
     assert not watch.needs_props(100.0, ScrapePriority.STEADY)
-    assert watch.needs_props(100.0, ScrapePriority.RESTLESS)
+    assert watch.needs_props(100.0, ScrapePriority.HIGH)
     watch.props_told(True)
     assert watch.needs_props(100.0, ScrapePriority.STEADY)
 

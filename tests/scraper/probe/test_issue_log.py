@@ -15,7 +15,7 @@ ADDRESS = Address("127.0.0.1", 8080)
 
 
 def saw(sight: ScrapeStatus, *found: Issue) -> Observation:
-    return Observation(address=ADDRESS, began_at=0, answered_at=0, sight=sight, issues=found)
+    return Observation(address=ADDRESS, began_at=0, answered_at=0, status=sight, issues=found)
 
 
 @pytest.fixture

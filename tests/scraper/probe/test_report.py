@@ -53,7 +53,7 @@ def test_answers_that_cannot_be_used(
 ) -> None:
     """Each has its sight and its issue, tells no slots, and quotes nothing that came."""
     found = report(slots=4).useless(told, "/props")
-    assert (found.sight, codes(found)) == (sight, code)
+    assert (found.status, codes(found)) == (sight, code)
     assert (found.slots, found.busy_slots) == (None, None)
     assert (found.began_at, found.answered_at) == (1.0, 1.5)
     assert "secret" not in repr(found)

@@ -10,7 +10,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.scheduler.exchange_registry import Registry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.envoy.access_log import SERVICE, AccessLog
 from extproc.stream.exchange import Exchange, ExchangeOptions
@@ -39,7 +39,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.fleet = SmallFleet(1, 1)
-        self.registry = Registry()
+        self.registry = ExchangeRegistry()
         self.late: list[Address] = []
         self.reports = AccessLog(
             self.registry, self.late.append, UploadWatchdog(self.registry, lambda: self.fleet.now)
@@ -52,7 +52,7 @@ class Desk:
         self.registry._exchanges[self.exchange.id] = self.exchange  # type: ignore[assignment]
 
     def verdict(self) -> Outcome:
-        return self.exchange.end(self.fleet.now).verdict
+        return self.exchange.end(self.fleet.now).outcome
 
 
 def test_a_running_exchange_is_marked() -> None:

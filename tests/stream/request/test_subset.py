@@ -115,4 +115,4 @@ def test_a_hint_that_comes_again_is_understood_once() -> None:
         desk.feed(desk.exchange(), asked)
     first, other, again = (one.allowed for one in desk.asked)
     assert first is again and first == other
-    assert len(desk.fleet.dispatcher.state.subsets) == 2
+    assert len(desk.fleet.dispatcher.state.subset_hints) == 2

@@ -88,20 +88,20 @@ class Schedule:
 
     def _interval_s(self, now: float, observation: Observation, attention: ScrapePriority) -> float:
         fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s
-        sight = observation.status
-        if sight is ScrapeStatus.UNREACHABLE or sight is ScrapeStatus.FAILED:
+        status = observation.status
+        if status is ScrapeStatus.UNREACHABLE or status is ScrapeStatus.FAILED:
             return self._failing_interval_s(now)
         self._failing_since = None
-        if sight is ScrapeStatus.LOADING:
+        if status is ScrapeStatus.LOADING:
             return fast_s
-        if sight is ScrapeStatus.ASLEEP:
+        if status is ScrapeStatus.ASLEEP:
             return slow_s if attention is ScrapePriority.IDLE else fast_s
-        if sight is ScrapeStatus.READY:
+        if status is ScrapeStatus.READY:
             if observation.busy_slots is None:
                 is_slow = any(issue.code == SLOW_SLOTS for issue in observation.issues)
                 return fast_s if is_slow else slow_s
             return fast_s if attention is ScrapePriority.HIGH else slow_s
-        assert_never(sight)
+        assert_never(status)
 
     def _failing_interval_s(self, now: float) -> float:
         if self._failing_since is None:

@@ -274,14 +274,14 @@ class Exchange:
         stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
         first_token_at = self._give_back(now)
         is_broken = self._is_cut() and not self._is_handed_over()
-        verdict = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
+        outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reception.head, self._reception.request, self._objective()
         response = self._response
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
-            outcome=verdict,
+            outcome=outcome,
             reason=self._reason,
             endpoint=endpoint,
             status=response.status if response is not None else 0,

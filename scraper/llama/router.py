@@ -73,7 +73,7 @@ class RouterModels:
                 model.sleep.slots_told(told.began_at, busy_slots)
 
     @property
-    def sight(self) -> ScrapeStatus:
+    def status(self) -> ScrapeStatus:
         statuses = {model.entry.status for model in self._models.values()}
         if ModelStatus.LOADED in statuses:
             return ScrapeStatus.READY
@@ -115,6 +115,6 @@ class RouterModels:
             name for name, model in self._models.items() if model.entry.status is ModelStatus.FAILED
         )
         found = [issues.model_failed(failed)] if failed else []
-        if self.sight is ScrapeStatus.READY and self.slots == 0:
+        if self.status is ScrapeStatus.READY and self.slots == 0:
             found.append(issues.no_model_loaded())
         return tuple(found)

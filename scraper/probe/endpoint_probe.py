@@ -274,10 +274,10 @@ class EndpointProbe:
             return self._learn_anew(garbled(answer, error), "/v1/models")
         assert self._facts.props is not None, "only /props tells a router"
         self._router.list(entries, self._facts.props.autoloads)
-        sight = self._router.sight
-        if sight is not ScrapeStatus.READY:
+        status = self._router.status
+        if status is not ScrapeStatus.READY:
             return self._report.observe(
-                answer, sight, busy_slots=0 if sight is ScrapeStatus.ASLEEP else None
+                answer, status, busy_slots=0 if status is ScrapeStatus.ASLEEP else None
             )
         asked = self._router.models_to_ask(self._clock(), attention)
         if not asked:

@@ -28,10 +28,10 @@ class IssueLog:
 
     def record(self, observation: Observation) -> None:
         """Write what began and what ended since the last look."""
-        sight = observation.status
-        if sight is not self._sight and sight not in TOLD_BY_ISSUES:
-            logger.info("endpoint %s: %s", self._address, sight.value)
-            self._sight = sight
+        status = observation.status
+        if status is not self._sight and status not in TOLD_BY_ISSUES:
+            logger.info("endpoint %s: %s", self._address, status.value)
+            self._sight = status
         self._record_issues(observation.issues)
 
     def _record_issues(self, issues: Iterable[Issue]) -> None:

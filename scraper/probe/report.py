@@ -1,6 +1,6 @@
 """What a look comes to: the observation that tells it to the core. Pure.
 
-answer                       | sight
+answer                       | status
 -----------------------------|-----------------------------------------------------------
 one that could be used       | ready or asleep, with slots, models and what to mend
 503                          | loading
@@ -35,7 +35,7 @@ class Report:
     def observe(
         self,
         sign: Answer | Failure | SlotCounts,
-        sight: ScrapeStatus,
+        status: ScrapeStatus,
         busy_slots: int | None = None,
         also: Issue | None = None,
     ) -> Observation:
@@ -43,12 +43,12 @@ class Report:
         is_router = self._facts.is_router
         told_slots = self._router.slots if is_router else self._facts.slots
         slots = told_slots if self._target.slots is None else self._target.slots
-        is_telling = sight is ScrapeStatus.READY or sight is ScrapeStatus.ASLEEP
+        is_telling = status is ScrapeStatus.READY or status is ScrapeStatus.ASLEEP
         return Observation(
             address=self._target.address,
             began_at=sign.began_at,
             answered_at=sign.answered_at,
-            status=sight,
+            status=status,
             slots=slots if is_telling else None,
             busy_slots=busy_slots,
             models=self._router.readings() if is_router else self._facts.models,

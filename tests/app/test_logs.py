@@ -76,7 +76,7 @@ def test_json_line_of_a_request(logger: logging.Logger) -> None:
 
 def test_human_line_of_a_request(logger: logging.Logger) -> None:
     """The same in one line for eyes."""
-    refused = record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
+    refused = record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
     (line,) = written(logger, HumanLines(), lambda: log_request(refused, "abc"))
     assert line.endswith(
         "info request: queue-full request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
@@ -88,8 +88,8 @@ def test_human_line_of_a_request(logger: logging.Logger) -> None:
     "ended",
     [
         record(),
-        record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT, endpoint=None),
-        record(verdict=Outcome.BROKEN, reason=Reason.CANCELLED),
+        record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT, endpoint=None),
+        record(outcome=Outcome.BROKEN, reason=Reason.CANCELLED),
     ],
 )
 def test_the_outcome_is_the_metrics(logger: logging.Logger, ended: ExchangeRecord) -> None:

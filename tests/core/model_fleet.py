@@ -297,11 +297,13 @@ class ModelFleet:
     def fail_look(self) -> None:
         if self.servers:
             address = self.random.choice(list(self.servers))
-            sight = self.random.choice(
+            status = self.random.choice(
                 [ScrapeStatus.FAILED, ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING]
             )
             self.dispatcher.observe(
-                Observation(address=address, began_at=self.now, answered_at=self.now, status=sight),
+                Observation(
+                    address=address, began_at=self.now, answered_at=self.now, status=status
+                ),
                 self.now,
             )
 

@@ -105,7 +105,7 @@ class ModelRouter(ModelServer):
             slots = sum(one.slots for one in loaded)
             shown = tuple(one for part in parts.values() for one in part["slot_readings"])
             seen |= {"slots": slots, "busy_slots": busy_slots, "slot_readings": shown}
-            return seen | {"sight": ScrapeStatus.READY}
+            return seen | {"status": ScrapeStatus.READY}
         if any(one.is_loading(now) for one in self.models.values()):
-            return seen | {"sight": ScrapeStatus.LOADING}
-        return seen | {"sight": ScrapeStatus.ASLEEP, "slots": 1, "busy_slots": 0}
+            return seen | {"status": ScrapeStatus.LOADING}
+        return seen | {"status": ScrapeStatus.ASLEEP, "slots": 1, "busy_slots": 0}

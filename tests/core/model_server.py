@@ -121,7 +121,7 @@ class ModelServer:
         shown = self.shown(now)
         self.start(now)
         return {
-            "sight": ScrapeStatus.READY,
+            "status": ScrapeStatus.READY,
             "slots": self.slots,
             "busy_slots": None if self.is_blind else len(shown),
             "slot_readings": () if self.is_blind else self.readings(shown),

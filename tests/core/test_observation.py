@@ -13,7 +13,7 @@ ADDRESS = Address("10.0.0.1", 8080)
 
 
 def observation(**facts: Any) -> Observation:
-    told: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "sight": ScrapeStatus.READY}
+    told: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "status": ScrapeStatus.READY}
     return Observation(address=ADDRESS, **(told | facts))
 
 

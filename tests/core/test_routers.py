@@ -19,7 +19,7 @@ def models(*loaded: str, loading: str = "", slots: int = 2, busy: int = 0) -> di
     if not loaded:
         return {
             "models": readings,
-            "sight": ScrapeStatus.LOADING if loading else ScrapeStatus.ASLEEP,
+            "status": ScrapeStatus.LOADING if loading else ScrapeStatus.ASLEEP,
         }
     many = len(loaded)
     return {"models": readings, "slots": slots * many, "busy_slots": busy * many}
@@ -130,7 +130,7 @@ def test_who_waited_for_a_model_that_nobody_had_gets_it() -> None:
     other = fleet.add(1, models=["b"])
     lease = fleet.pick(model="b")
     waiting = fleet.queue(model="a")
-    serving = fleet.add(1, models=["a"], sight=ScrapeStatus.LOADING)
+    serving = fleet.add(1, models=["a"], status=ScrapeStatus.LOADING)
     fleet.finish(lease)
     assert fleet.is_waiting(waiting), f"{other} does not serve it"
     fleet.now += 1.0

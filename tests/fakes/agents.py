@@ -192,14 +192,14 @@ class HandAgent:
         self,
         busy: int = 0,
         slots: int = 4,
-        sight: pb.Look.Sight = pb.Look.SIGHT_READY,
+        status: pb.Look.Sight = pb.Look.SIGHT_READY,
         began_at: float | None = None,
     ) -> None:
         """Report a look that began at `began_at` of the agent's clock, or just now."""
         now = self.now()
         ago_s = 0.0 if began_at is None else now - began_at
         look = pb.Look(
-            began_ago_s=ago_s, answered_ago_s=0.0, sight=sight, slots=slots, busy_slots=busy
+            began_ago_s=ago_s, answered_ago_s=0.0, sight=status, slots=slots, busy_slots=busy
         )
         await self.call.write(self._message(look=look, now=now))
 

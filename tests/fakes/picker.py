@@ -162,7 +162,7 @@ class FakePicker:
         address: str,
         slots: int = 1,
         busy_slots: int = 0,
-        sight: ScrapeStatus = ScrapeStatus.READY,
+        status: ScrapeStatus = ScrapeStatus.READY,
         models: tuple[ModelReading, ...] = (),
         issues: tuple[Issue, ...] = (),
     ) -> None:
@@ -173,7 +173,7 @@ class FakePicker:
             address=Address.parse(address),
             began_at=now,
             answered_at=now,
-            status=sight,
+            status=status,
             slots=slots,
             busy_slots=busy_slots,
             models=models,
@@ -186,7 +186,7 @@ class FakePicker:
             or not self.dispatcher.ledger.endpoint_slots(endpoint.address).has_draining
         ):
             return
-        again = partial(self.observe, address, slots, busy_slots, sight, models, issues)
+        again = partial(self.observe, address, slots, busy_slots, status, models, issues)
         asyncio.get_running_loop().call_later(AGAIN_S, again)
 
     def add_ready(self, address: str, slots: int = 1, name: str = "") -> None:

@@ -73,7 +73,7 @@ class SteeredFleet:
                 address=address,
                 began_at=self.now,
                 answered_at=self.now,
-                status=told.pop("sight", ScrapeStatus.READY),
+                status=told.pop("status", ScrapeStatus.READY),
                 **told,
             ),
             self.now,

@@ -170,11 +170,11 @@ class NamingFleet:
 
     def fail(self) -> None:
         for address in self.random.sample(self.members(), min(1, len(self.members()))):
-            sight = self.random.choice(
+            status = self.random.choice(
                 [ScrapeStatus.LOADING, ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED]
             )
             self.tell(
-                Observation(address=address, began_at=self.now, answered_at=self.now, status=sight)
+                Observation(address=address, began_at=self.now, answered_at=self.now, status=status)
             )
 
     def tell(self, observation: Observation) -> None:

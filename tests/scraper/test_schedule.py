@@ -21,12 +21,12 @@ def schedule() -> Schedule:
     return Schedule(CADENCE, lambda: 0.5)  # the middle: no jitter
 
 
-def saw(sight: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Observation:
+def saw(status: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Observation:
     return Observation(
         address=Address("127.0.0.1", 1),
         began_at=0.0,
         answered_at=0.0,
-        status=sight,
+        status=status,
         busy_slots=busy,
         issues=(issues.slow_slots(3.0),) if is_slow else (),
     )
@@ -77,10 +77,10 @@ def test_a_server_that_came_back_is_eagerly_awaited_when_it_fails_again() -> Non
 
 @given(st.integers(), st.sampled_from(ScrapeStatus), st.sampled_from(ScrapePriority))
 def test_jitter_stays_within_its_part(
-    seed: int, sight: ScrapeStatus, attention: ScrapePriority
+    seed: int, status: ScrapeStatus, attention: ScrapePriority
 ) -> None:
-    delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(sight), attention)
-    plain = schedule().next_delay_s(0.0, saw(sight), attention)
+    delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(status), attention)
+    plain = schedule().next_delay_s(0.0, saw(status), attention)
     assert 0.9 * plain <= delay <= 1.1 * plain
 
 

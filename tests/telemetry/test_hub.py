@@ -36,7 +36,7 @@ async def test_what_it_is_told_stands_in_the_text() -> None:
     fleet = SmallFleet(2)
     hub = telemetry(fleet, dropped_log_lines=5)
     hub.tell(record())
-    hub.tell(record(verdict=Outcome.REJECTED, reason=Reason.SHED))
+    hub.tell(record(outcome=Outcome.REJECTED, reason=Reason.SHED))
     look = Observation(
         address=fleet.addresses[0], began_at=1.0, answered_at=1.0, status=ScrapeStatus.READY
     )

@@ -70,7 +70,7 @@ def test_slots_by_state_add_up() -> None:
     states = ("idle", "foreign", "leased", "unusable")
     assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0, 0]
     assert found["coxswain_endpoints", "ready"] == 1
-    fleet.look(fleet.addresses[0], sight=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.look(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
     found = samples(metrics_of(fleet).read())
     assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
     assert found["coxswain_endpoints", "down"] == 1
@@ -99,8 +99,8 @@ def test_requests_by_outcome_and_class() -> None:
     metrics = metrics_of(SmallFleet(1))
     metrics.tell(record())
     metrics.tell(record(criticality="critical"))
-    metrics.tell(record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(verdict=Outcome.PASSED))
+    metrics.tell(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(outcome=Outcome.PASSED))
     found = samples(metrics.read())
     assert found["coxswain_requests_total", "standard", "served"] == 1
     assert found["coxswain_requests_total", "critical", "served"] == 1
@@ -115,12 +115,12 @@ def test_only_those_who_waited_or_got_a_slot_count_as_waits() -> None:
     """Not who was refused at once, nor who left before it was decided on; in vain counts too."""
     metrics = metrics_of(SmallFleet(1))
     metrics.tell(record(waited_s=0.0))
-    metrics.tell(record(waited_s=0.0, verdict=Outcome.BROKEN))
-    metrics.tell(record(waited_s=4.0, verdict=Outcome.WITHDRAWN))
-    metrics.tell(record(waited_s=8.0, verdict=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(waited_s=0.0, verdict=Outcome.REJECTED, reason=Reason.QUEUE_FULL))
-    metrics.tell(record(waited_s=0.0, verdict=Outcome.WITHDRAWN, decided_at=None))
-    metrics.tell(record(verdict=Outcome.REJECTED, waited_s=0.0, criticality=""))
+    metrics.tell(record(waited_s=0.0, outcome=Outcome.BROKEN))
+    metrics.tell(record(waited_s=4.0, outcome=Outcome.WITHDRAWN))
+    metrics.tell(record(waited_s=8.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.tell(record(waited_s=0.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))
+    metrics.tell(record(waited_s=0.0, outcome=Outcome.WITHDRAWN, decided_at=None))
+    metrics.tell(record(outcome=Outcome.REJECTED, waited_s=0.0, criticality=""))
     found = samples(metrics.read())
     assert found["coxswain_queue_wait_seconds_count",] == 4
     assert found["coxswain_queue_wait_seconds_sum",] == 12.0

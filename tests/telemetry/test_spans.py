@@ -43,13 +43,13 @@ def test_pick_and_wait_begin_when_enough_of_the_request_had_come() -> None:
     decided_at_ns = root.start_time_unix_nano + 1_000_000_000
     assert pick.start_time_unix_nano == queue.start_time_unix_nano == decided_at_ns
     assert queue.end_time_unix_nano == decided_at_ns + 500_000_000
-    assert len(spans_of(record(verdict=Outcome.WITHDRAWN, waited_s=0.0, decided_at=None))) == 1
+    assert len(spans_of(record(outcome=Outcome.WITHDRAWN, waited_s=0.0, decided_at=None))) == 1
 
 
 def test_no_wait_no_queue_span() -> None:
     """Who was served at once never was in line; who took no slot was not picked."""
     assert len(spans_of(record(waited_s=0.0))) == 2
-    assert len(spans_of(record(waited_s=0.0, verdict=Outcome.PASSED))) == 1
+    assert len(spans_of(record(waited_s=0.0, outcome=Outcome.PASSED))) == 1
 
 
 def test_a_trace_that_begins_here_has_no_parent() -> None:
@@ -74,9 +74,9 @@ def test_attributes() -> None:
 
 def test_refused_and_broken_ones_are_errors() -> None:
     """Their status says so and names the reason; a client that left the line is no error."""
-    root = spans_of(record(verdict=Outcome.REJECTED, reason=Reason.QUEUE_FULL))[0]
+    root = spans_of(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))[0]
     assert root.status.code == Status.STATUS_CODE_ERROR and root.status.message == "queue-full"
-    assert spans_of(record(verdict=Outcome.WITHDRAWN))[0].status.code == 0
+    assert spans_of(record(outcome=Outcome.WITHDRAWN))[0].status.code == 0
 
 
 def test_texts_of_strangers_are_cut() -> None:

@@ -324,7 +324,7 @@ async def test_bytes_of_another_message_are_no_question(picker: FakePicker) -> N
 async def test_down_is_shown(picker: FakePicker) -> None:
     """Health is what was observed last."""
     picker.add_ready(A)
-    picker.observe(A, sight=ScrapeStatus.UNREACHABLE)
+    picker.observe(A, status=ScrapeStatus.UNREACHABLE)
     endpoint = (await listed(picker))[A]
     assert endpoint.health == pb.HEALTH_DOWN and not endpoint.is_pickable
 

@@ -127,11 +127,11 @@ async def test_a_stall_while_looking_delays_no_later_look(
     looks = 0
     place = RequestCalls._place
 
-    def stalled(calls: RequestCalls, sight: ExchangeSnapshot) -> pb.WatchQueueResponse:
+    def stalled(calls: RequestCalls, status: ExchangeSnapshot) -> pb.WatchQueueResponse:
         nonlocal looks
         looks += 1
         time.sleep(1.2 * (looks == 1))
-        return place(calls, sight)
+        return place(calls, status)
 
     monkeypatch.setattr(RequestCalls, "_place", stalled)
     call = await picker.ask("r1")

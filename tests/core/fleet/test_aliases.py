@@ -227,7 +227,7 @@ def test_a_load_that_fails_is_tried_elsewhere() -> None:
         fleet.add(2, models=router("b"))
     loading = fleet.pick(model="a").address
     waiting = fleet.queue(model="a")
-    fleet.look(loading, sight=ScrapeStatus.UNREACHABLE)
+    fleet.look(loading, status=ScrapeStatus.UNREACHABLE)
     assert fleet.served(waiting).address != loading
 
 

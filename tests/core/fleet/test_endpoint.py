@@ -20,19 +20,19 @@ def endpoint() -> Endpoint:
 
 def see(
     endpoint: Endpoint,
-    sight: ScrapeStatus,
+    status: ScrapeStatus,
     *,
     issues: tuple[Issue, ...] = (),
     models: tuple[ModelReading, ...] = (),
 ) -> None:
     observation = Observation(
-        address=ADDRESS, began_at=1.0, answered_at=1.0, status=sight, issues=issues, models=models
+        address=ADDRESS, began_at=1.0, answered_at=1.0, status=status, issues=issues, models=models
     )
     endpoint.observe(observation, 3)
 
 
 @pytest.mark.parametrize(
-    ("sight", "health", "is_serving"),
+    ("status", "health", "is_serving"),
     [
         (ScrapeStatus.READY, Health.READY, True),
         (ScrapeStatus.ASLEEP, Health.ASLEEP, True),
@@ -42,11 +42,11 @@ def see(
     ],
 )
 def test_first_sight(
-    endpoint: Endpoint, sight: ScrapeStatus, health: Health, is_serving: bool
+    endpoint: Endpoint, status: ScrapeStatus, health: Health, is_serving: bool
 ) -> None:
     """A new endpoint is loading until a look tells more; one failure tells nothing."""
     assert endpoint.health is Health.LOADING
-    see(endpoint, sight)
+    see(endpoint, status)
     assert (endpoint.health, endpoint.is_serving) == (health, is_serving)
 
 

@@ -42,7 +42,7 @@ def refused(fleet: SteeredFleet, ticket: Ticket) -> str:
 
 
 @pytest.mark.parametrize(
-    "seen", [None, {"sight": ScrapeStatus.LOADING}, {**READY, "awaits_adapters": True}]
+    "seen", [None, {"status": ScrapeStatus.LOADING}, {**READY, "awaits_adapters": True}]
 )
 @pytest.mark.parametrize("match", ModelMatch)
 @pytest.mark.parametrize("name", [POET, {"model": ":poet"}, {"adapter": "poet", "model": "m"}])
@@ -80,7 +80,7 @@ def test_where_nobody_has_told_everybody_is_waited_for(is_empty: bool) -> None:
     """Also for a server that is down, or was not even named."""
     fleet = SteeredFleet()
     if not is_empty:
-        look(fleet, fleet.join(), sight=ScrapeStatus.UNREACHABLE)
+        look(fleet, fleet.join(), status=ScrapeStatus.UNREACHABLE)
     waiting = [fleet.queue(model="some/base:poet"), fleet.queue(adapter_numbers=frozenset({1}))]
     address = fleet.join() if is_empty else fleet.addresses[0]
     look(fleet, address, **READY | {"slots": 1}, adapters=["bard", "poet"])
@@ -146,7 +146,7 @@ def test_a_server_that_is_down_holds_up_only_adapters_of_models_that_are_known()
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     down = fleet.join()
-    look(fleet, down, sight=ScrapeStatus.UNREACHABLE)
+    look(fleet, down, status=ScrapeStatus.UNREACHABLE)
     fleet.pick(model="qwen2.5:7b")
     assert fleet.refusal(adapter="poet") == "model-not-found"
     waiting = fleet.queue(**POET)
@@ -158,7 +158,7 @@ def test_a_strict_fleet_refuses_what_only_a_server_that_is_down_may_have() -> No
     fleet = SteeredFleet(match=ModelMatch.STRICT)
     fleet.add(9, models=["m"])
     down = fleet.join()
-    look(fleet, down, sight=ScrapeStatus.UNREACHABLE)
+    look(fleet, down, status=ScrapeStatus.UNREACHABLE)
     assert fleet.refusal(**POET) == "model-not-found"
 
 
@@ -218,7 +218,7 @@ def test_it_waits_as_what_it_may_be() -> None:
     mortal = fleet.queue(model="m:poet", timeout_s=1.5)
     assert first.criticality is Criticality.CRITICAL
     fleet.now += 1.0
-    look(fleet, late, sight=ScrapeStatus.LOADING)
+    look(fleet, late, status=ScrapeStatus.LOADING)
     fleet.dispatcher.advance(fleet.now)
     assert refused(fleet, mortal) == "no-endpoint"
     look(fleet, late, **READY, adapters=["poet"])
@@ -254,7 +254,7 @@ def test_a_server_that_left_with_requests_on_it_is_not_waited_for() -> None:
     leaving = fleet.add(1, models=["m"], instance="one")
     fleet.pick()
     staying = fleet.add(1, models=["m"])
-    look(fleet, leaving, sight=ScrapeStatus.LOADING, instance="two")
+    look(fleet, leaving, status=ScrapeStatus.LOADING, instance="two")
     waiting = fleet.queue(**POET)
     fleet.dispatcher.set_members("test", [EndpointSpec(address=staying)], fleet.now)
     assert leaving in fleet.dispatcher.fleet

@@ -270,7 +270,7 @@ def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
     elif loss == "removed":
         fleet.name(bad)
     else:
-        fleet.look(good, sight=ScrapeStatus.UNREACHABLE, busy=None)
+        fleet.look(good, status=ScrapeStatus.UNREACHABLE, busy=None)
     assert not fleet.is_out(bad)
     assert fleet.pick().address == bad
 

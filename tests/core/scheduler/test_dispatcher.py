@@ -94,7 +94,7 @@ def test_passing_requests_need_no_slot() -> None:
     fleet = SmallFleet(1, 1, 1, 1)
     for _ in range(4):
         fleet.pick()
-    fleet.look(fleet.addresses[0], sight=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.look(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
     assert len(fleet.dispatcher.passing()) == 3
     assert fleet.addresses[0] not in fleet.dispatcher.passing()
     assert SmallFleet().dispatcher.passing() == []
@@ -104,7 +104,7 @@ def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
     """By turns where they are alike; one that sleeps only when there is no other."""
     fleet = SmallFleet(2, 2, 2, 2)
     _, asleep, *awake = fleet.addresses
-    fleet.look(asleep, sight=ScrapeStatus.ASLEEP)
+    fleet.look(asleep, status=ScrapeStatus.ASLEEP)
     allowed = frozenset((asleep, *awake))
     first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
     assert set(first) == set(awake) and min(first.values()) > 25
@@ -478,22 +478,22 @@ def test_an_overtaken_look_does_not_bring_a_dead_server_back() -> None:
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
-    fleet.look(address, sight=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.look(address, status=ScrapeStatus.UNREACHABLE, busy=None)
     fleet.look(address, began_at=109.0)
     assert fleet.endpoint(address).health is Health.DOWN
     fleet.now = 120.0
     fleet.look(address)
-    fleet.look(address, sight=ScrapeStatus.UNREACHABLE, busy=None, began_at=119.0)
+    fleet.look(address, status=ScrapeStatus.UNREACHABLE, busy=None, began_at=119.0)
     assert fleet.endpoint(address).health is Health.READY
 
 
-@pytest.mark.parametrize("sight", [ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING])
-def test_a_server_that_cannot_serve_is_left_alone(sight: ScrapeStatus) -> None:
+@pytest.mark.parametrize("status", [ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING])
+def test_a_server_that_cannot_serve_is_left_alone(status: ScrapeStatus) -> None:
     """Its running requests keep their leases; who waits gets the next slot elsewhere."""
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
     lease = fleet.pick()
-    fleet.look(address, sight=sight, busy=None)
+    fleet.look(address, status=status, busy=None)
     ticket = fleet.queue()
     fleet.finish(lease)
     assert ticket.is_waiting
@@ -694,7 +694,7 @@ def test_where_to_look_often() -> None:
     assert not fleet.dispatcher.needs_frequent_scrapes(lease.address)
     fleet.abandon(lease)
     assert fleet.dispatcher.needs_frequent_scrapes(lease.address)
-    fleet.look(calm, sight=ScrapeStatus.FAILED, busy=None)
+    fleet.look(calm, status=ScrapeStatus.FAILED, busy=None)
     assert fleet.dispatcher.needs_frequent_scrapes(calm)
     assert fleet.dispatcher.needs_frequent_scrapes(fleet.add(None))
 

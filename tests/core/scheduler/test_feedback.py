@@ -423,9 +423,9 @@ def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -
 @pytest.mark.parametrize(
     "told",
     [
-        {"models": [ModelReading(name="new", is_loaded=False)], "sight": ScrapeStatus.ASLEEP},
+        {"models": [ModelReading(name="new", is_loaded=False)], "status": ScrapeStatus.ASLEEP},
         {"models": [*LOADED, ModelReading(name="new", is_loaded=False)]},
-        {"models": ["new"], "sight": ScrapeStatus.ASLEEP},
+        {"models": ["new"], "status": ScrapeStatus.ASLEEP},
     ],
 )
 @pytest.mark.parametrize("is_seen", [True, False])

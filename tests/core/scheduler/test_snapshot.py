@@ -8,10 +8,10 @@ from tests.fakes.small_fleet import SmallFleet
 
 def test_nobody_waits() -> None:
     """Then there is no longest wait, and nothing to expect."""
-    sight = take_queue_snapshot(SmallFleet(1, max_queued=7).dispatcher, 100.0)
-    assert (sight.waiting, sight.max_waiting) == (0, 7)
-    assert sight.by_class == {"critical": 0, "standard": 0, "sheddable": 0}
-    assert sight.longest_wait_s is None and sight.expected_s is None
+    status = take_queue_snapshot(SmallFleet(1, max_queued=7).dispatcher, 100.0)
+    assert (status.waiting, status.max_waiting) == (0, 7)
+    assert status.by_class == {"critical": 0, "standard": 0, "sheddable": 0}
+    assert status.longest_wait_s is None and status.expected_s is None
 
 
 def test_who_came_first_waited_longest() -> None:
@@ -21,9 +21,9 @@ def test_who_came_first_waited_longest() -> None:
     for _ in range(2):
         fleet.queue()
         fleet.now += 2.0
-    sight = take_queue_snapshot(fleet.dispatcher, fleet.now)
-    assert sight.waiting == sight.by_class["standard"] == 2
-    assert sight.longest_wait_s == 4.0 and sight.expected_s is None
+    status = take_queue_snapshot(fleet.dispatcher, fleet.now)
+    assert status.waiting == status.by_class["standard"] == 2
+    assert status.longest_wait_s == 4.0 and status.expected_s is None
 
 
 def test_the_expected_end_of_the_line_follows_its_pace() -> None:
@@ -37,6 +37,6 @@ def test_the_expected_end_of_the_line_follows_its_pace() -> None:
     fleet.finish(lease)
     fleet.now += 3.0
     fleet.finish(fleet.handed(ticket))
-    sight = take_queue_snapshot(fleet.dispatcher, fleet.now)
-    assert sight.waiting == 2
-    assert sight.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)
+    status = take_queue_snapshot(fleet.dispatcher, fleet.now)
+    assert status.waiting == 2
+    assert status.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)

@@ -43,7 +43,7 @@ def test_only_loaded_models_are_asked_and_summed() -> None:
     )
     assert models.models_to_ask(0.0, IDLE) == ("a", "c")
     models.count(told(a=(4, 1), c=(2, 2)))
-    assert (models.sight, models.slots, models.busy_slots) == (ScrapeStatus.READY, 6, 3)
+    assert (models.status, models.slots, models.busy_slots) == (ScrapeStatus.READY, 6, 3)
     by_name = {reading.name: reading for reading in models.readings()}
     assert (by_name["a"].slots, by_name["a"].busy_slots, by_name["a"].is_loaded) == (4, 1, True)
     assert (by_name["b"].slots, by_name["b"].busy_slots, by_name["b"].is_loaded) == (
@@ -64,24 +64,24 @@ def test_an_unloaded_model_has_no_busy_slots_and_keeps_its_size() -> None:
 
 def test_nothing_loaded_offers_the_slot_that_loads_a_model() -> None:
     models = router(entry("a", ModelStatus.UNLOADED))
-    assert (models.sight, models.slots) == (ScrapeStatus.ASLEEP, 1)
+    assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 1)
 
 
 def test_nothing_loaded_and_no_autoload_is_an_issue() -> None:
     models = router(entry("a", ModelStatus.UNLOADED), autoloads=False)
-    assert (models.sight, models.slots) == (ScrapeStatus.READY, 0)
+    assert (models.status, models.slots) == (ScrapeStatus.READY, 0)
     assert [issue.code for issue in models.issues()] == ["no-model-loaded"]
 
 
 def test_a_first_model_on_its_way_is_loading() -> None:
-    assert router(entry("a", ModelStatus.LOADING)).sight is ScrapeStatus.LOADING
+    assert router(entry("a", ModelStatus.LOADING)).status is ScrapeStatus.LOADING
 
 
 def test_sleeping_models_keep_their_slots_and_are_not_asked() -> None:
     models = router(entry("a", ModelStatus.LOADED, may_sleep=True))
     models.count(told(a=(4, 0)))
     models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), True)
-    assert (models.sight, models.slots) == (ScrapeStatus.ASLEEP, 4)
+    assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 4)
     assert models.models_to_ask(0.0, STEADY) == ()
 
 

@@ -14,8 +14,8 @@ from scraper.probe.issue_log import CALM_LOOKS, IssueLog
 ADDRESS = Address("127.0.0.1", 8080)
 
 
-def saw(sight: ScrapeStatus, *found: Issue) -> Observation:
-    return Observation(address=ADDRESS, began_at=0, answered_at=0, status=sight, issues=found)
+def saw(status: ScrapeStatus, *found: Issue) -> Observation:
+    return Observation(address=ADDRESS, began_at=0, answered_at=0, status=status, issues=found)
 
 
 @pytest.fixture

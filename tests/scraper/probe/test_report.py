@@ -38,7 +38,7 @@ def codes(observation: Observation) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("told", "sight", "code"),
+    ("told", "status", "code"),
     [
         (answer(503), ScrapeStatus.LOADING, []),
         (answer(500), ScrapeStatus.FAILED, ["bad-answer"]),
@@ -49,11 +49,11 @@ def codes(observation: Observation) -> list[str]:
     ],
 )
 def test_answers_that_cannot_be_used(
-    told: Answer | Failure, sight: ScrapeStatus, code: list[str]
+    told: Answer | Failure, status: ScrapeStatus, code: list[str]
 ) -> None:
-    """Each has its sight and its issue, tells no slots, and quotes nothing that came."""
+    """Each has its status and its issue, tells no slots, and quotes nothing that came."""
     found = report(slots=4).useless(told, "/props")
-    assert (found.status, codes(found)) == (sight, code)
+    assert (found.status, codes(found)) == (status, code)
     assert (found.slots, found.busy_slots) == (None, None)
     assert (found.began_at, found.answered_at) == (1.0, 1.5)
     assert "secret" not in repr(found)

@@ -217,8 +217,8 @@ class ModelFleet:
         return self.random.uniform(0, self.random.choice([0.02, 0.02, longest_s]))
 
     def _check_lease(self, lease: Lease) -> None:
-        account = self.dispatcher.ledger.endpoint_slots(lease.address)
-        assert account.leased_slots <= account.slots, "over its slots through us"
+        endpoint_slots = self.dispatcher.ledger.endpoint_slots(lease.address)
+        assert endpoint_slots.leased_slots <= endpoint_slots.slots, "over its slots through us"
 
     def _arrive(self, lease: Lease, at: float) -> None:
         self.servers[lease.address].take(lease, at)
@@ -374,18 +374,20 @@ class ModelFleet:
         dispatcher = self.dispatcher
         assert dispatcher.faults(self.now) == []
         for endpoint in dispatcher.fleet:
-            account = dispatcher.ledger.endpoint_slots(endpoint.address)
+            endpoint_slots = dispatcher.ledger.endpoint_slots(endpoint.address)
             server = self.servers[endpoint.address]
-            assert account.leased_slots == sum(x.weight_slots for x in account.leases.values())
-            assert account.leased_slots >= 0 and account.foreign_slots >= 0
-            assert account.free_slots >= 0
-            assert not endpoint.is_removed or account.leases, "a removed endpoint was kept"
+            assert endpoint_slots.leased_slots == sum(
+                x.weight_slots for x in endpoint_slots.leases.values()
+            )
+            assert endpoint_slots.leased_slots >= 0 and endpoint_slots.foreign_slots >= 0
+            assert endpoint_slots.free_slots >= 0
+            assert not endpoint.is_removed or endpoint_slots.leases, "a removed endpoint was kept"
             if self.world is World.QUIET:
                 is_sure = endpoint.address not in self.given_up
-                assert account.foreign_slots == 0 or not is_sure, "all traffic is ours"
+                assert endpoint_slots.foreign_slots == 0 or not is_sure, "all traffic is ours"
                 assert not server.is_overrun(self.now), "a full server was bothered"
             if endpoint.is_pickable:
-                self._check_idle(endpoint, account)
+                self._check_idle(endpoint, endpoint_slots)
         assert list(map(id, dispatcher.queue)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
         if wakeup is not None:
@@ -393,23 +395,23 @@ class ModelFleet:
         for ticket in self.waiting.values():
             assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
 
-    def _check_idle(self, endpoint: Endpoint, account: EndpointSlots) -> None:
+    def _check_idle(self, endpoint: Endpoint, endpoint_slots: EndpointSlots) -> None:
         """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
         for ticket in self.dispatcher.queue:
             if not is_eligible(ticket.constraints, endpoint):
                 continue
-            room, model, is_loaded = slot_pool(endpoint, account, ticket.constraints.model)
+            pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, ticket.constraints.model)
             may_load = model is None or self.dispatcher.state.model_loads.may_start(model)
-            if not room.free_slots or not (is_loaded or may_load):
+            if not pool.free_slots or not (is_loaded or may_load):
                 continue
-            is_kept = room.reservation not in (None, ticket.reservation)
-            is_fitting = can_fit(ticket.request.weight_slots, room.free_slots, room.slots)
+            is_kept = pool.reservation not in (None, ticket.reservation)
+            is_fitting = can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots)
             assert is_kept or not is_fitting, "idle while somebody waits who could use it"
             if not is_kept:
                 assert ticket.reservation is not None, "nobody keeps slots for a heavy request"
-        for room in (account, *account.model_pools.values()):
-            if room.reservation is not None:
-                holder = self.dispatcher.queue.holder(room.reservation)
+        for pool in (endpoint_slots, *endpoint_slots.model_pools.values()):
+            if pool.reservation is not None:
+                holder = self.dispatcher.queue.holder(pool.reservation)
                 assert holder.is_waiting, "slots are reserved for nobody"
                 assert holder.request.weight_slots > 1
 
@@ -429,8 +431,8 @@ class ModelFleet:
         self._pass(CAPS.sighted_s)
         self._look_at_all()
         for endpoint in self.dispatcher.fleet:
-            account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
-            assert account.leases == {} and account.leased_slots == 0
-            assert account.foreign_slots == 0
+            endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)
+            assert endpoint_slots.leases == {} and endpoint_slots.leased_slots == 0
+            assert endpoint_slots.foreign_slots == 0
             assert not endpoint.is_removed
         assert len(self.settled_ids) + len(self.withdrawn_ids) == self.requests

@@ -228,12 +228,12 @@ async def running_picker(
     max_queued: int = 10,
     interceptors: tuple[grpc.aio.ServerInterceptor, ...] = (),
     credentials: grpc.ServerCredentials | None = None,
-    intake: ResolverOptions | None = None,
+    resolver: ResolverOptions | None = None,
     exchange: ExchangeOptions | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     waiting_room = PendingStreams()
-    options = DispatcherOptions(max_queued=max_queued, resolver=intake or ResolverOptions())
+    options = DispatcherOptions(max_queued=max_queued, resolver=resolver or ResolverOptions())
     dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
     registry = ExchangeRegistry()
     processor = ExternalProcessor(

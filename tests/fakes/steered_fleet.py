@@ -35,12 +35,12 @@ class SteeredFleet:
         self.now = 100.0
         self.listener = RecordingListener()
         by_name = {objective.name: objective for objective in objectives}
-        intake = ResolverOptions(
+        resolver = ResolverOptions(
             model_match=match,
             splits=splits or {},
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
-        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, resolver=intake)
+        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, resolver=resolver)
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
         self.addresses: list[Address] = []
 

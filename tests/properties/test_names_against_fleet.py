@@ -121,9 +121,11 @@ class NamingFleet:
             assert not is_known and not is_taken, "a known fleet holds up no name"
         elif request.adapter is None:
             for endpoint in self.dispatcher.fleet:
-                account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
-                is_fitting = account.free_slots >= min(request.weight_slots, account.slots or 1)
-                is_free = endpoint.is_pickable and account.reservation is None and is_fitting
+                endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)
+                is_fitting = endpoint_slots.free_slots >= min(
+                    request.weight_slots, endpoint_slots.slots or 1
+                )
+                is_free = endpoint.is_pickable and endpoint_slots.reservation is None and is_fitting
                 assert not is_free, "held up by those who wait for an adapter"
 
     def take(self, request: Request, settlement: Settlement) -> None:

@@ -101,9 +101,9 @@ class RouterFleet(ModelFleet):
         self.lost.discard(lease.model_pool)
 
     def _check_lease(self, lease: Lease) -> None:
-        account = self.dispatcher.ledger.endpoint_slots(lease.address)
-        room = account.model_pools.get(lease.model_pool, account)
-        assert room.leased_slots <= room.slots or not lease.model_pool, "over its slots through us"
+        endpoint_slots = self.dispatcher.ledger.endpoint_slots(lease.address)
+        pool = endpoint_slots.model_pools.get(lease.model_pool, endpoint_slots)
+        assert pool.leased_slots <= pool.slots or not lease.model_pool, "over its slots through us"
 
     def _arrive(self, lease: Lease, at: float) -> None:
         server = self.servers[lease.address]
@@ -183,9 +183,9 @@ class RouterFleet(ModelFleet):
 
     def _foreign(self, address: Address) -> int:
         """Also in one room alone: what is in no room may hide it from the endpoint's account."""
-        account = self.dispatcher.ledger.endpoint_slots(address)
-        return account.foreign_slots + sum(
-            one.foreign_slots for one in account.model_pools.values()
+        endpoint_slots = self.dispatcher.ledger.endpoint_slots(address)
+        return endpoint_slots.foreign_slots + sum(
+            one.foreign_slots for one in endpoint_slots.model_pools.values()
         )
 
     def check(self) -> None:
@@ -195,14 +195,14 @@ class RouterFleet(ModelFleet):
         }
         self._look_for_lost()
         for endpoint in self.dispatcher.fleet:
-            account = self.dispatcher.ledger.endpoint_slots(endpoint.address)
-            for name, room in account.model_pools.items():
-                leases = [one for one in account.leases.values() if one.model_pool == name]
-                assert set(room.leases) == {one.id for one in leases}
-                assert room.leased_slots == sum(one.weight_slots for one in leases)
-                assert min(room.foreign_slots, room.free_slots) >= 0
+            endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)
+            for name, pool in endpoint_slots.model_pools.items():
+                leases = [one for one in endpoint_slots.leases.values() if one.model_pool == name]
+                assert set(pool.leases) == {one.id for one in leases}
+                assert pool.leased_slots == sum(one.weight_slots for one in leases)
+                assert min(pool.foreign_slots, pool.free_slots) >= 0
                 if self.world is World.QUIET and endpoint.address not in self.given_up:
-                    assert room.foreign_slots == 0, "all traffic is ours"
+                    assert pool.foreign_slots == 0, "all traffic is ours"
 
     def finish_all(self) -> None:
         for router in self._routers():

@@ -32,14 +32,14 @@ class ChoosyFleet(ModelFleet):
 
     def __init__(self, random: Random, world: World) -> None:
         super().__init__(random, world)
-        intake = ResolverOptions(
+        resolver = ResolverOptions(
             objectives=Objectives(by_name={one.name: one for one in OBJECTIVES})
         )
         self.dispatcher = listen(
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, resolver=intake
+                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, resolver=resolver
                 ),
             ),
             self,

@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import Endpoint
 
 
-def is_eligible(demand: Constraints, endpoint: Endpoint) -> bool:
+def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` has nothing to say, decided faster."""
-    if demand.allowed is not None and endpoint.address not in demand.allowed:
+    if constraints.allowed is not None and endpoint.address not in constraints.allowed:
         return False
-    if demand.model is not None and demand.model not in endpoint.models_by_name:
+    if constraints.model is not None and constraints.model not in endpoint.models_by_name:
         return False
-    if demand.model_name_on_wire is not None and not endpoint.takes_name(
-        demand.model_name_on_wire, demand.model
+    if constraints.model_name_on_wire is not None and not endpoint.takes_name(
+        constraints.model_name_on_wire, constraints.model
     ):
         return False
-    if demand.adapter_numbers and not endpoint.has_adapters(demand.adapter_numbers):
+    if constraints.adapter_numbers and not endpoint.has_adapters(constraints.adapter_numbers):
         return False
-    return demand.adapter is None or demand.adapter in endpoint.adapter_ids
+    return constraints.adapter is None or constraints.adapter in endpoint.adapter_ids
 
 
-def why_not(demand: Constraints, endpoint: Endpoint) -> Iterator[str]:
+def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     """Each reason why the endpoint cannot serve it, in words for people; none where it can."""
-    if demand == UNRESOLVED:
+    if constraints == UNRESOLVED:
         yield "not every server has told its adapters yet, and this may be the name of one"
-    elif demand.allowed is not None and endpoint.address not in demand.allowed:
+    elif constraints.allowed is not None and endpoint.address not in constraints.allowed:
         yield "it is not among those that the gateway allows"
-    if demand.model is not None and demand.model not in endpoint.models_by_name:
-        yield f"it does not serve {demand.model}"
-    if demand.model_name_on_wire is not None and not endpoint.takes_name(
-        demand.model_name_on_wire, demand.model
+    if constraints.model is not None and constraints.model not in endpoint.models_by_name:
+        yield f"it does not serve {constraints.model}"
+    if constraints.model_name_on_wire is not None and not endpoint.takes_name(
+        constraints.model_name_on_wire, constraints.model
     ):
-        yield f"it reads the name {demand.model_name_on_wire}, which it does not know"
-    if demand.adapter is not None and demand.adapter not in endpoint.adapter_ids:
-        yield f"it has no adapter {demand.adapter}"
-    if not endpoint.has_adapters(demand.adapter_numbers):
-        numbers = ", ".join(map(str, sorted(demand.adapter_numbers)))
+        yield f"it reads the name {constraints.model_name_on_wire}, which it does not know"
+    if constraints.adapter is not None and constraints.adapter not in endpoint.adapter_ids:
+        yield f"it has no adapter {constraints.adapter}"
+    if not endpoint.has_adapters(constraints.adapter_numbers):
+        numbers = ", ".join(map(str, sorted(constraints.adapter_numbers)))
         yield f"it has not all of the adapters {numbers}"

@@ -116,12 +116,12 @@ class RequestResolver:
                     self.names.remember_as_model(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        demand = constraints_for(wanted, adapter, said, numbers)
+        constraints = constraints_for(wanted, adapter, said, numbers)
         if request.allowed is not None:
-            demand = demand._replace(allowed=request.allowed)
-        if not self._is_hint_of_use(demand):
+            constraints = constraints._replace(allowed=request.allowed)
+        if not self._is_hint_of_use(constraints):
             return Reason.NO_ENDPOINT
-        return ResolvedRequest(demand, objective, model)
+        return ResolvedRequest(constraints, objective, model)
 
     def _known_numbers(self, request: Request) -> frozenset[int] | None:
         """The adapters that it names by numbers; None if no endpoint has them all. Where none
@@ -131,13 +131,13 @@ class RequestResolver:
             return NO_NUMBERS
         return numbers if self.names.catalog.has_adapters(numbers) else None
 
-    def _is_hint_of_use(self, demand: Constraints) -> bool:
+    def _is_hint_of_use(self, constraints: Constraints) -> bool:
         """Whether any that a gateway allows can serve it, now or when it has a slot again. Its
         next hint may name others, so nobody waits for one that is gone or serves other models."""
-        if demand.allowed is None:
+        if constraints.allowed is None:
             return True
-        endpoints = map(self._fleet.get, demand.allowed)
-        return any(e is not None and e.is_usable and is_eligible(demand, e) for e in endpoints)
+        endpoints = map(self._fleet.get, constraints.allowed)
+        return any(e is not None and e.is_usable and is_eligible(constraints, e) for e in endpoints)
 
     def needs_impossible_rewrite(self, request: Request) -> bool:
         """Whether its model's name is one of ours, its body cannot be told another, and those who
@@ -198,11 +198,11 @@ class RequestResolver:
         Whose model is served by nobody may go anywhere, or waits on; whose model was served by
         nobody does not go anywhere any more.
         """
-        demand = order.constraints
-        if demand == UNRESOLVED:
+        constraints = order.constraints
+        if constraints == UNRESOLVED:
             return None
-        if demand.model is None:
-            return demand._replace(model=order.model) if order.model in change.gained else None
-        if demand.model in change.lost and self._options.model_match is ModelMatch.LENIENT:
-            return demand._replace(model=None)
+        if constraints.model is None:
+            return constraints._replace(model=order.model) if order.model in change.gained else None
+        if constraints.model in change.lost and self._options.model_match is ModelMatch.LENIENT:
+            return constraints._replace(model=None)
         return None

@@ -30,8 +30,8 @@ class ConstraintQueue:
 
     __slots__ = ("_arrivals", "_queues", "_size", "constraints")
 
-    def __init__(self, demand: Constraints) -> None:
-        self.constraints = demand
+    def __init__(self, constraints: Constraints) -> None:
+        self.constraints = constraints
         self._queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
         self._arrivals: list[tuple[int, Ticket]] = []
         self._size = 0
@@ -65,14 +65,16 @@ class ConstraintQueue:
             here = {e[0]: e for e in self._arrivals if e[1].constraint_queue is self}
             self._arrivals = sorted(here.values())
 
-    def next_by_priority(self, promises: SloAttainment, now: float) -> tuple[PriorityKey, Ticket]:
+    def next_by_priority(
+        self, slo_attainment: SloAttainment, now: float
+    ) -> tuple[PriorityKey, Ticket]:
         """Whose turn it is, and how it compares with other lanes; the lane must not be empty."""
         best: tuple[PriorityKey, Ticket] | None = None
         for (criticality, promise), queue in self._queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
             ticket = queue.head()
-            share = 1.0 if promise is None else promises.share(promise, now)
+            share = 1.0 if promise is None else slo_attainment.share(promise, now)
             flow = ticket.flow
             turn = (criticality, share, flow.tenant.virtual_s, flow.virtual_s, ticket.id)
             if best is None or turn < best[0]:

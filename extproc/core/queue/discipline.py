@@ -66,103 +66,111 @@ class QueueDiscipline:
         line: RequestQueue,
         fleet: Fleet,
         ledger: Ledger,
-        promises: SloAttainment,
+        slo_attainment: SloAttainment,
         loads: ModelLoadTracker,
         aging: Aging,
     ) -> None:
         self._queue = line
         self._fleet = fleet
         self._ledger = ledger
-        self._slo_attainment = promises
+        self._slo_attainment = slo_attainment
         self._loads = loads
         self._aging = aging
         self.preempted: list[Ticket] = []
 
-    def next_ticket(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> Ticket | None:
+    def next_ticket(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
+    ) -> Ticket | None:
         """Who may take free slots of this endpoint now, or None. It is still in line."""
-        if not account.free_slots and not account.model_pools:
+        if not endpoint_slots.free_slots and not endpoint_slots.model_pools:
             return None
         while True:
-            found = self._best(endpoint, account, now)
+            found = self._best(endpoint, endpoint_slots, now)
             if found is None:
-                return self._reserved_elsewhere(endpoint, account)
-            ticket, room, has_aged = found
-            if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
+                return self._reserved_elsewhere(endpoint, endpoint_slots)
+            ticket, pool, has_aged = found
+            if can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots):
                 return ticket
-            reservation = room.reservation
+            reservation = pool.reservation
             if reservation is not None and reservation is not ticket.reservation:
                 displaced = self._queue.holder(reservation)
                 self._queue.cancel_reservation(displaced)
                 self.preempted.append(displaced)
                 reservation = None
             if reservation is None:
-                reservation = self._queue.reserve(ticket, room, endpoint.address)
+                reservation = self._queue.reserve(ticket, pool, endpoint.address)
             reservation.is_exclusive = has_aged
 
-    def _best(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> NextTicket | None:
+    def _best(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
+    ) -> NextTicket | None:
         open_lanes: list[tuple[ConstraintQueue, EndpointSlots]] = []
-        for lane in self._queue.queues_for(endpoint):
-            room = available_pool(endpoint, account, lane.constraints.model, self._loads)
-            if room is not None and room.free_slots:
-                open_lanes.append((lane, room))
+        for constraint_queue in self._queue.queues_for(endpoint):
+            pool = available_pool(
+                endpoint, endpoint_slots, constraint_queue.constraints.model, self._loads
+            )
+            if pool is not None and pool.free_slots:
+                open_lanes.append((constraint_queue, pool))
         if not open_lanes:
             return None
-        aged = self._aged(open_lanes, account, now)
+        aged = self._aged(open_lanes, endpoint_slots, now)
         if aged is not None:
             return aged
         best: tuple[PriorityKey, Ticket, EndpointSlots] | None = None
-        for lane, room in open_lanes:
-            turn, ticket = lane.next_by_priority(self._slo_attainment, now)
+        for constraint_queue, pool in open_lanes:
+            turn, ticket = constraint_queue.next_by_priority(self._slo_attainment, now)
             if best is not None and best[0] < turn:
                 continue
-            reservation = room.reservation
+            reservation = pool.reservation
             if reservation is None or reservation.may_be_bypassed(
                 ticket.criticality, ticket.request.weight_slots
             ):
-                best = (turn, ticket, room)
+                best = (turn, ticket, pool)
         return None if best is None else NextTicket(best[1], best[2], has_aged=False)
 
     def _aged(
         self,
         open_lanes: list[tuple[ConstraintQueue, EndpointSlots]],
-        account: EndpointSlots,
+        endpoint_slots: EndpointSlots,
         now: float,
     ) -> NextTicket | None:
-        if (account.served_from_queue + 1) % self._aging.every:
+        if (endpoint_slots.served_from_queue + 1) % self._aging.every:
             return None
         oldest: NextTicket | None = None
-        for lane, room in open_lanes:
-            ticket, reservation = lane.first_arrived(), room.reservation
+        for constraint_queue, pool in open_lanes:
+            ticket, reservation = constraint_queue.first_arrived(), pool.reservation
             if reservation is not None:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
                 ticket = min(ticket, self._queue.holder(reservation))
-            usable_slots = room.slots - room.foreign_slots
-            is_fitting = can_fit(ticket.request.weight_slots, usable_slots, room.slots)
+            usable_slots = pool.slots - pool.foreign_slots
+            is_fitting = can_fit(ticket.request.weight_slots, usable_slots, pool.slots)
             if is_fitting and (oldest is None or ticket < oldest.ticket):
-                oldest = NextTicket(ticket, room, has_aged=True)
+                oldest = NextTicket(ticket, pool, has_aged=True)
         if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
             return None
         return oldest
 
-    def _reserved_elsewhere(self, endpoint: Endpoint, account: EndpointSlots) -> Ticket | None:
+    def _reserved_elsewhere(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots
+    ) -> Ticket | None:
         """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
-        if not account.model_pools:  # the usual case must not ask all of them
-            reservation = account.reservation
+        if not endpoint_slots.model_pools:  # the usual case must not ask all of them
+            reservation = endpoint_slots.reservation
             lightest_slots = (
                 self._queue.lightest_reserved_slots()
                 if reservation is None
                 else reservation.weight_slots
             )
-            if not can_fit(lightest_slots, account.free_slots, account.slots):
+            if not can_fit(lightest_slots, endpoint_slots.free_slots, endpoint_slots.slots):
                 return None
         for ticket in self._queue.with_reservations():
             if not is_eligible(ticket.constraints, endpoint):
                 continue
-            room = available_pool(endpoint, account, ticket.constraints.model, self._loads)
-            if room is None or room.reservation not in (None, ticket.reservation):
+            pool = available_pool(endpoint, endpoint_slots, ticket.constraints.model, self._loads)
+            if pool is None or pool.reservation not in (None, ticket.reservation):
                 continue
-            if can_fit(ticket.request.weight_slots, room.free_slots, room.slots):
+            if can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots):
                 return ticket
         return None
 
@@ -188,11 +196,11 @@ class QueueDiscipline:
                 or not is_eligible(order.constraints, endpoint)
             ):
                 continue
-            account = self._ledger.endpoint_slots(endpoint.address)
-            if is_any_of_age and (account.served_from_queue + 1) % self._aging.every == 0:
+            endpoint_slots = self._ledger.endpoint_slots(endpoint.address)
+            if is_any_of_age and (endpoint_slots.served_from_queue + 1) % self._aging.every == 0:
                 continue
-            room = available_pool(endpoint, account, order.constraints.model, self._loads)
-            if room is None or reservation is None or room.reservation is not reservation:
+            pool = available_pool(endpoint, endpoint_slots, order.constraints.model, self._loads)
+            if pool is None or reservation is None or pool.reservation is not reservation:
                 continue
             if reservation.may_be_bypassed(criticality, request.weight_slots):
                 return endpoint.address

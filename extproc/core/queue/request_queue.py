@@ -132,7 +132,9 @@ class RequestQueue:
         ]
         count = len(self._tickets)
         by_class = sum(len(tickets) for tickets in self._by_criticality.values())
-        placed = sum(len(lane) for lane in self._queues.values()) + len(self._reserved)
+        placed = sum(len(constraint_queue) for constraint_queue in self._queues.values()) + len(
+            self._reserved
+        )
         timed = sum(entry[2].is_waiting for entry in self._deadlines)
         waiting = sum(flow.waiting for flow in self._fairness.flows())
         for what, number in (
@@ -181,12 +183,18 @@ class RequestQueue:
         """The lanes in which somebody waits whom the endpoint can serve."""
         if len(self._queues) <= FEW_QUEUES:
             return [
-                lane for lane in self._queues.values() if is_eligible(lane.constraints, endpoint)
+                constraint_queue
+                for constraint_queue in self._queues.values()
+                if is_eligible(constraint_queue.constraints, endpoint)
             ]
         found: dict[Constraints, ConstraintQueue] = {}
         for anchor in (None, endpoint.address, *endpoint.models_by_name):
             found.update(self._indexed.get(anchor, {}))
-        return [lane for demand, lane in found.items() if is_eligible(demand, endpoint)]
+        return [
+            constraint_queue
+            for constraints, constraint_queue in found.items()
+            if is_eligible(constraints, endpoint)
+        ]
 
     def has_any_for(self, endpoint: Endpoint) -> bool:
         """Whether somebody waits whom the endpoint can serve."""
@@ -198,15 +206,15 @@ class RequestQueue:
         """Every lane in which somebody waits."""
         return iter(self._queues.values())
 
-    def constraint_queue(self, demand: Constraints) -> ConstraintQueue | None:
+    def constraint_queue(self, constraints: Constraints) -> ConstraintQueue | None:
         """The lane of a demand while somebody is in it."""
-        return self._queues.get(demand)
+        return self._queues.get(constraints)
 
-    def change_constraints(self, ticket: Ticket, demand: Constraints) -> None:
+    def change_constraints(self, ticket: Ticket, constraints: Constraints) -> None:
         """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
         self._take_out(ticket)
-        ticket.constraints = demand
-        self._queue(demand).enter(ticket, is_back=True)
+        ticket.constraints = constraints
+        self._queue(constraints).enter(ticket, is_back=True)
 
     # Apart: heavy tickets for which slots are kept
 
@@ -218,16 +226,18 @@ class RequestQueue:
         """The least weight among them; at least 1."""
         return min(self._reserved_weights, default=1)
 
-    def reserve(self, ticket: Ticket, account: EndpointSlots, address: Address) -> Reservation:
+    def reserve(
+        self, ticket: Ticket, endpoint_slots: EndpointSlots, address: Address
+    ) -> Reservation:
         """Reserve the free slots of `account` for a ticket, outside of its lane."""
         self._take_out(ticket)
         self._reserved[ticket.id] = ticket
         self._reserved_weights[ticket.request.weight_slots] += 1
         ticket.reserved_at = address
         reservation = Reservation(
-            account, ticket.id, ticket.criticality, ticket.request.weight_slots
+            endpoint_slots, ticket.id, ticket.criticality, ticket.request.weight_slots
         )
-        ticket.reservation = account.reservation = reservation
+        ticket.reservation = endpoint_slots.reservation = reservation
         return reservation
 
     def holder(self, reservation: Reservation) -> Ticket:
@@ -239,20 +249,20 @@ class RequestQueue:
         self._take_out(ticket)
         self._queue(ticket.constraints).enter(ticket, is_back=True)
 
-    def _queue(self, demand: Constraints) -> ConstraintQueue:
-        lane = self._queues.get(demand)
-        if lane is None:
-            lane = self._queues[demand] = ConstraintQueue(demand)
-            for anchor in demand.index_keys():
-                self._indexed.setdefault(anchor, {})[demand] = lane
-        return lane
+    def _queue(self, constraints: Constraints) -> ConstraintQueue:
+        constraint_queue = self._queues.get(constraints)
+        if constraint_queue is None:
+            constraint_queue = self._queues[constraints] = ConstraintQueue(constraints)
+            for anchor in constraints.index_keys():
+                self._indexed.setdefault(anchor, {})[constraints] = constraint_queue
+        return constraint_queue
 
     def _take_out(self, ticket: Ticket) -> None:
-        lane = ticket.constraint_queue
-        if lane is not None:
-            lane.leave(ticket)
-            if not lane:
-                self._drop(lane.constraints)
+        constraint_queue = ticket.constraint_queue
+        if constraint_queue is not None:
+            constraint_queue.leave(ticket)
+            if not constraint_queue:
+                self._drop(constraint_queue.constraints)
         elif ticket.reservation is not None:
             del self._reserved[ticket.id]
             weight_slots = ticket.request.weight_slots
@@ -262,10 +272,10 @@ class RequestQueue:
             ticket.reservation.pool.reservation = None
             ticket.reservation = None
 
-    def _drop(self, demand: Constraints) -> None:
-        del self._queues[demand]
-        for anchor in demand.index_keys():
-            lanes = self._indexed[anchor]
-            del lanes[demand]
-            if not lanes:
+    def _drop(self, constraints: Constraints) -> None:
+        del self._queues[constraints]
+        for anchor in constraints.index_keys():
+            queues = self._indexed[anchor]
+            del queues[constraints]
+            if not queues:
                 del self._indexed[anchor]

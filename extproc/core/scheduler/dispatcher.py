@@ -250,8 +250,8 @@ class Dispatcher:
             picked = lease.address
             endpoint = self.fleet.get(address)
             assert endpoint is not None
-            room = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model).model
-            self.ledger.move(lease, address, now, room)
+            pool = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model).model
+            self.ledger.move(lease, address, now, pool)
             try:
                 self.state.outliers.moved(lease, picked, now)
                 run = self.state.in_flight.moved(lease, picked)
@@ -268,8 +268,8 @@ class Dispatcher:
 
     def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
         """The rest did not come, or came slowly, while others waited so long for its slot."""
-        accounts = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
-        slots = sum(account.slots for account in accounts)
+        all_slots = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
+        slots = sum(endpoint_slots.slots for endpoint_slots in all_slots)
         self.state.uploads.failed(request, wasted_s, slots, now)
 
     def answered(
@@ -305,8 +305,8 @@ class Dispatcher:
         """Where a request that takes no slot may go, best first: to pickable endpoints that have
         slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
         None for any."""
-        demand = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
-        return self.state.rankings.at(demand).best(1 + self.options.fallbacks)
+        constraints = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
+        return self.state.rankings.at(constraints).best(1 + self.options.fallbacks)
 
     # The world
 
@@ -325,8 +325,8 @@ class Dispatcher:
             self._observe(endpoint, observation, now)
 
     def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
-        account = self.ledger.endpoint_slots(endpoint.address)
-        is_replaced = account.is_replaced_by(observation)
+        endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
+        is_replaced = endpoint_slots.is_replaced_by(observation)
         if is_replaced:
             self.state.prefix_caches.forget(endpoint.address)
             self.state.sessions.forget(endpoint.address)
@@ -335,16 +335,16 @@ class Dispatcher:
         seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
         self.ledger.observe(observation, now)
-        if account.next_recheck is not None or account.has_draining:
+        if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
             self._wake()
         if observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
             if endpoint.spec.slots is not None:
-                account.slots = endpoint.spec.slots
-            elif account.slots == 0 and observation.slots is None:
-                account.slots = ASSUMED_SLOTS
+                endpoint_slots.slots = endpoint.spec.slots
+            elif endpoint_slots.slots == 0 and observation.slots is None:
+                endpoint_slots.slots = ASSUMED_SLOTS
             # Without a count and without an issue it was left in peace: what is known holds.
             is_current = observation.busy_slots is not None or not observation.issues
-            if is_current or not account.reports_busy_slots:
+            if is_current or not endpoint_slots.reports_busy_slots:
                 endpoint.refresh(observation.answered_at)
                 self._expect_next_scrape(endpoint, now)
         if observation.busy_slots is not None:
@@ -353,9 +353,9 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
         if is_replaced and not is_router(observation.models):
-            self._allocator.close_model_pools(account, now)
+            self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
-        self._allocator.drop_reservations(endpoint, account, now)
+        self._allocator.drop_reservations(endpoint, endpoint_slots, now)
         self._allocator.on_capacity_change(endpoint.address, now)
         if observation.models:
             self._allocator.on_model_loads(endpoint, observation.began_at, now)
@@ -417,10 +417,10 @@ class Dispatcher:
         endpoint = self.fleet.get(address)
         if endpoint is None:
             return False
-        account = self.ledger.endpoint_slots(address)
+        endpoint_slots = self.ledger.endpoint_slots(address)
         is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
         is_settled = is_settled and not self.state.model_loads.pending_at(address)
-        return not is_settled or account.foreign_slots > 0 or account.has_draining
+        return not is_settled or endpoint_slots.foreign_slots > 0 or endpoint_slots.has_draining
 
     def lacks_bytes(self, request: Request) -> bool:
         """Whether too much of others' bodies is kept for this request to wait."""

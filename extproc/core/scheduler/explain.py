@@ -159,16 +159,16 @@ def _ranked(
     is_weighed = request is not None and has_preferences(order, request)
     ttft_s = None if request is None else ttft_limit_s(order, request)
     for endpoint in dispatcher.fleet:
-        account = dispatcher.ledger.endpoint_slots(endpoint.address)
+        endpoint_slots = dispatcher.ledger.endpoint_slots(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
         is_chosen = endpoint.address == chosen
         why = (
             ()
             if is_chosen
-            else tuple(_objections(dispatcher, endpoint, account, order, weight_slots, now))
+            else tuple(_objections(dispatcher, endpoint, endpoint_slots, order, weight_slots, now))
         )
-        room, _, is_loaded = slot_pool(endpoint, account, order.constraints.model)
-        share = room.free_slots / room.slots if room.slots else 0.0
+        pool, _, is_loaded = slot_pool(endpoint, endpoint_slots, order.constraints.model)
+        share = pool.free_slots / pool.slots if pool.slots else 0.0
         cost = None
         if is_weighed and request is not None:
             cost = dispatcher.cost_at(order, request, endpoint.address, now)
@@ -219,13 +219,13 @@ def _scores(
 def _objections(
     dispatcher: Dispatcher,
     endpoint: Endpoint,
-    account: EndpointSlots,
+    endpoint_slots: EndpointSlots,
     order: ResolvedRequest,
     weight_slots: int,
     now: float,
 ) -> Iterator[str]:
-    demand = order.constraints
-    yield from why_not(demand, endpoint)
+    constraints = order.constraints
+    yield from why_not(constraints, endpoint)
     if endpoint.is_removed:
         yield "it left the fleet and ends its last requests"
     if endpoint.intent is not Intent.ACTIVE:
@@ -236,15 +236,15 @@ def _objections(
         yield dispatcher.state.outliers.why_out(endpoint.address, now)
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
-    room, model, is_loaded = slot_pool(endpoint, account, demand.model)
+    pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, constraints.model)
     may_load = model is None or dispatcher.state.model_loads.may_start(model)
     if model is not None and not is_loaded:
-        if not room.free_slots or not may_load:
+        if not pool.free_slots or not may_load:
             yield "the model is being loaded: one endpoint at a time does that"
-    elif room.slots == 0:
+    elif pool.slots == 0:
         yield "it has not told how many slots it has"
-    elif room.free_slots < min(weight_slots, room.slots):
-        taken = f"{room.leased_slots} leased, {room.foreign_slots} foreign"
-        yield f"{room.free_slots} of its {room.slots} slots are free ({taken})"
-    elif weight_slots and room.reservation is not None:
+    elif pool.free_slots < min(weight_slots, pool.slots):
+        taken = f"{pool.leased_slots} leased, {pool.foreign_slots} foreign"
+        yield f"{pool.free_slots} of its {pool.slots} slots are free ({taken})"
+    elif weight_slots and pool.reservation is not None:
         yield "its free slots are kept for a request that needs several"

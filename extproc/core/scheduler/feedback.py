@@ -149,17 +149,17 @@ def _runs_of(
     state: State, endpoint: Endpoint, observation: Observation
 ) -> dict[Task, tuple[Lease, InFlightRequest]]:
     """Whose task is which, in each room where all of them are ours."""
-    account = state.ledger.endpoint_slots(endpoint.address)
+    endpoint_slots = state.ledger.endpoint_slots(endpoint.address)
     by_model: dict[str, list[SlotReading]] = {}
     for reading in observation.slot_readings:
         by_model.setdefault(reading.model, []).append(reading)
     found: dict[Task, tuple[Lease, InFlightRequest]] = {}
     for model, readings in by_model.items():
-        room = account.pool(model)
-        if room.foreign_slots or len(readings) != len(room.leases):
+        pool = endpoint_slots.pool(model)
+        if pool.foreign_slots or len(readings) != len(pool.leases):
             continue
         # All of it is ours: tasks are numbered in the order in which the process began them.
-        leases = sorted(room.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
+        leases = sorted(pool.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
         for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
             if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
                 run = state.in_flight.get(lease)

@@ -79,28 +79,34 @@ class Forecast:
     def _position(
         self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int
     ) -> QueuePosition:
-        lanes = self._rivals(ticket)
-        of = max(1, sum(len(lane) for lane in lanes) + newcomers)
-        ahead = 0 if is_apart else sum(self._ahead(ticket, lane, now) for lane in lanes)
+        queues = self._rivals(ticket)
+        of = max(1, sum(len(constraint_queue) for constraint_queue in queues) + newcomers)
+        ahead = (
+            0
+            if is_apart
+            else sum(self._ahead(ticket, constraint_queue, now) for constraint_queue in queues)
+        )
         position = min(of, ahead + 1)
         return QueuePosition(
             position, of, self.expected_s(ticket.resolved.constraints, position, now)
         )
 
-    def behind_all(self, demand: Constraints, now: float) -> QueuePosition:
+    def behind_all(self, constraints: Constraints, now: float) -> QueuePosition:
         """The last place of those who wait for the same endpoints; as `expected_s`."""
         line = self._state.queue
-        if demand == UNCONSTRAINED:
+        if constraints == UNCONSTRAINED:
             of = 1 + len(line)
         else:
-            lanes = map(line.constraint_queue, (demand, UNCONSTRAINED))
-            of = 1 + sum(len(lane) for lane in lanes if lane is not None)
-        return QueuePosition(of, of, self.expected_s(demand, of, now))
+            queues = map(line.constraint_queue, (constraints, UNCONSTRAINED))
+            of = 1 + sum(
+                len(constraint_queue) for constraint_queue in queues if constraint_queue is not None
+            )
+        return QueuePosition(of, of, self.expected_s(constraints, of, now))
 
-    def expected_s(self, demand: Constraints, position: int, now: float) -> float | None:
+    def expected_s(self, constraints: Constraints, position: int, now: float) -> float | None:
         """Seconds until that many slots were freed by the endpoints that suit. O(position), where
         as many answers run there of which the longest possible time is known."""
-        outlook = self._outlook(demand, now)
+        outlook = self._outlook(constraints, now)
         usual_s = position / outlook.rate if outlook.rate else inf
         expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
         return self.drain_rate.expected_s(position) if expected_s == inf else max(0.0, expected_s)
@@ -126,17 +132,23 @@ class Forecast:
             line.constraint_queue(ticket.resolved.constraints),
             line.constraint_queue(UNCONSTRAINED),
         ]
-        return list({id(lane): lane for lane in found if lane is not None}.values())
+        return list(
+            {
+                id(constraint_queue): constraint_queue
+                for constraint_queue in found
+                if constraint_queue is not None
+            }.values()
+        )
 
-    def _ahead(self, ticket: Ticket, lane: ConstraintQueue, now: float) -> int:
+    def _ahead(self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float) -> int:
         """How many of a lane will go before the ticket."""
-        promises = self._state.slo_attainment
-        share = promises.share(ticket.subqueue_key[1], now)
+        slo_attainment = self._state.slo_attainment
+        share = slo_attainment.share(ticket.subqueue_key[1], now)
         ahead = 0
-        for (criticality, promise), queue in lane.queues.items():
+        for (criticality, promise), queue in constraint_queue.queues.items():
             if criticality > ticket.criticality:
                 continue
-            other = promises.share(promise, now)
+            other = slo_attainment.share(promise, now)
             if criticality < ticket.criticality or other < share:
                 ahead += len(queue)
             elif other == share:
@@ -167,10 +179,10 @@ class Forecast:
                 ahead += min(len(tickets), index + is_first)
         return ahead
 
-    def _outlook(self, demand: Constraints, now: float) -> Outlook:
+    def _outlook(self, constraints: Constraints, now: float) -> Outlook:
         """Of the suiting endpoints, worked out once in a while."""
         state = self._state
-        picker = state.rankings.at(demand)
+        picker = state.rankings.at(constraints)
         known = self._outlooks.get(picker)
         if known is not None and now < known.until:
             return known
@@ -182,11 +194,13 @@ class Forecast:
         for address, slots in picker.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
-            room = slot_pool(endpoint, state.ledger.endpoint_slots(address), demand.model).slots
+            pool = slot_pool(
+                endpoint, state.ledger.endpoint_slots(address), constraints.model
+            ).slots
             if has_learned:
                 slot_s = max(1e-3, state.latency.estimate(address, now).slot_s)
-                rate += max(0, slots - room.foreign_slots) / slot_s
-            for lease in room.leases.values():
+                rate += max(0, slots - pool.foreign_slots) / slot_s
+            for lease in pool.leases.values():
                 run = state.in_flight.get(lease)
                 if run is not None and run.ends_by < inf:
                     ends.append((run.ends_by, lease))

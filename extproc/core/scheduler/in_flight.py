@@ -87,9 +87,9 @@ class InFlightRequest:
 class InFlight:
     """The runs by lease. Every call is O(1)."""
 
-    def __init__(self, fairness: FairQueueing, promises: SloAttainment) -> None:
+    def __init__(self, fairness: FairQueueing, slo_attainment: SloAttainment) -> None:
         self._fairness = fairness
-        self._slo_attainment = promises
+        self._slo_attainment = slo_attainment
         self._runs: dict[int, InFlightRequest] = {}
         self.adapters = AdapterUse()
 

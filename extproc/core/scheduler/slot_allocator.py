@@ -100,18 +100,20 @@ class SlotAllocator:
         state = self._state
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        account = state.ledger.endpoint_slots(address)
+        endpoint_slots = state.ledger.endpoint_slots(address)
         ranking = state.rankings.at(order.constraints)
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = order.constraints.model
-        slots, room, is_loaded = slot_pool(endpoint, account, model)
+        slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
         if is_from_line or slots.reservation is not None:
-            account.served_from_queue += 1  # who passes one in line is counted as if it came there
+            endpoint_slots.served_from_queue += (
+                1  # who passes one in line is counted as if it came there
+            )
         adapter = request.adapter
         fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
-        is_cold = room is not None and not is_loaded
-        lease = state.ledger.open(address, request.weight_slots, now, room, model)
+        is_cold = pool is not None and not is_loaded
+        lease = state.ledger.open(address, request.weight_slots, now, pool, model)
         lease.is_uploading = request.is_uploading
         if request.is_partial:
             state.uploads.began(lease)
@@ -119,9 +121,9 @@ class SlotAllocator:
             if state.outliers.picked(lease, request, now):
                 self._outbox.wake_at(state.outliers.next_expiry())
             state.rankings.changed(endpoint)
-            if room is not None and is_cold:
-                state.model_loads.start(room, address, now, lease)
-                state.rankings.load_changed(room)
+            if pool is not None and is_cold:
+                state.model_loads.start(pool, address, now, lease)
+                state.rankings.load_changed(pool)
                 self._outbox.wake_at(state.model_loads.next_expiry())
             self._note_pick(endpoint, request, order, lease, asked_at, is_cold=is_cold)
         except Exception as error:  # noqa: BLE001 - the lease is open, whatever is noted
@@ -166,15 +168,15 @@ class SlotAllocator:
         endpoint = state.fleet.get(address)
         if endpoint is None:
             return
-        account = state.ledger.endpoint_slots(address)
+        endpoint_slots = state.ledger.endpoint_slots(address)
         if endpoint.is_pickable and state.queue:
-            self._assign_waiting(endpoint, account, now)
+            self._assign_waiting(endpoint, endpoint_slots, now)
         else:
             state.rankings.changed(endpoint)
             if not endpoint.is_pickable:
-                self._withdraw_from_service(endpoint, account, now)
+                self._withdraw_from_service(endpoint, endpoint_slots, now)
         is_member = state.fleet.get(address) is endpoint  # serving others may have ended it
-        if is_member and endpoint.is_removed and not account.leases:
+        if is_member and endpoint.is_removed and not endpoint_slots.leases:
             self._forget(address, now)
 
     def on_capacity_changes(self, addresses: Iterable[Address], now: float) -> None:
@@ -185,12 +187,14 @@ class SlotAllocator:
         for endpoint in changed:
             self.on_capacity_change(endpoint.address, now)
 
-    def _assign_waiting(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
+    def _assign_waiting(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
+    ) -> None:
         """Give the endpoint's free slots to the line, as long as somebody can use them, and
         rank it by what is left."""
         line = self._state.queue
         while endpoint.is_pickable and line:
-            ticket = self._discipline.next_ticket(endpoint, account, now)
+            ticket = self._discipline.next_ticket(endpoint, endpoint_slots, now)
             if ticket is None:
                 break
             if not self._state.uploads.may_begin(ticket.request, now):
@@ -261,11 +265,11 @@ class SlotAllocator:
             self.after_capacity_change(ticket.reserved_at, now)
 
     def reject(
-        self, ticket: Ticket, reason: Reason, now: float, demand: Constraints = UNCONSTRAINED
+        self, ticket: Ticket, reason: Reason, now: float, constraints: Constraints = UNCONSTRAINED
     ) -> None:
         """Take a waiting ticket out of the queue, and settle it with a rejection."""
         self.leave_late(ticket)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
 
     def evict(self, victim: Ticket, now: float) -> None:
         """It gives its place in a full queue to a more critical request."""
@@ -283,13 +287,13 @@ class SlotAllocator:
 
     def time_out(self, ticket: Ticket, now: float) -> None:
         """Its deadline passed, and it has left the queue."""
-        demand = ticket.resolved.constraints
+        constraints = ticket.resolved.constraints
         reason = Reason.QUEUE_TIMEOUT
         try:
-            reason = self.unless_empty(reason, demand)
+            reason = self.unless_empty(reason, constraints)
         except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
             self._outbox.step_failed("explaining a timeout", error)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, demand))
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
         self._note_rejection(ticket, now)
 
     def _note_rejection(self, ticket: Ticket, now: float) -> None:
@@ -299,20 +303,20 @@ class SlotAllocator:
             self._outbox.step_failed("noting a rejection", error)
 
     def rejected(
-        self, reason: Reason, waited_s: float, demand: Constraints = UNCONSTRAINED
+        self, reason: Reason, waited_s: float, constraints: Constraints = UNCONSTRAINED
     ) -> Rejected:
         """A refusal; who comes again is told to do so when all of that demand will have gone."""
         expected_s = 0.0
         try:
-            expected_s = self.forecast.behind_all(demand, self.last_event_at).expected_s or 0.0
+            expected_s = self.forecast.behind_all(constraints, self.last_event_at).expected_s or 0.0
         except Exception as error:  # noqa: BLE001 - it is rejected all the same
             self._outbox.step_failed("forecasting when to come again", error)
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
 
-    def unless_empty(self, reason: Reason, demand: Constraints) -> Reason:
+    def unless_empty(self, reason: Reason, constraints: Constraints) -> Reason:
         """Without any endpoint that suits, that is the reason, whatever bound was met."""
-        return reason if len(self._state.rankings.at(demand)) else Reason.NO_ENDPOINT
+        return reason if len(self._state.rankings.at(constraints)) else Reason.NO_ENDPOINT
 
     # Changes of the fleet
 
@@ -331,11 +335,11 @@ class SlotAllocator:
         if not change.lost and not change.gained and not is_changed:
             return
         for ticket in list(state.queue):
-            demand = state.resolver.reresolve(ticket.resolved, change)
-            if demand is not None:
+            constraints = state.resolver.reresolve(ticket.resolved, change)
+            if constraints is not None:
                 state.affinity_waits.left(ticket)
-                ticket.resolved = ticket.resolved._replace(constraints=demand)
-                state.queue.change_constraints(ticket, demand)
+                ticket.resolved = ticket.resolved._replace(constraints=constraints)
+                state.queue.change_constraints(ticket, constraints)
                 is_changed = True
         if is_changed:
             for endpoint in list(state.fleet):
@@ -362,7 +366,7 @@ class SlotAllocator:
         return is_changed
 
     def _withdraw_from_service(
-        self, endpoint: Endpoint, account: EndpointSlots, now: float
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
     ) -> None:
         """It may not be picked: what was expected of it is expected of others."""
         state = self._state
@@ -371,9 +375,9 @@ class SlotAllocator:
         if state.outliers.is_any_out:
             for address in state.outliers.readmit_the_last(now):
                 self.on_capacity_change(address, now)
-        for room in (account, *account.model_pools.values()):
-            if room.reservation is not None:
-                ticket = state.queue.holder(room.reservation)
+        for pool in (endpoint_slots, *endpoint_slots.model_pools.values()):
+            if pool.reservation is not None:
+                ticket = state.queue.holder(pool.reservation)
                 state.queue.cancel_reservation(ticket)
                 self.find_capacity(ticket, now)
         while pinned := state.affinity_waits.first_pinned_to(
@@ -398,25 +402,27 @@ class SlotAllocator:
                 self._state.rankings.load_changed(reading.name)
                 self._outbox.wake_at(loads.next_expiry())
 
-    def close_model_pools(self, account: EndpointSlots, now: float) -> None:
+    def close_model_pools(self, endpoint_slots: EndpointSlots, now: float) -> None:
         """A router's models have no slots of their own any more: it is none."""
-        reservations = [room.reservation for room in account.model_pools.values()]
+        reservations = [pool.reservation for pool in endpoint_slots.model_pools.values()]
         tickets = [self._state.queue.holder(one) for one in reservations if one is not None]
         for ticket in tickets:
             self._state.queue.cancel_reservation(ticket)
-        close_model_pools(account)
+        close_model_pools(endpoint_slots)
         for ticket in tickets:
             self.find_capacity(ticket, now)
 
-    def drop_reservations(self, endpoint: Endpoint, account: EndpointSlots, now: float) -> None:
+    def drop_reservations(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
+    ) -> None:
         """Slots are kept for nobody who could not use them: it serves other models now."""
-        for room in (account, *account.model_pools.values()):
-            if room.reservation is None:
+        for pool in (endpoint_slots, *endpoint_slots.model_pools.values()):
+            if pool.reservation is None:
                 continue
-            ticket = self._state.queue.holder(room.reservation)
+            ticket = self._state.queue.holder(pool.reservation)
             if (
                 is_eligible(ticket.constraints, endpoint)
-                and slot_pool(endpoint, account, ticket.constraints.model).slots is room
+                and slot_pool(endpoint, endpoint_slots, ticket.constraints.model).slots is pool
             ):
                 continue
             self._state.queue.cancel_reservation(ticket)

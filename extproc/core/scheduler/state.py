@@ -38,7 +38,7 @@ class State:
         self,
         random: Random,
         caps: DrainingCaps,
-        intake: ResolverOptions,
+        resolver: ResolverOptions,
         outliers: OutlierOptions,
         outbox: Outbox,
     ) -> None:
@@ -47,7 +47,7 @@ class State:
         self.poison = PoisonGuard()
         self.ledger = Ledger(caps)
         self.model_loads = ModelLoadTracker()
-        self.resolver = RequestResolver(self.fleet, intake, random)
+        self.resolver = RequestResolver(self.fleet, resolver, random)
         self.rankings = RankingCache(self.fleet, self.ledger, self.model_loads, random)
         self.fairness = FairQueueing()
         self.slo_attainment = SloAttainment()

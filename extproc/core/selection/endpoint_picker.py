@@ -128,12 +128,12 @@ class EndpointPicker:
         for address in candidates:
             if address not in picker:
                 continue
-            room, _, has_it_loaded = self._pool(address, order)
-            if not can_fit(request.weight_slots, room.open_slots, room.slots):
+            pool, _, has_it_loaded = self._pool(address, order)
+            if not can_fit(request.weight_slots, pool.open_slots, pool.slots):
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
-            cost = self._cost(address, room, request, picker, now)
+            cost = self._cost(address, pool, request, picker, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
         if not scored:
@@ -180,18 +180,18 @@ class EndpointPicker:
         for address in self._known_to(request, now):
             if address == offered or address not in picker:
                 continue
-            room, _, is_loaded = self._pool(address, order)
-            if room.open_slots or not room.slots or not is_loaded:
+            pool, _, is_loaded = self._pool(address, order)
+            if pool.open_slots or not pool.slots or not is_loaded:
                 continue
             if here is None:
                 used = self._slots(offered, order)
                 here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
-            there = self._cost(address, room, request, picker, now)
+            there = self._cost(address, pool, request, picker, now)
             spared_s = here.first_token_s - there.first_token_s
             patience_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * spared_s
             if patience_s < MIN_AFFINITY_WAIT_S:
                 continue
-            wait_s = self._wait_s(address, room.slots, now)
+            wait_s = self._wait_s(address, pool.slots, now)
             if wait_s - patience_s < best_s:
                 best_s = wait_s - patience_s
                 best = AffinityTarget(address, patience_s)
@@ -213,12 +213,12 @@ class EndpointPicker:
         return self._known
 
     def _cost(
-        self, address: Address, room: EndpointSlots, request: Request, picker: Ranking, now: float
+        self, address: Address, pool: EndpointSlots, request: Request, picker: Ranking, now: float
     ) -> Cost:
         """Its cost there; what it would save counts only while it is not used beyond its share."""
-        cost = self._costs.cost(request, address, room.slots - room.free_slots, now)
+        cost = self._costs.cost(request, address, pool.slots - pool.free_slots, now)
         if cost.saved_s and self._usage_share.is_overused(
-            address, room.slots, self._fair(picker, now), now
+            address, pool.slots, self._fair(picker, now), now
         ):
             uncached_s = cost.first_token_s + cost.saved_s
             return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)

@@ -44,7 +44,7 @@ class Ranking:
     def update(
         self,
         endpoint: Endpoint,
-        account: EndpointSlots,
+        endpoint_slots: EndpointSlots,
         *,
         is_loaded: bool = True,
         is_open: bool = True,
@@ -53,13 +53,13 @@ class Ranking:
 
         One that is not open counts as full: its free slots are not for the asking.
         """
-        address, slots = endpoint.address, account.slots
+        address, slots = endpoint.address, endpoint_slots.slots
         if slots == 0 or not endpoint.is_pickable:
             self.remove(address)
             return
-        open_slots = account.open_slots if is_open else 0
+        open_slots = endpoint_slots.open_slots if is_open else 0
         kind = (open_slots, slots)
-        share = (open_slots or account.surplus_slots - 1) / slots
+        share = (open_slots or endpoint_slots.surplus_slots - 1) / slots
         rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, share)
         place = self._places.get(address)
         if place is not None:

@@ -30,8 +30,8 @@ MAX_RANKINGS = 64
 class _CachedRanking:
     __slots__ = ("changed", "constraints", "ranking")
 
-    def __init__(self, demand: Constraints, random: Random) -> None:
-        self.constraints = demand
+    def __init__(self, constraints: Constraints, random: Random) -> None:
+        self.constraints = constraints
         self.ranking = Ranking(random)
         self.changed: dict[Address, None] = {}
         """In the order of the changes: a set's order would differ from run to run."""
@@ -50,18 +50,18 @@ class RankingCache:
         self._any = _CachedRanking(UNCONSTRAINED, random)
         self._rankings: OrderedDict[Constraints, _CachedRanking] = OrderedDict()
 
-    def at(self, demand: Constraints) -> Ranking:
+    def at(self, constraints: Constraints) -> Ranking:
         """The ranking of the endpoints that suit, up to date."""
-        if demand == UNCONSTRAINED:
+        if constraints == UNCONSTRAINED:
             return self._up_to_date(self._any)
-        view = self._rankings.get(demand)
+        view = self._rankings.get(constraints)
         if view is None:
-            view = self._rankings[demand] = _CachedRanking(demand, self._random)
+            view = self._rankings[constraints] = _CachedRanking(constraints, self._random)
             view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
             if len(self._rankings) > MAX_RANKINGS:
                 self._rankings.popitem(last=False)
         elif len(self._rankings) > 1:
-            self._rankings.move_to_end(demand)
+            self._rankings.move_to_end(constraints)
         return self._up_to_date(view)
 
     def changed(self, endpoint: Endpoint) -> None:
@@ -97,12 +97,12 @@ class RankingCache:
         if endpoint is None or not is_eligible(view.constraints, endpoint):
             view.ranking.remove(address)
             return
-        room, model, is_loaded = slot_pool(
+        pool, model, is_loaded = slot_pool(
             endpoint, self._ledger.endpoint_slots(address), view.constraints.model
         )
         view.ranking.update(
             endpoint,
-            room,
+            pool,
             is_loaded=is_loaded,
             is_open=is_loaded or model is None or self._model_loads.may_start(model),
         )

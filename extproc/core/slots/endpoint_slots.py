@@ -141,17 +141,17 @@ class EndpointSlots:
     def faults(self) -> list[str]:
         """What of the sums does not fit the leases. O(leases)."""
         found = []
-        rooms = [("", self), *self.model_pools.items()]
-        for name, room in rooms:
-            leased_slots = sum(lease.weight_slots for lease in room.leases.values())
-            if leased_slots != room.leased_slots:
-                found.append(f"{name or 'all'}: {leased_slots} leased, {room.leased_slots} counted")
-            reservation = room.reservation
-            if reservation is not None and reservation.pool is not room:
+        pools = [("", self), *self.model_pools.items()]
+        for name, pool in pools:
+            leased_slots = sum(lease.weight_slots for lease in pool.leases.values())
+            if leased_slots != pool.leased_slots:
+                found.append(f"{name or 'all'}: {leased_slots} leased, {pool.leased_slots} counted")
+            reservation = pool.reservation
+            if reservation is not None and reservation.pool is not pool:
                 found.append(
                     f"{name or 'all'}: reserved for ticket {reservation.ticket_id} somewhere else"
                 )
-        in_rooms = sum(len(room.leases) for _, room in rooms[1:])
+        in_rooms = sum(len(pool.leases) for _, pool in pools[1:])
         named = sum(lease.model_pool in self.model_pools for lease in self.leases.values())
         if in_rooms != named:
             found.append(f"{named} leases name a model's slots, and {in_rooms} are there")
@@ -159,11 +159,11 @@ class EndpointSlots:
 
     def clear(self) -> None:
         """Forget every lease and reservation, to derive them anew; what was observed stays."""
-        for room in (self, *self.model_pools.values()):
-            room.leases = {}
-            room.leased_slots = 0
-            room.reservation = None
-            room._evidence = DrainingEvidence()  # noqa: SLF001 - a model's slots are an account, too
+        for pool in (self, *self.model_pools.values()):
+            pool.leases = {}
+            pool.leased_slots = 0
+            pool.reservation = None
+            pool._evidence = DrainingEvidence()  # noqa: SLF001 - a model's slots are an account, too
 
     def is_newer(self, observation: Observation) -> bool:
         """Whether the look began after all that is known; an older one must change nothing."""
@@ -225,7 +225,7 @@ class EndpointSlots:
     @property
     def next_recheck(self) -> float | None:
         """When `recheck` has something to do, or None."""
-        times = [self._evidence.due_at, *(room.next_recheck for room in self.model_pools.values())]
+        times = [self._evidence.due_at, *(pool.next_recheck for pool in self.model_pools.values())]
         return min((when for when in times if when is not None), default=None)
 
     def recheck(self, now: float) -> list[Lease]:
@@ -234,10 +234,10 @@ class EndpointSlots:
         over = self._evidence.judge_again(self.leases.values(), now)
         if self.model_pools:
             over = [lease for lease in over if lease.model_pool not in self.model_pools]
-        for room in self.model_pools.values():
-            before = room.foreign_slots
-            over += room.recheck(now)
-            self.foreign_slots += room.foreign_slots - before
+        for pool in self.model_pools.values():
+            before = pool.foreign_slots
+            over += pool.recheck(now)
+            self.foreign_slots += pool.foreign_slots - before
         if not self.model_pools:
             self._unexplained += sum(lease.weight_slots for lease in over)
             self.foreign_slots = max(0, self._unexplained)

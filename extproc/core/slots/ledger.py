@@ -78,13 +78,13 @@ class Ledger:
         address: Address,
         weight_slots: int,
         now: float,
-        room: str | None = None,
+        pool: str | None = None,
         model: str | None = None,
     ) -> Lease:
         """Lease slots, in a room if one is named; raises `ValueError` when they are not free: a
         bug of the caller. `model` is what was asked for."""
-        account = self._by_endpoint[address]
-        place = account.pool(room)
+        endpoint_slots = self._by_endpoint[address]
+        place = endpoint_slots.pool(pool)
         if not can_fit(weight_slots, place.free_slots, place.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(
@@ -95,24 +95,24 @@ class Ledger:
             asked_slots=weight_slots,
             model=model,
         )
-        if room is not None and place is not account:
-            lease.model_pool = room
+        if pool is not None and place is not endpoint_slots:
+            lease.model_pool = pool
         try:
             self._leases[lease.id] = lease
-            account.add(lease)
+            endpoint_slots.add(lease)
         except Exception:
             lease.state = LeaseState.CLOSED  # nobody would know it
             raise
         return lease
 
-    def move(self, lease: Lease, address: Address, now: float, room: str | None = None) -> None:
+    def move(self, lease: Lease, address: Address, now: float, pool: str | None = None) -> None:
         """Another endpoint than the picked one served: its slots are the ones in use."""
         self._by_endpoint[lease.address].remove(lease, now)
-        account = self._by_endpoint[address]
+        endpoint_slots = self._by_endpoint[address]
         lease.address = address
-        lease.model_pool = room or ""
-        lease.weight_slots = max(1, min(lease.asked_slots, account.pool(room).slots))
-        account.add(lease, is_here=True)
+        lease.model_pool = pool or ""
+        lease.weight_slots = max(1, min(lease.asked_slots, endpoint_slots.pool(pool).slots))
+        endpoint_slots.add(lease, is_here=True)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
         """The exchange is over. A served one frees its slots now, an abandoned one drains; so does
@@ -122,21 +122,21 @@ class Ledger:
             return
         left_at = now + HANDOVER_S if end is LeaseEnd.HANDED_OVER else now
         lease.leave(left_at)
-        account = self._by_endpoint[lease.address]
-        cap_s = self._caps.sighted_s if account.reports_busy_slots else self._caps.blind_s
+        endpoint_slots = self._by_endpoint[lease.address]
+        cap_s = self._caps.sighted_s if endpoint_slots.reports_busy_slots else self._caps.blind_s
         heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
 
     def observe(self, observation: Observation, now: float) -> None:
         """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
-        account = self._by_endpoint[observation.address]
-        is_by_room = account.is_newer(observation) and is_router(observation.models)
-        freed = account.observe(observation)
+        endpoint_slots = self._by_endpoint[observation.address]
+        is_by_room = endpoint_slots.is_newer(observation) and is_router(observation.models)
+        freed = endpoint_slots.observe(observation)
         if is_by_room:
-            freed = observe_model_pools(account, observation, freed)
+            freed = observe_model_pools(endpoint_slots, observation, freed)
         for lease in freed:
             self._close(lease, now)
         self._expect_judgement(observation.address)
-        if account.has_draining:  # also one that proved nothing is followed by another
+        if endpoint_slots.has_draining:  # also one that proved nothing is followed by another
             self._judgements_due.setdefault(observation.address, now + RELEASE_S)
 
     def expire(self, now: float) -> list[Address]:
@@ -170,15 +170,15 @@ class Ledger:
         self.unproved = []
         while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
             address, _ = self._judgements_due.popitem(last=False)
-            account = self._by_endpoint.get(address)
-            if account is None:
+            endpoint_slots = self._by_endpoint.get(address)
+            if endpoint_slots is None:
                 continue
-            over = account.recheck(now)
+            over = endpoint_slots.recheck(now)
             for lease in over:
                 self._close(lease, now)
             if over:
                 changed.append(address)
-            if account.has_draining:
+            if endpoint_slots.has_draining:
                 self.unproved.append(address)
             self._expect_judgement(address)
         return changed
@@ -194,14 +194,14 @@ class Ledger:
         """What of the accounts does not fit the leases that there are. O(endpoints + leases)."""
         found: list[str] = []
         counted = 0
-        for address, account in self._by_endpoint.items():
-            counted += len(account.leases)
+        for address, endpoint_slots in self._by_endpoint.items():
+            counted += len(endpoint_slots.leases)
             found += [
                 f"{lease} stands in the account of {address}"
-                for lease in account.leases.values()
+                for lease in endpoint_slots.leases.values()
                 if self._leases.get(lease.id) is not lease or lease.address != address
             ]
-            found += [f"{address}: {fault}" for fault in account.faults()]
+            found += [f"{address}: {fault}" for fault in endpoint_slots.faults()]
         if counted != len(self._leases):
             found.append(f"{len(self._leases)} leases are open, and {counted} in accounts")
         longest_s = max(self._caps.sighted_s, self._caps.blind_s) + GRACE_S
@@ -222,8 +222,8 @@ class Ledger:
             for id_, lease in self._leases.items()
             if lease.state is not LeaseState.CLOSED and lease.address in self._by_endpoint
         }
-        for account in self._by_endpoint.values():
-            account.clear()
+        for endpoint_slots in self._by_endpoint.values():
+            endpoint_slots.clear()
         for lease in self._leases.values():
             self._by_endpoint[lease.address].add(lease, is_here=True)
         self._judgements_due.clear()

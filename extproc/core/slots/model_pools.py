@@ -23,21 +23,21 @@ UNLOADED_SLOTS = 1
 
 
 def observe_model_pools(
-    account: EndpointSlots, observation: Observation, freed_by_sum: list[Lease]
+    endpoint_slots: EndpointSlots, observation: Observation, freed_by_sum: list[Lease]
 ) -> list[Lease]:
     """Take in a router's look, by model, after the account has; returns the draining leases that
     it shows free: those in rooms, and of `freed_by_sum` those in none."""
-    freed = [lease for lease in freed_by_sum if lease.model_pool not in account.model_pools]
+    freed = [lease for lease in freed_by_sum if lease.model_pool not in endpoint_slots.model_pools]
     freed_slots = sum(lease.weight_slots for lease in freed)
     for model in observation.models:
-        room = account.model_pools.get(model.name)
-        if room is None:
-            room = account.model_pools[model.name] = EndpointSlots(observation.began_at)
+        pool = endpoint_slots.model_pools.get(model.name)
+        if pool is None:
+            pool = endpoint_slots.model_pools[model.name] = EndpointSlots(observation.began_at)
         # Whose client left while it is loading, may run there when it is loaded.
         room_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
         if model.is_loaded and model.slots is not None:
             room_slots = model.slots
-            _fill(account, room, room_slots)
+            _fill(endpoint_slots, pool, room_slots)
         if model.is_loaded and observation.busy_slots is not None:
             busy_slots = model.busy_slots
         readings = tuple(one for one in observation.slot_readings if one.model == model.name)
@@ -48,34 +48,37 @@ def observe_model_pools(
             busy_slots=busy_slots,
             slot_readings=readings,
         )
-        freed += room.observe(part)
+        freed += pool.observe(part)
     names = {model.name for model in observation.models}
-    for name in [name for name in account.model_pools if name not in names]:
-        if account.model_pools[name].leases or account.model_pools[name].reservation is not None:
-            account.model_pools[name].slots = 0
+    for name in [name for name in endpoint_slots.model_pools if name not in names]:
+        if (
+            endpoint_slots.model_pools[name].leases
+            or endpoint_slots.model_pools[name].reservation is not None
+        ):
+            endpoint_slots.model_pools[name].slots = 0
         else:
-            del account.model_pools[name]
-    rooms = account.model_pools.values()
-    in_none = account.slots_in_no_pool(observation) - freed_slots
-    account.foreign_slots = max(0, sum(room.foreign_slots for room in rooms) - in_none)
+            del endpoint_slots.model_pools[name]
+    pools = endpoint_slots.model_pools.values()
+    in_none = endpoint_slots.slots_in_no_pool(observation) - freed_slots
+    endpoint_slots.foreign_slots = max(0, sum(pool.foreign_slots for pool in pools) - in_none)
     return freed
 
 
-def close_model_pools(account: EndpointSlots) -> None:
+def close_model_pools(endpoint_slots: EndpointSlots) -> None:
     """Another process is there, and no router: the leases of the old one are in no room now."""
-    for lease in account.leases.values():
+    for lease in endpoint_slots.leases.values():
         lease.model_pool = ""
-    account.model_pools.clear()
+    endpoint_slots.model_pools.clear()
 
 
-def _fill(account: EndpointSlots, room: EndpointSlots, room_slots: int) -> None:
+def _fill(endpoint_slots: EndpointSlots, pool: EndpointSlots, room_slots: int) -> None:
     """Who made the server load the model takes as many of its slots as it asked for."""
-    for lease in room.leases.values():
+    for lease in pool.leases.values():
         more = min(lease.asked_slots, room_slots) - lease.weight_slots
         if more > 0:
             lease.weight_slots += more
-            room.leased_slots += more
-            account.leased_slots += more
+            pool.leased_slots += more
+            endpoint_slots.leased_slots += more
 
 
 class SlotPool(NamedTuple):
@@ -87,23 +90,25 @@ class SlotPool(NamedTuple):
     is_loaded: bool = True
 
 
-def slot_pool(endpoint: Endpoint, account: EndpointSlots, model: str | None) -> SlotPool:
+def slot_pool(endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | None) -> SlotPool:
     """The slots for that model at an endpoint that suits."""
-    if not account.model_pools:
-        return SlotPool(account)
+    if not endpoint_slots.model_pools:
+        return SlotPool(endpoint_slots)
     if model is None:
-        return SlotPool(account, is_loaded=False)  # which of its models it means nobody knows
+        return SlotPool(
+            endpoint_slots, is_loaded=False
+        )  # which of its models it means nobody knows
     reading = endpoint.models_by_name.get(model)
     if reading is None:
-        return SlotPool(account)
-    return SlotPool(account.pool(reading.name), reading.name, reading.is_loaded)
+        return SlotPool(endpoint_slots)
+    return SlotPool(endpoint_slots.pool(reading.name), reading.name, reading.is_loaded)
 
 
 def available_pool(
-    endpoint: Endpoint, account: EndpointSlots, model: str | None, loads: ModelLoadTracker
+    endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | None, loads: ModelLoadTracker
 ) -> EndpointSlots | None:
     """Where a request for that model finds its slots there; None while it is to be loaded
     and somebody else loads it already."""
-    room, name, is_loaded = slot_pool(endpoint, account, model)
+    pool, name, is_loaded = slot_pool(endpoint, endpoint_slots, model)
     is_open = is_loaded or name is None or loads.may_start(name)
-    return room if is_open else None
+    return pool if is_open else None

@@ -22,14 +22,14 @@ class SlotCounts:
     unusable: int
 
 
-def count_slots(endpoint: Endpoint, account: EndpointSlots) -> SlotCounts:
+def count_slots(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> SlotCounts:
     """Those of an endpoint with this account. O(1)."""
-    free_slots = account.free_slots
+    free_slots = endpoint_slots.free_slots
     idle = free_slots if endpoint.is_pickable else 0
     return SlotCounts(
-        total=account.slots,
-        leased=account.leased_slots,
-        foreign=account.foreign_slots,
+        total=endpoint_slots.slots,
+        leased=endpoint_slots.leased_slots,
+        foreign=endpoint_slots.foreign_slots,
         idle=idle,
         unusable=free_slots - idle,
     )

@@ -78,7 +78,7 @@ async def test_a_request_is_listed_with_what_it_asks_for() -> None:
     gold = Objective(name="gold", criticality=Criticality.CRITICAL)
     objectives = Objectives(by_name={"gold": gold}, by_model={"small": "gold"})
     intake = ResolverOptions(objectives=objectives)
-    async with running_picker(intake=intake) as picker:
+    async with running_picker(resolver=intake) as picker:
         picker.add_ready(A)
         told = {"x-gateway-inference-objective": "gold", "x-gateway-model-name": "big"}
         calls = [await picker.ask(name, headers=told) for name in ("runs", "waits")]

@@ -45,7 +45,7 @@ SERVICES = ResolverOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap":
 async def test_explain_tells_all_of_it(run: Run) -> None:
     """Filters, scores in seconds, class, promise, fairness debt, position and expected time."""
     body = json.dumps({"prompt": "row the boat " * 100, "max_tokens": 8})
-    async with running_picker(intake=SERVICES) as picker:
+    async with running_picker(resolver=SERVICES) as picker:
         picker.add_ready(A, name="gpu-1")
         picker.add_ready(B)
         for _ in range(50):

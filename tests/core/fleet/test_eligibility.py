@@ -57,9 +57,9 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
 
 @given(demands, endpoints())
 def test_an_endpoint_is_eligible_unless_there_is_a_reason_why_not(
-    demand: Constraints, endpoint: Endpoint
+    constraints: Constraints, endpoint: Endpoint
 ) -> None:
-    assert is_eligible(demand, endpoint) is (not list(why_not(demand, endpoint)))
+    assert is_eligible(constraints, endpoint) is (not list(why_not(constraints, endpoint)))
 
 
 @given(endpoints())

@@ -105,10 +105,10 @@ def test_the_promise_that_fared_worst_is_served_first() -> None:
     worse = Objective(name="worse", queue_s=1.0)
     fleet = SteeredFleet(better, worse)
     fleet.add(1)
-    promises = fleet.dispatcher.state.slo_attainment
+    slo_attainment = fleet.dispatcher.state.slo_attainment
     for name, met in (("better", 98), ("worse", 94)):
         for number in range(100):
-            promises.record(name, number < met, fleet.now)
+            slo_attainment.record(name, number < met, fleet.now)
     lease = fleet.pick()
     first, second = fleet.queue(objective="better"), fleet.queue(objective="worse")
     fleet.finish(lease)
@@ -260,10 +260,10 @@ def test_no_class_starves(
     flood(20)
     fleet.now += aging.after_s
     before_all = [ticket for ticket in known.values() if ticket.id < poor[0].id]
-    accounts = [fleet.dispatcher.ledger.endpoint_slots(address) for address in fleet.addresses]
-    before = [account.served_from_queue for account in accounts]
+    all_slots = [fleet.dispatcher.ledger.endpoint_slots(address) for address in fleet.addresses]
+    before = [endpoint_slots.served_from_queue for endpoint_slots in all_slots]
     while waiting := [ticket for ticket in poor if fleet.is_waiting(ticket)]:
-        served = min(a.served_from_queue - b for a, b in zip(accounts, before, strict=True))
+        served = min(a.served_from_queue - b for a, b in zip(all_slots, before, strict=True))
         number = len(before_all) + poor.index(waiting[0]) + 1
         assert served <= aging.every * number, "it starved"
         fleet.now += random.random()
@@ -275,11 +275,11 @@ def test_no_class_starves(
 def test_age_counts_from_five_seconds_on(waited_s: float, is_served: bool) -> None:
     """In a short line the more critical one goes first, every time."""
     fleet = SteeredFleet(GOLD)
-    account = fleet.dispatcher.ledger.endpoint_slots(fleet.add(1))
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(fleet.add(1))
     lease = fleet.pick()
     poor = fleet.queue()
     fleet.queue(objective="gold")
-    account.served_from_queue = Aging().every - 1
+    endpoint_slots.served_from_queue = Aging().every - 1
     fleet.now += waited_s
     fleet.finish(lease)
     assert fleet.is_waiting(poor) is not is_served
@@ -294,12 +294,15 @@ def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
     one, other, *_ = (lease for lease in leases if lease.address == here)
     fleet.finish(one)
     fleet.finish(next(lease for lease in leases if lease.address == there))
-    accounts = [fleet.dispatcher.ledger.endpoint_slots(address) for address in (here, there)]
-    assert [account.reservation for account in accounts] == [gold.reservation, None]
-    accounts[0].served_from_queue = Aging().every - 1
+    all_slots = [fleet.dispatcher.ledger.endpoint_slots(address) for address in (here, there)]
+    assert [endpoint_slots.reservation for endpoint_slots in all_slots] == [gold.reservation, None]
+    all_slots[0].served_from_queue = Aging().every - 1
     fleet.now += 60.0
     fleet.finish(other)
-    assert [account.reservation for account in accounts] == [older.reservation, gold.reservation]
+    assert [endpoint_slots.reservation for endpoint_slots in all_slots] == [
+        older.reservation,
+        gold.reservation,
+    ]
 
 
 def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
@@ -309,11 +312,11 @@ def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
     leases = [fleet.pick() for _ in range(4)]
     heavy = fleet.queue(weight_slots=4)
     fleet.now += 60.0
-    account = fleet.dispatcher.ledger.endpoint_slots(address)
-    account.served_from_queue = Aging().every - 1
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
+    endpoint_slots.served_from_queue = Aging().every - 1
     fleet.finish(leases.pop())
     assert heavy.reservation is not None and heavy.reservation.is_exclusive
-    assert account.reservation is heavy.reservation
+    assert endpoint_slots.reservation is heavy.reservation
     gold = fleet.queue(objective="gold")
     assert fleet.is_waiting(gold)
     fleet.finish(leases.pop())
@@ -346,15 +349,15 @@ def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
     has to, and each that passes counts as served from the line."""
     fleet = SteeredFleet(GOLD)
     address = fleet.add(4)
-    account = fleet.dispatcher.ledger.endpoint_slots(address)
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     fleet.pick()
     heavy = fleet.queue(weight_slots=4)
     fleet.queue()
     for _ in range(3):
         assert fleet.pick(objective="gold").address == address
-    assert account.served_from_queue == 3
+    assert endpoint_slots.served_from_queue == 3
     fleet.queue(objective="gold")
-    assert account.reservation is heavy.reservation is not None
+    assert endpoint_slots.reservation is heavy.reservation is not None
 
 
 def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
@@ -373,10 +376,10 @@ def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
 def test_no_newcomer_passes_at_the_turn_of_age(waited_s: float, passes: bool) -> None:
     """Or who is heavy would starve by critical requests that are never in line."""
     fleet = SteeredFleet(GOLD)
-    account = fleet.dispatcher.ledger.endpoint_slots(fleet.add(4))
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(fleet.add(4))
     fleet.pick()
     fleet.queue(weight_slots=4)
-    account.served_from_queue = Aging().every - 1
+    endpoint_slots.served_from_queue = Aging().every - 1
     fleet.now += waited_s
     assert isinstance(fleet.submit(objective="gold"), Picked) is passes
 

@@ -130,16 +130,16 @@ def test_who_comes_back_stands_where_it_would(
             line.leave(ticket)
             tickets.remove(ticket)
         elif what == "look":
-            for lane in line.constraint_queues():
-                here = [one for one in tickets if one.constraint_queue is lane]
-                first = lane.next_by_priority(SloAttainment(), 0.0)[1]
+            for constraint_queue in line.constraint_queues():
+                here = [one for one in tickets if one.constraint_queue is constraint_queue]
+                first = constraint_queue.next_by_priority(SloAttainment(), 0.0)[1]
                 tenant = first.flow.tenant
                 of_tenant = [one for one in here if one.flow.tenant is tenant]
                 assert first is min(of_tenant, key=lambda one: (one.flow.virtual_s, one.id))
                 assert tenant.virtual_s == min(one.flow.tenant.virtual_s for one in here)
                 if len({one.flow for one in here}) == len({one.flow.tenant for one in here}):
                     assert first is min(here, key=lambda one: (one.flow.tenant.virtual_s, one.id))
-                assert lane.first_arrived() is min(here)
+                assert constraint_queue.first_arrived() is min(here)
 
 
 def test_many_that_come_back_together_are_put_in_order_once() -> None:
@@ -159,6 +159,6 @@ def test_many_that_come_back_together_are_put_in_order_once() -> None:
     (waiting,) = flows
     assert list(waiting) != sorted(waiting)
     for ticket in tickets:
-        (lane,) = line.constraint_queues()
-        assert lane.next_by_priority(SloAttainment(), 0.0)[1] is ticket
+        (constraint_queue,) = line.constraint_queues()
+        assert constraint_queue.next_by_priority(SloAttainment(), 0.0)[1] is ticket
         line.leave(ticket)

@@ -31,9 +31,9 @@ def place(
 ) -> Address:
     endpoint = Endpoint(EndpointSpec(address=address(number)))
     endpoint.health, endpoint.is_fresh, endpoint.intent = health, is_fresh, intent
-    account = EndpointSlots(0.0)
-    account.slots, account.foreign_slots = slots, slots - free
-    picker.update(endpoint, account)
+    endpoint_slots = EndpointSlots(0.0)
+    endpoint_slots.slots, endpoint_slots.foreign_slots = slots, slots - free
+    picker.update(endpoint, endpoint_slots)
     return endpoint.address
 
 

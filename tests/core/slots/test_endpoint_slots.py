@@ -18,7 +18,7 @@ ADDRESS = Address("10.0.0.1", 8080)
 ids = count(1)
 
 
-def account(slots: int = 4) -> EndpointSlots:
+def endpoint_slots(slots: int = 4) -> EndpointSlots:
     books = EndpointSlots(0.0)
     look(books, 0.0, 0.0, slots=slots, busy=0)
     return books
@@ -84,7 +84,7 @@ def test_fits(weight: int, free: int, slots: int, expected: bool) -> None:
 
 def test_leases_take_their_weight() -> None:
     """`leased` is the sum of the weights, and `free` what they leave."""
-    books = account(4)
+    books = endpoint_slots(4)
     heavy, light = opened(books, 1.0, 2), opened(books, 1.0)
     assert (books.leased_slots, books.free_slots) == (3, 1)
     closed(books, heavy, 2.0)
@@ -95,7 +95,7 @@ def test_leases_take_their_weight() -> None:
 
 def test_a_stranger_cannot_be_taken_off() -> None:
     """A lease that is not here is a bug of the caller."""
-    books = account()
+    books = endpoint_slots()
     lease = opened(books, 1.0)
     closed(books, lease, 2.0)
     with pytest.raises(KeyError):
@@ -108,7 +108,7 @@ def test_a_stranger_cannot_be_taken_off() -> None:
 
 def test_a_fresh_lease_is_not_counted_twice() -> None:
     """Paddler's #56: a lease younger than the look explains its own busy slot."""
-    books = account(4)
+    books = endpoint_slots(4)
     opened(books, 1.0)
     look(books, 0.5, 1.5, busy=1)
     assert (books.foreign_slots, books.free_slots) == (0, 3)
@@ -118,7 +118,7 @@ def test_a_fresh_lease_is_not_counted_twice() -> None:
 
 def test_a_freed_slot_does_not_look_busy() -> None:
     """A lease that closed while the server was answering explains a busy slot too."""
-    books = account(4)
+    books = endpoint_slots(4)
     lease = opened(books, 1.0)
     closed(books, lease, 5.0)
     look(books, 4.9, 5.1, busy=1)
@@ -129,7 +129,7 @@ def test_a_freed_slot_does_not_look_busy() -> None:
 
 def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
     """The interval is closed at both ends."""
-    books = account(4)
+    books = endpoint_slots(4)
     closed(books, opened(books, 1.0), 5.0)
     opened(books, 6.0)
     closed(books, opened(books, 6.0), 6.0)
@@ -139,7 +139,7 @@ def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
 
 def test_a_lease_opened_after_the_answer_explains_nothing() -> None:
     """What was busy before our request came is not ours."""
-    books = account(4)
+    books = endpoint_slots(4)
     opened(books, 2.0)
     look(books, 1.0, 1.5, busy=1)
     assert (books.foreign_slots, books.free_slots) == (1, 2)
@@ -147,7 +147,7 @@ def test_a_lease_opened_after_the_answer_explains_nothing() -> None:
 
 def test_a_lease_that_came_and_went_after_the_answer_explains_nothing() -> None:
     """The same for one that is closed already when the answer is read."""
-    books = account(4)
+    books = endpoint_slots(4)
     closed(books, opened(books, 2.0), 2.1)
     look(books, 1.0, 1.5, busy=1)
     assert books.foreign_slots == 1
@@ -155,7 +155,7 @@ def test_a_lease_that_came_and_went_after_the_answer_explains_nothing() -> None:
 
 def test_strangers_are_what_is_left() -> None:
     """busy - ours, never below 0."""
-    books = account(4)
+    books = endpoint_slots(4)
     opened(books, 1.0)
     look(books, 2.0, 2.0, busy=3)
     assert (books.foreign_slots, books.free_slots) == (2, 1)
@@ -165,7 +165,7 @@ def test_strangers_are_what_is_left() -> None:
 
 def test_known_busy_stays_busy() -> None:
     """A look that could not count changes nothing of what was counted."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=3)
     look(books, 2.0, 2.0, busy=None)
     assert (books.foreign_slots, books.reports_busy_slots) == (3, True)
@@ -181,7 +181,7 @@ def test_the_formula(
     leases: list[tuple[float, float, int]], began_at: float, took_s: float, busy: int
 ) -> None:
     """foreign = max(0, busy - weights of all leases open at any moment of the look)."""
-    books = account(64)
+    books = endpoint_slots(64)
     answered_at = began_at + took_s
     explained = 0
     for opened_at, closed_at, weight in sorted(leases, key=lambda entry: entry[1]):
@@ -202,7 +202,7 @@ def test_the_formula(
 
 def test_slots_shrink_and_grow() -> None:
     """Running leases outlive a smaller server; `free` waits until it is positive again."""
-    books = account(4)
+    books = endpoint_slots(4)
     leases = [opened(books, 1.0) for _ in range(4)]
     look(books, 2.0, 2.0, busy=4, slots=2)
     assert (books.slots, books.leased_slots, books.free_slots) == (2, 4, 0)
@@ -215,7 +215,7 @@ def test_slots_shrink_and_grow() -> None:
 
 def test_untold_slots_stay() -> None:
     """A look that does not tell the slot count leaves the last one."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=0)
     assert books.slots == 4
 
@@ -225,7 +225,7 @@ def test_untold_slots_stay() -> None:
 
 def test_an_overtaken_look_changes_nothing() -> None:
     """Only a look that began last counts, however long the others took."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 2.0, 2.1, busy=3, slots=6)
     assert look(books, 1.0, 9.0, busy=0, slots=1) == []
     assert (books.slots, books.foreign_slots) == (6, 3)
@@ -240,7 +240,7 @@ def test_books_are_younger_than_looks_of_older_books() -> None:
 
 def test_a_look_that_has_begun_can_be_distrusted() -> None:
     """After an event, only looks that begin later are news; distrust never moves back."""
-    books = account(4)
+    books = endpoint_slots(4)
     books.ignore_before(3.0)
     books.ignore_before(2.0)
     look(books, 2.5, 4.0, busy=2)
@@ -254,7 +254,7 @@ def test_a_look_that_has_begun_can_be_distrusted() -> None:
 
 def test_a_draining_lease_is_freed_by_a_later_look() -> None:
     """Only a look that began after the leaving may show its slot free."""
-    books = account(4)
+    books = endpoint_slots(4)
     lease = opened(books, 1.0)
     lease.leave(3.0)
     assert books.has_draining
@@ -267,7 +267,7 @@ def test_a_draining_lease_is_freed_by_a_later_look() -> None:
 
 def test_strangers_do_not_hold_a_draining_lease() -> None:
     """What was foreign before the lease began cannot be its."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=1, tasks=(7,))
     lease = opened(books, 1.0)
     lease.leave(2.0)
@@ -278,7 +278,7 @@ def test_strangers_do_not_hold_a_draining_lease() -> None:
 
 def test_the_longest_gone_is_freed_first() -> None:
     """One busy slot holds one draining lease: that whose client left last."""
-    books = account(4)
+    books = endpoint_slots(4)
     first, second, third = (opened(books, 1.0) for _ in range(3))
     for lease, left_at in ((second, 2.0), (first, 2.1), (third, 2.2)):
         lease.leave(left_at)
@@ -288,7 +288,7 @@ def test_the_longest_gone_is_freed_first() -> None:
 
 def test_a_heavy_draining_lease_is_freed_whole() -> None:
     """It keeps all its slots while any of them may be busy."""
-    books = account(4)
+    books = endpoint_slots(4)
     lease = opened(books, 1.0, 3)
     lease.leave(2.0)
     assert look(books, 3.0, 3.0, busy=1) == []
@@ -298,7 +298,7 @@ def test_a_heavy_draining_lease_is_freed_whole() -> None:
 
 def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
     """A stranger's task that the draining lease stood for is foreign once that is known over."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=1, tasks=(7,))
     running, lease = opened(books, 1.0), opened(books, 1.0)
     look(books, 2.0, 2.0, busy=3, tasks=(7, 8, 9))
@@ -317,7 +317,7 @@ def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
 
 def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
     """Who had it has it, until the next look: nobody is sent onto a slot known to be busy."""
-    books = account(2)
+    books = endpoint_slots(2)
     lease = opened(books, 1.0)
     lease.leave(2.0)
     look(books, 3.0, 3.0, busy=1)
@@ -330,7 +330,7 @@ def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
 
 def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
     """Nothing speaks for its being busy but its age."""
-    books = account(2)
+    books = endpoint_slots(2)
     lease = opened(books, 1.0)
     look(books, 2.0, 2.0, busy=1)
     lease.leave(2.0)
@@ -354,7 +354,7 @@ def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
 
 def test_a_replaced_server_starts_anew() -> None:
     """Strangers and left requests died with the old process; ours end by themselves."""
-    books = account(4)
+    books = endpoint_slots(4)
     running, left = opened(books, 1.0), opened(books, 1.0)
     left.leave(1.5)
     look(books, 2.0, 2.0, busy=4, instance="a")
@@ -366,7 +366,7 @@ def test_a_replaced_server_starts_anew() -> None:
 
 def test_a_replaced_server_is_counted_as_any_other() -> None:
     """What the new process shows busy is explained by the same leases, or holds who left it."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=2, instance="a")
     closed(books, opened(books, 1.0), 2.5)
     lease = opened(books, 1.0)
@@ -378,7 +378,7 @@ def test_a_replaced_server_is_counted_as_any_other() -> None:
 
 def test_without_a_name_nobody_was_replaced() -> None:
     """The first name, no name, and the same name again are no other process."""
-    books = account(4)
+    books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=2)
     for moment, instance in ((2.0, "a"), (3.0, None), (4.0, "a")):
         look(books, moment, moment, busy=None, instance=instance)
@@ -390,7 +390,7 @@ def test_without_a_name_nobody_was_replaced() -> None:
 
 def test_closings_are_forgotten() -> None:
     """Neither a server that is looked at nor one that is not piles up what ended."""
-    books = account(4)
+    books = endpoint_slots(4)
     for step in range(10_000):
         closed(books, opened(books, step), float(step))
     assert len(books._closed) <= CLOSED_MEMORY_S + 1

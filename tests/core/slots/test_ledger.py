@@ -142,8 +142,12 @@ def test_a_cap_on_a_busy_slot_leaves_it_to_strangers(ledger: Ledger) -> None:
     left(ledger, 1.0)
     look(ledger, 2.0, busy=1)
     ledger.expire(11.0)
-    account = ledger.endpoint_slots(HERE)
-    assert (account.leased_slots, account.foreign_slots, account.free_slots) == (0, 1, 1)
+    endpoint_slots = ledger.endpoint_slots(HERE)
+    assert (
+        endpoint_slots.leased_slots,
+        endpoint_slots.foreign_slots,
+        endpoint_slots.free_slots,
+    ) == (0, 1, 1)
 
 
 def test_a_cap_passes_over_what_is_free_already(ledger: Ledger) -> None:

@@ -25,8 +25,8 @@ def test_only_routers_have_rooms() -> None:
 def test_a_model_that_is_not_loaded_has_one_slot() -> None:
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
-    rooms = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
-    assert (rooms["a"].slots, rooms["b"].slots) == (2, UNLOADED_SLOTS)
+    pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
+    assert (pools["a"].slots, pools["b"].slots) == (2, UNLOADED_SLOTS)
     fleet.pick(model="b")
     fleet.queue(model="b")
 
@@ -45,33 +45,33 @@ def test_whose_client_left_while_a_model_is_loading_is_no_stranger_when_it_is_lo
     """No look shows that it is gone before one sees the model's slots."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
-    account = fleet.dispatcher.ledger.endpoint_slots(address)
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     fleet.dispatcher.release(fleet.pick(model="b"), LeaseEnd.ABANDONED, fleet.now)
     fleet.now += 0.5
     loading = ModelReading(name="b", is_loaded=False, is_loading=True)
     fleet.look(address, slots=2, busy_slots=0, models=[loaded("a", 2), loading])
-    assert account.leased_slots == 1
+    assert endpoint_slots.leased_slots == 1
     fleet.now += 0.5
     fleet.look(address, slots=4, busy_slots=1, models=[loaded("a", 2), loaded("b", 2, 1)])
-    assert account.foreign_slots == account.model_pools["b"].foreign_slots == 0
+    assert endpoint_slots.foreign_slots == endpoint_slots.model_pools["b"].foreign_slots == 0
     fleet.now += 0.5
     fleet.look(address, slots=4, busy_slots=0, models=[loaded("a", 2), loaded("b", 2)])
-    assert account.leased_slots == account.model_pools["b"].leased_slots == 0
+    assert endpoint_slots.leased_slots == endpoint_slots.model_pools["b"].leased_slots == 0
 
 
 def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
     """Its room stays while a request runs in it, then it is gone."""
     fleet = SteeredFleet()
     address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
-    rooms = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
+    pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
     lease = fleet.pick(model="a")
     fleet.now += 1.0
     fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
-    assert rooms["a"].slots == rooms["a"].free_slots == 0 and rooms["a"].leases
+    assert pools["a"].slots == pools["a"].free_slots == 0 and pools["a"].leases
     fleet.finish(lease)
     fleet.now += 1.0
     fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
-    assert set(rooms) == {"b"}
+    assert set(pools) == {"b"}
 
 
 def test_a_plain_server_in_a_routers_place_has_no_rooms() -> None:
@@ -90,7 +90,7 @@ def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
     """It counts there until then, also where that is a router again in the end."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2)], instance="router")
-    account = fleet.dispatcher.ledger.endpoint_slots(address)
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     lease = fleet.pick(model="a")
     for told in (
         {"instance": "plain", "models": ["a"]},
@@ -98,9 +98,9 @@ def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
     ):
         fleet.now += 1.0
         fleet.look(address, slots=2, busy_slots=0, **told)
-        assert account.leased_slots == 1
+        assert endpoint_slots.leased_slots == 1
     fleet.finish(lease)
-    assert account.leased_slots == account.model_pools["a"].leased_slots == 0
+    assert endpoint_slots.leased_slots == endpoint_slots.model_pools["a"].leased_slots == 0
 
 
 def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> None:
@@ -108,10 +108,10 @@ def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> No
     address = fleet.add(2, models=[loaded("a", 2)], instance="router")
     lease = fleet.pick(model="a")
     heavy = fleet.queue(model="a", weight_slots=2)
-    account = fleet.dispatcher.ledger.endpoint_slots(address)
-    assert account.model_pools["a"].reservation is heavy.reservation is not None
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
+    assert endpoint_slots.model_pools["a"].reservation is heavy.reservation is not None
     fleet.now += 1.0
     fleet.look(address, slots=2, busy_slots=1, models=["a"], instance="plain")
-    assert account.reservation is heavy.reservation is not None
+    assert endpoint_slots.reservation is heavy.reservation is not None
     fleet.finish(lease)
     assert fleet.served(heavy).address == address

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from extproc.core.fleet.endpoint import Health, Intent
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.health import Health
 from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.core.slots.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb

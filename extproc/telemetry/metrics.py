@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry import definitions as families
 from extproc.telemetry.counters import Counter, Histogram

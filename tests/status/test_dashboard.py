@@ -16,7 +16,8 @@ import pytest
 from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import EndpointSpec, Health
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import Health
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status.dashboard import dashboard

@@ -7,14 +7,11 @@ was ever reported is remembered, so that a strict fleet can tell "gone" from "ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from random import Random
-
     from extproc.core.address import Address
 
 MAX_REMEMBERED = 10_000
@@ -75,24 +72,3 @@ class ModelIndex:
         self._ever[name] = None
         if len(self._ever) > MAX_REMEMBERED:
             del self._ever[next(iter(self._ever))]
-
-
-Splits = Mapping[str, Mapping[str, float]]
-"""By the name that clients use: the models it stands for, with their weights."""
-
-
-def resolve_model(name: str | None, splits: Splits, random: Random) -> str | None:
-    """The model that a name stands for: itself, its alias' target, or one by weighted chance."""
-    if name is None:
-        return None
-    targets = splits.get(name)
-    if not targets:
-        return name
-    if len(targets) == 1:
-        return next(iter(targets))
-    sums = list(accumulate(targets.values()))
-    point = random.random() * sums[-1]
-    for target, upto in zip(targets, sums, strict=True):
-        if point < upto:
-            return target
-    return name

@@ -12,15 +12,8 @@ from enum import Enum
 from typing import assert_never
 
 from extproc.core.address import Address
+from extproc.core.fleet.health import SERVING, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus, is_router
-
-
-class Health(Enum):
-    LOADING = "loading"
-    READY = "ready"
-    DEGRADED = "degraded"
-    DOWN = "down"
-    ASLEEP = "asleep"
 
 
 class Intent(Enum):
@@ -56,7 +49,6 @@ class EndpointSpec:
         return bool(self.tls_profile or self.authorization)
 
 
-SERVING = (Health.READY, Health.DEGRADED, Health.ASLEEP)
 ASSUMED_SLOTS = 1
 """Slots of a server that serves but tells nobody how many: the only safe guess."""
 

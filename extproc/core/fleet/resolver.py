@@ -13,9 +13,10 @@ from extproc.core.constraints import (
     Constraints,
     constraints_for,
 )
-from extproc.core.fleet.aliases import ModelMatch, Splits, resolve_model
+from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.model_names import ModelNames
+from extproc.core.fleet.splits import Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
 from extproc.core.prompt_blocks import reseeded
 from extproc.core.rejection import Reason

@@ -17,7 +17,6 @@ two rules beside:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.fleet.eligibility import is_eligible
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
     from extproc.core.fleet.endpoint import Endpoint
     from extproc.core.fleet.membership import Fleet
+    from extproc.core.queue.aging import Aging
     from extproc.core.queue.constraint_queue import ConstraintQueue, PriorityKey
     from extproc.core.queue.request_queue import RequestQueue
     from extproc.core.queue.slo_attainment import SloAttainment
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
     from extproc.core.resolved_request import ResolvedRequest
     from extproc.core.slots.ledger import Ledger
     from extproc.core.slots.model_loading import ModelLoadTracker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aging:
-    """The rule that lets no class starve; `every` must be at least 2."""
-
-    every: int = 10
-    after_s: float = 5.0
 
 
 class NextTicket(NamedTuple):

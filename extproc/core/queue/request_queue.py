@@ -20,7 +20,7 @@ from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.ticket import Ticket
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
-from extproc.core.slots.endpoint_slots import Reservation
+from extproc.core.slots.reservation import Reservation
 
 if TYPE_CHECKING:
     from extproc.core.address import Address

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from extproc.core.queue.fair_queueing import Flow
     from extproc.core.request import Request
     from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.slots.endpoint_slots import Reservation
+    from extproc.core.slots.reservation import Reservation
 
 
 class Ticket:

@@ -29,7 +29,7 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective
 from extproc.core.observation import Issue, ScrapeStatus, is_router
 from extproc.core.outliers.outlier_detection import OutlierOptions
-from extproc.core.queue.discipline import Aging
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.admission import Admission, Preview, QueueLimits

@@ -8,7 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from extproc.core.fleet.eligibility import why_not
-from extproc.core.fleet.endpoint import SERVING, Intent
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.health import SERVING
 from extproc.core.rejection import Reason
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
 from extproc.core.selection.endpoint_picker import has_preferences, ttft_limit_s

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
-from extproc.core.fleet.endpoint import Health
-from extproc.core.queue.discipline import Aging, QueueDiscipline
+from extproc.core.fleet.health import Health
+from extproc.core.queue.aging import Aging
+from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.slots.draining_evidence import DrainingEvidence
 
 if TYPE_CHECKING:
-    from extproc.core.objective import Criticality
     from extproc.core.observation import Observation
     from extproc.core.slots.lease import Lease
+    from extproc.core.slots.reservation import Reservation
 
 CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even if no look came: no look takes that long."""
@@ -29,33 +29,6 @@ CLOSED_MEMORY_S = 60.0
 def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
     """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
     return 0 < slots and free_slots >= min(weight_slots, slots)
-
-
-class Reservation:
-    """The free slots of `pool` are reserved for a queued request until they suffice."""
-
-    __slots__ = ("criticality", "is_exclusive", "pool", "ticket_id", "weight_slots")
-
-    def __init__(
-        self, pool: EndpointSlots, ticket_id: int, criticality: Criticality, weight_slots: int
-    ) -> None:
-        self.pool = pool
-        self.ticket_id = ticket_id
-        self.criticality = criticality
-        self.weight_slots = weight_slots
-        self.is_exclusive = False
-        """Whether not even a request of higher criticality may use the slots."""
-
-    def can_be_met(self) -> bool:
-        """Whether there will be enough slots once our own leases have ended."""
-        pool = self.pool
-        return can_fit(self.weight_slots, pool.slots - pool.foreign_slots, pool.slots)
-
-    def may_be_bypassed(self, criticality: Criticality, weight_slots: int) -> bool:
-        """Whether a request of that criticality and weight may use the slots."""
-        if criticality >= self.criticality or (self.is_exclusive and self.can_be_met()):
-            return False
-        return can_fit(weight_slots, self.pool.free_slots, self.pool.slots)
 
 
 class EndpointSlots:

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex, ModelMatch, resolve_model
+from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex, ModelMatch
 from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.splits import resolve_model
 from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.scheduler.decision import Picked
 from tests.fakes.steered_fleet import SteeredFleet

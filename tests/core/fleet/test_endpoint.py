@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Health, Intent
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 
 ADDRESS = Address("10.0.0.1", 8080)

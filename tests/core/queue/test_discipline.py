@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
-from extproc.core.queue.discipline import Aging
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.slo_attainment import Attainment
 from extproc.core.queue.ticket import Ticket

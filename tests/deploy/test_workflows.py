@@ -31,6 +31,7 @@ def test_actions_are_pinned(text: str) -> None:
 def test_make_targets_exist(text: str) -> None:
     """What a workflow makes is a target of the Makefile."""
     commands = [step.get("run", "") for step in _steps(text)]
+    commands += re.findall(r"command: \[(.+)\]", text)
     for target in re.findall(r"\bmake ([\w-]+)", "\n".join(commands)):
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
 

@@ -1,1 +1,1 @@
-"""Requests that wait for a slot, and which of them is next."""
+"""Queued requests, and which of them is served next."""

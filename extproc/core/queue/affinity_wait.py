@@ -1,8 +1,8 @@
-"""Tickets that wait for one endpoint, because it has their prompt's beginning in its cache.
+"""Queued requests that wait for one endpoint, because its cache has the beginning of their prompt.
 
-Waiting for a busy server can be quicker than reading a long prompt anew on an idle one. Such a
-ticket is pinned to its home for as long as that would have saved, then it may go anywhere: at
-worst it waits as long as the cache would have spared it.
+To wait for a busy server can take less time than to process a long prompt again on an idle one.
+Such a ticket is pinned to its endpoint for at most the time that the cache would save. After that
+it may go anywhere.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 class AffinityWaits:
-    """Pinned tickets; at most all of the line. O(log n) a call."""
+    """Pinned tickets; at most all queued tickets. O(log n) a call."""
 
-    def __init__(self, line: RequestQueue) -> None:
-        self._line = line
-        self._until: list[tuple[float, int, Address]] = []
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue = queue
+        self._expiries: list[tuple[float, int, Address]] = []
         self._pinned: dict[Address, dict[int, Ticket]] = {}
 
-    def waiting_at(self, home: Address) -> int:
-        """How many are pinned to it."""
-        return len(self._pinned.get(home, ()))
+    def waiting_at(self, address: Address) -> int:
+        """The number of tickets that are pinned to this endpoint."""
+        return len(self._pinned.get(address, ()))
 
-    def pin(self, ticket: Ticket, home: Address, until: float) -> None:
-        """Let it wait for its home alone, once in its life."""
-        ticket.pinned_to = home
-        self._line.change_constraints(
-            ticket, ticket.constraints._replace(allowed=frozenset((home,)))
+    def pin(self, ticket: Ticket, address: Address, until: float) -> None:
+        """Restrict a ticket to one endpoint until `until`, at most once in its life."""
+        ticket.pinned_to = address
+        self._queue.change_constraints(
+            ticket, ticket.constraints._replace(allowed=frozenset((address,)))
         )
-        self._pinned.setdefault(home, {})[ticket.id] = ticket
-        heapq.heappush(self._until, (until, ticket.id, home))
+        self._pinned.setdefault(address, {})[ticket.id] = ticket
+        heapq.heappush(self._expiries, (until, ticket.id, address))
 
     def left(self, ticket: Ticket) -> None:
-        """It left the line, or is pinned no more; one that was not pinned is no error."""
+        """A ticket left the queue or is no longer pinned; no error if it was not pinned."""
         if ticket.pinned_to is None:
             return
         pinned = self._pinned.get(ticket.pinned_to)
@@ -46,43 +46,43 @@ class AffinityWaits:
             del self._pinned[ticket.pinned_to]
 
     def unpin(self, ticket: Ticket) -> None:
-        """It may go anywhere again that suits it."""
+        """Allow the ticket every eligible endpoint again."""
         self.left(ticket)
-        self._line.change_constraints(ticket, ticket.resolved.constraints)
+        self._queue.change_constraints(ticket, ticket.resolved.constraints)
 
     def clear(self) -> None:
-        """Nobody is pinned: the queue was rebuilt."""
-        self._until.clear()
+        """Forget all pins, after the queue was rebuilt."""
+        self._expiries.clear()
         self._pinned.clear()
 
     def faults(self) -> list[str]:
-        """Pinned tickets that do not wait. O(pinned)."""
+        """Pinned tickets that are not queued. O(pinned)."""
         return [
-            f"ticket {id_} waits for {home} and has left the queue"
-            for home, tickets in self._pinned.items()
+            f"ticket {id_} waits for {address} and has left the queue"
+            for address, tickets in self._pinned.items()
             for id_, ticket in tickets.items()
             if not ticket.is_waiting
         ]
 
-    def first_pinned_to(self, home: Address) -> Ticket | None:
-        """One of those that are pinned to it, None where nobody is."""
-        return next(iter(self._pinned.get(home, {}).values()), None)
+    def first_pinned_to(self, address: Address) -> Ticket | None:
+        """A ticket that is pinned to this endpoint, or None."""
+        return next(iter(self._pinned.get(address, {}).values()), None)
 
     def expired(self, now: float) -> list[Ticket]:
-        """Unpin those whose patience is over; returns them."""
-        late = []
+        """Unpin the tickets whose affinity wait is over, and return them."""
+        expired = []
         while (until := self.next_expiry()) is not None and until <= now:
-            _, id_, home = heapq.heappop(self._until)
-            ticket = self._pinned[home][id_]
+            _, id_, address = heapq.heappop(self._expiries)
+            ticket = self._pinned[address][id_]
             self.unpin(ticket)
-            late.append(ticket)
-        return late
+            expired.append(ticket)
+        return expired
 
     def next_expiry(self) -> float | None:
-        """When `expired` has something to do next, or None."""
-        while self._until:
-            until, id_, home = self._until[0]
-            if id_ in self._pinned.get(home, ()):
+        """When `expired` must be called next, or None."""
+        while self._expiries:
+            until, id_, address = self._expiries[0]
+            if id_ in self._pinned.get(address, ()):
                 return until
-            heapq.heappop(self._until)
+            heapq.heappop(self._expiries)
         return None

@@ -1,10 +1,10 @@
-"""A lane of the line: the tickets of one demand, and whose turn it is among them.
+"""The queued requests with equal constraints, and the next of them by priority.
 
-    class, then the objective whose promise fared worst, then the tenant that used least of the
-    fleet, then the flow that used least of the tenant's part, then arrival
+Order: criticality, lowest SLO attainment, the tenant's use of the fleet, the flow's use within
+the tenant, arrival.
 
-A flow's tickets keep their order. Tickets without a promise share one queue; those of an
-objective that promises something have one of their own, because its share changes for all.
+The tickets of a flow keep their order. Tickets without an SLO share one tenant queue. Each
+objective with an SLO has its own, because its attainment changes for all of its tickets.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from extproc.core.queue.ticket import Ticket
 
 PriorityKey = tuple[int, float, float, float, int]
-"""Class, share of promises met, virtual times of the tenant and of its flow, number of arrival;
-the smallest is next."""
+"""Criticality, SLO attainment, virtual times of the tenant and of its flow, ticket number; the
+smallest is next."""
 
 
 class ConstraintQueue:
-    """The tickets of one demand. O(promises + log tenants + log flows) a call, amortised."""
+    """The tickets with one set of constraints. O(SLOs + log tenants + log flows), amortised."""
 
     __slots__ = ("_arrivals", "_queues", "_size", "constraints")
 
@@ -41,7 +41,7 @@ class ConstraintQueue:
 
     @property
     def queues(self) -> dict[tuple[Criticality, str | None], TenantQueue]:
-        """By class and promising objective; read only."""
+        """By criticality and by the objective, if it has an SLO; read only."""
         return self._queues
 
     def enter(self, ticket: Ticket, *, is_back: bool = False) -> None:
@@ -54,7 +54,7 @@ class ConstraintQueue:
         ticket.constraint_queue = self
 
     def leave(self, ticket: Ticket) -> None:
-        """Take a ticket out; raises `KeyError` when it is not here."""
+        """Remove a ticket; raises `KeyError` if it is not in this queue."""
         queue = self._queues[ticket.subqueue_key]
         queue.leave(ticket)
         if not queue:
@@ -68,23 +68,23 @@ class ConstraintQueue:
     def next_by_priority(
         self, slo_attainment: SloAttainment, now: float
     ) -> tuple[PriorityKey, Ticket]:
-        """Whose turn it is, and how it compares with other lanes; the lane must not be empty."""
+        """The next ticket and its key, to compare with other queues; raises if it is empty."""
         best: tuple[PriorityKey, Ticket] | None = None
-        for (criticality, promise), queue in self._queues.items():
+        for (criticality, objective), queue in self._queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
             ticket = queue.head()
-            share = 1.0 if promise is None else slo_attainment.share(promise, now)
+            share = 1.0 if objective is None else slo_attainment.share(objective, now)
             flow = ticket.flow
-            turn = (criticality, share, flow.tenant.virtual_s, flow.virtual_s, ticket.id)
-            if best is None or turn < best[0]:
-                best = (turn, ticket)
+            key = (criticality, share, flow.tenant.virtual_s, flow.virtual_s, ticket.id)
+            if best is None or key < best[0]:
+                best = (key, ticket)
         if best is None:
-            raise IndexError("an empty lane has no head")
+            raise IndexError("an empty queue has no next ticket")
         return best
 
     def first_arrived(self) -> Ticket:
-        """Who came first of all; raises `IndexError` when the lane is empty."""
+        """The ticket that arrived first; raises `IndexError` when the queue is empty."""
         while self._arrivals[0][1].constraint_queue is not self:
             heapq.heappop(self._arrivals)
         return self._arrivals[0][1]

@@ -1,18 +1,18 @@
-"""Whose turn it is at an endpoint that has a free slot.
+"""Selects the next request for a free slot.
 
-Among the lanes that the endpoint can serve the best head goes first (see `lane.PriorityKey`), with
-two rules beside:
-  Aging: every `every`-th time that an endpoint serves the line, it takes whoever came first of
-    those it can serve, if that one has waited `after_s`. So a ticket that has waited so long
-    goes at the latest when an endpoint that it may use has served `every` times as many
-    tickets as came before it, and its own.
-  Reservation: a multi-slot ticket whose turn has come, but not enough slots, gets a reservation:
-    the endpoint keeps its free slots for it. It blocks nothing elsewhere, each pool has at most
-    one reservation, and only a request of higher criticality may use reserved slots.
-  Both: a multi-slot ticket whose turn by age has come gets an exclusive reservation, in place of
-    a younger ticket's. Not even a request of higher criticality may use its slots, or it would
-    never be served, and no other turn by age comes there. Where foreign requests hold the slots
-    that it needs, its reservation is not exclusive.
+Among the constraint queues that the endpoint can serve, the ticket with the smallest `PriorityKey`
+(see `constraint_queue`) is next. Two more rules apply:
+  Aging: every `every`-th assignment of an endpoint goes to the ticket that arrived first among
+    those that it can serve, if that ticket has waited `after_s`. So such a ticket is served at
+    the latest when an endpoint that it may use has served `every` times as many tickets as
+    arrived before it, itself included.
+  Reservation: a multi-slot ticket that is next but finds too few free slots gets a reservation:
+    the endpoint holds its free slots for the ticket. A reservation blocks no other endpoint, each
+    pool has at most one, and only a request of higher criticality may use reserved slots.
+  Both: a multi-slot ticket that is next by age gets an exclusive reservation, which preempts a
+    younger ticket's. Not even a request of higher criticality may use its slots, because it would
+    never be served otherwise, and aging selects no other ticket there. If foreign requests hold
+    the slots that it needs, its reservation is not exclusive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class NextTicket(NamedTuple):
-    """Whose turn it is, where its slots are, and whether that is for its age."""
+    """The selected ticket, the pool with its slots, and whether it was selected by age."""
 
     ticket: Ticket
     pool: EndpointSlots
@@ -48,21 +48,22 @@ class NextTicket(NamedTuple):
 
 
 class QueueDiscipline:
-    """Reads the line, and sets heavy tickets apart. O(lanes that suit) a call, amortised.
+    """Selects tickets and makes reservations. O(eligible constraint queues) a call, amortised.
 
-    `preempted` are those that gave way to an older one: somebody has to find them a new place.
+    `preempted` are tickets that lost their reservation to an older one; the caller must find
+    capacity for them again.
     """
 
     def __init__(
         self,
-        line: RequestQueue,
+        queue: RequestQueue,
         fleet: Fleet,
         ledger: Ledger,
         slo_attainment: SloAttainment,
         loads: ModelLoadTracker,
         aging: Aging,
     ) -> None:
-        self._queue = line
+        self._queue = queue
         self._fleet = fleet
         self._ledger = ledger
         self._slo_attainment = slo_attainment
@@ -73,7 +74,7 @@ class QueueDiscipline:
     def next_ticket(
         self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
     ) -> Ticket | None:
-        """Who may take free slots of this endpoint now, or None. It is still in line."""
+        """The ticket that may use free slots of this endpoint now, or None. It remains queued."""
         if not endpoint_slots.free_slots and not endpoint_slots.model_pools:
             return None
         while True:
@@ -85,9 +86,9 @@ class QueueDiscipline:
                 return ticket
             reservation = pool.reservation
             if reservation is not None and reservation is not ticket.reservation:
-                displaced = self._queue.holder(reservation)
-                self._queue.cancel_reservation(displaced)
-                self.preempted.append(displaced)
+                preempted = self._queue.holder(reservation)
+                self._queue.cancel_reservation(preempted)
+                self.preempted.append(preempted)
                 reservation = None
             if reservation is None:
                 reservation = self._queue.reserve(ticket, pool, endpoint.address)
@@ -96,58 +97,58 @@ class QueueDiscipline:
     def _best(
         self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
     ) -> NextTicket | None:
-        open_lanes: list[tuple[ConstraintQueue, EndpointSlots]] = []
+        candidates: list[tuple[ConstraintQueue, EndpointSlots]] = []
         for constraint_queue in self._queue.queues_for(endpoint):
             pool = available_pool(
                 endpoint, endpoint_slots, constraint_queue.constraints.model, self._loads
             )
             if pool is not None and pool.free_slots:
-                open_lanes.append((constraint_queue, pool))
-        if not open_lanes:
+                candidates.append((constraint_queue, pool))
+        if not candidates:
             return None
-        aged = self._aged(open_lanes, endpoint_slots, now)
+        aged = self._aged(candidates, endpoint_slots, now)
         if aged is not None:
             return aged
         best: tuple[PriorityKey, Ticket, EndpointSlots] | None = None
-        for constraint_queue, pool in open_lanes:
-            turn, ticket = constraint_queue.next_by_priority(self._slo_attainment, now)
-            if best is not None and best[0] < turn:
+        for constraint_queue, pool in candidates:
+            key, ticket = constraint_queue.next_by_priority(self._slo_attainment, now)
+            if best is not None and best[0] < key:
                 continue
             reservation = pool.reservation
             if reservation is None or reservation.may_be_bypassed(
                 ticket.criticality, ticket.request.weight_slots
             ):
-                best = (turn, ticket, pool)
+                best = (key, ticket, pool)
         return None if best is None else NextTicket(best[1], best[2], has_aged=False)
 
     def _aged(
         self,
-        open_lanes: list[tuple[ConstraintQueue, EndpointSlots]],
+        candidates: list[tuple[ConstraintQueue, EndpointSlots]],
         endpoint_slots: EndpointSlots,
         now: float,
     ) -> NextTicket | None:
         if (endpoint_slots.served_from_queue + 1) % self._aging.every:
             return None
-        oldest: NextTicket | None = None
-        for constraint_queue, pool in open_lanes:
+        first: NextTicket | None = None
+        for constraint_queue, pool in candidates:
             ticket, reservation = constraint_queue.first_arrived(), pool.reservation
             if reservation is not None:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
                 ticket = min(ticket, self._queue.holder(reservation))
             usable_slots = pool.slots - pool.foreign_slots
-            is_fitting = can_fit(ticket.request.weight_slots, usable_slots, pool.slots)
-            if is_fitting and (oldest is None or ticket < oldest.ticket):
-                oldest = NextTicket(ticket, pool, has_aged=True)
-        if oldest is None or now - oldest.ticket.entered_at < self._aging.after_s:
+            fits = can_fit(ticket.request.weight_slots, usable_slots, pool.slots)
+            if fits and (first is None or ticket < first.ticket):
+                first = NextTicket(ticket, pool, has_aged=True)
+        if first is None or now - first.ticket.entered_at < self._aging.after_s:
             return None
-        return oldest
+        return first
 
     def _reserved_elsewhere(
         self, endpoint: Endpoint, endpoint_slots: EndpointSlots
     ) -> Ticket | None:
-        """A ticket that waits for reserved slots, here or elsewhere, and fits here now."""
-        if not endpoint_slots.model_pools:  # the usual case must not ask all of them
+        """A ticket with a reservation, here or elsewhere, that fits here now."""
+        if not endpoint_slots.model_pools:  # the common case must not check all reservations
             reservation = endpoint_slots.reservation
             lightest_slots = (
                 self._queue.lightest_reserved_slots()
@@ -166,32 +167,34 @@ class QueueDiscipline:
                 return ticket
         return None
 
-    def find_bypass(self, order: ResolvedRequest, request: Request, now: float) -> Address | None:
+    def find_bypass(
+        self, resolved: ResolvedRequest, request: Request, now: float
+    ) -> Address | None:
         """Where an arrival may use slots that are reserved for a request of lower criticality.
 
-        An arrival that does counts as served from the queue, and queues itself when age decides:
-        otherwise critical requests that never queue would starve a multi-slot request. It queues
-        as well while others of its criticality do: some may wait for these very slots.
+        Such an arrival counts as served from the queue, and is queued itself when aging decides:
+        otherwise critical requests that are never queued would starve a multi-slot request. It is
+        also queued while others of its criticality are: some may wait for these very slots.
         O(reservations), and only for critical requests: sheddable requests have no reservations.
         """
-        criticality = order.objective.criticality
+        criticality = resolved.objective.criticality
         if criticality is not Criticality.CRITICAL or self._queue.waiting_in(criticality):
             return None
-        oldest = self._queue.first_arrived()
-        is_any_of_age = oldest is not None and now - oldest.entered_at >= self._aging.after_s
+        first = self._queue.first_arrived()
+        has_aged_ticket = first is not None and now - first.entered_at >= self._aging.after_s
         for ticket in self._queue.with_reservations():
             reservation, address = ticket.reservation, ticket.reserved_at
             endpoint = None if address is None else self._fleet.get(address)
             if (
                 endpoint is None
                 or not endpoint.is_pickable
-                or not is_eligible(order.constraints, endpoint)
+                or not is_eligible(resolved.constraints, endpoint)
             ):
                 continue
             endpoint_slots = self._ledger.endpoint_slots(endpoint.address)
-            if is_any_of_age and (endpoint_slots.served_from_queue + 1) % self._aging.every == 0:
+            if has_aged_ticket and (endpoint_slots.served_from_queue + 1) % self._aging.every == 0:
                 continue
-            pool = available_pool(endpoint, endpoint_slots, order.constraints.model, self._loads)
+            pool = available_pool(endpoint, endpoint_slots, resolved.constraints.model, self._loads)
             if pool is None or reservation is None or pool.reservation is not reservation:
                 continue
             if reservation.may_be_bypassed(criticality, request.weight_slots):

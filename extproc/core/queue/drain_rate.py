@@ -1,14 +1,14 @@
-"""How fast the line moves: the mean time between hand-overs, while no speeds are learned."""
+"""How fast the queue drains: the mean time between assignments, used until speeds are learned."""
 
 from __future__ import annotations
 
 WEIGHT = 0.2
-"""Of the newest gap in the running mean (exponential smoothing)."""
+"""Weight of the newest gap in the mean (exponential smoothing)."""
 MIN_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 
 
 class DrainRate:
-    """A running mean of the seconds between two hand-overs while somebody waits."""
+    """Exponentially smoothed mean of the seconds between two assignments while requests queue."""
 
     __slots__ = ("_last", "_mean_gap_s")
 
@@ -17,16 +17,16 @@ class DrainRate:
         self._mean_gap_s = 0.0
 
     def slot_assigned(self, now: float) -> None:
-        """A waiting request got a slot."""
+        """A queued request got a slot."""
         if self._last is not None:
             gap = now - self._last
             self._mean_gap_s += WEIGHT * (gap - self._mean_gap_s) if self._mean_gap_s else gap
         self._last = now
 
     def queue_emptied(self) -> None:
-        """Nobody waits: the time until the next hand-over says nothing about the pace."""
+        """The queue is empty: the time until the next assignment says nothing about the rate."""
         self._last = None
 
     def expected_s(self, position: int) -> float | None:
-        """Seconds until the one at `position` (from 1) is served; None while nobody was."""
+        """Seconds until the request at `position` (from 1) is served; None if unknown."""
         return self._mean_gap_s * position if self._mean_gap_s else None

@@ -1,15 +1,15 @@
-"""Hierarchical weighted fair queueing by slot-seconds: who used less of the fleet goes first.
+"""Hierarchical weighted fair queueing by slot-seconds: the least use is served first.
 
-    class --> tenant: whose key it is --> flow: what it is for, as the tenant itself says
+    criticality --> tenant (identified by its key) --> flow (named by the tenant)
 
-Start-time fair queueing (Goyal, Vin, Cheng 1996) among the tenants of a class, and again among
-the flows of each tenant, so that a tenant gets no more of the fleet for the names that it gives
-its requests. A `Share` has a virtual time, its used slot-seconds over its weight; the one with the
-least is served next, and one that was away begins at the virtual time of its siblings, so absence
-saves nothing up. A pick charges the expected use at once, or a tenant would take every slot before
-its first bill; the release settles the difference. While nobody of a class, or of a tenant, waits,
-nobody is kept waiting by it, so whenever the queue fills old use is forgotten, and each begins
-anew with what it holds at that moment.
+Start-time fair queueing (Goyal, Vin, Cheng 1996) among the tenants of a criticality, and again
+among the flows of each tenant, so that a tenant gains nothing by using many flow names. A `Share`
+has a virtual time: its used slot-seconds divided by its weight. The share with the least is served
+next. A share that was absent begins at the virtual time of its siblings, so absence saves nothing
+up. A pick charges the expected use at once, because a tenant could otherwise take every slot before
+its first charge; the release settles the difference. While no request of a criticality, or of a
+tenant, is queued, it delays nobody. So whenever the queue fills, old use is forgotten and each
+share begins with what it holds at that moment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from extproc.core.objective import Objective
 
 MAX_FLOWS = 10_000
-"""Beyond it, flows that neither wait nor run are forgotten: all at once, and again when there are
-twice as many as were left, so that it costs each flow the same however many wait or run."""
+"""Above this, flows without queued or running requests are forgotten: all at once, and again at
+twice the remaining number, so that the cost for each flow is constant."""
 MAX_TENANTS = 10_000
-"""The same of tenants, whom no number of flows makes forgotten."""
+"""The same for tenants, which are forgotten independently of the number of flows."""
 
 
 class FlowKey(NamedTuple):
-    """Whose use is counted together. Without a `tenant` each `fairness_id` is one."""
+    """The key by which use is counted. Without a `tenant` each `fairness_id` is a tenant."""
 
     criticality: Criticality
     objective: str
@@ -40,7 +40,7 @@ class FlowKey(NamedTuple):
 
 
 class Share:
-    """The use of one of several siblings. Only `FairQueueing` writes it."""
+    """The use of one of several siblings. Only `FairQueueing` changes it."""
 
     __slots__ = ("credit_s", "epoch", "held_s", "running", "virtual_s", "waiting", "weight")
 
@@ -49,14 +49,14 @@ class Share:
         self.virtual_s = 0.0
         self.epoch = -1
         self.held_s = 0.0
-        """Slot-seconds charged for what runs now."""
+        """Slot-seconds charged for running requests."""
         self.credit_s = 0.0
-        """Charged too much before: taken off the next charges, so virtual time never falls."""
+        """Excess of earlier charges: deducted from the next ones, so virtual time never falls."""
         self.running = 0
         self.waiting = 0
 
     def bring_up(self, floor_s: float, epoch: int) -> None:
-        """It begins to wait, where its siblings have come to `floor_s`."""
+        """Its first request is queued while the virtual time of its siblings is `floor_s`."""
         if self.epoch != epoch and not self.waiting:
             self.epoch = epoch
             self.credit_s = 0.0
@@ -65,7 +65,7 @@ class Share:
             self.virtual_s = floor_s
 
     def charge(self, slot_seconds: float) -> None:
-        """One of its requests will use about so much."""
+        """A request begins, with this expected use."""
         self.running += 1
         self.held_s += slot_seconds
         spent = min(self.credit_s, slot_seconds)
@@ -73,7 +73,7 @@ class Share:
         self.virtual_s += (slot_seconds - spent) / self.weight
 
     def settle(self, charged: float, used: float) -> None:
-        """It ended: `used` slot-seconds instead of the `charged` ones."""
+        """A request ended: it used `used` slot-seconds instead of the `charged` ones."""
         self.running -= 1
         self.held_s = self.held_s - charged if self.running else 0.0
         self.credit_s += charged - used
@@ -83,7 +83,7 @@ class Share:
 
 
 class Tenant(Share):
-    """Whose requests these are, within an objective. Its flows have a clock of their own."""
+    """A tenant within an objective. Its flows have their own clock."""
 
     __slots__ = ("clock_s", "contentions", "key")
 
@@ -93,11 +93,11 @@ class Tenant(Share):
         self.clock_s = 0.0
         """The virtual time of its flows."""
         self.contentions = 0
-        """How often its requests began to wait."""
+        """How often its requests began to queue."""
 
 
 class Flow(Share):
-    """What a tenant counts together. `virtual_s` compares with its other flows alone."""
+    """A flow of a tenant. `virtual_s` compares only with the tenant's other flows."""
 
     __slots__ = ("key", "tenant")
 
@@ -108,7 +108,7 @@ class Flow(Share):
 
 
 class FairQueueing:
-    """The flows, their tenants, the virtual times of the classes. Every call is O(1), amortised."""
+    """Flows, tenants and the virtual time of each criticality. Every call is O(1), amortised."""
 
     def __init__(self) -> None:
         self._flows: dict[FlowKey, Flow] = {}
@@ -121,15 +121,15 @@ class FairQueueing:
         return len(self._flows)
 
     def flows(self) -> Iterable[Flow]:
-        """Every flow whose use is counted now."""
+        """Every flow that is remembered."""
         return self._flows.values()
 
     def tenants(self) -> Iterable[Tenant]:
-        """Everybody whose use is counted now."""
+        """Every tenant that is remembered."""
         return self._tenants.values()
 
     def recount_waiting(self, flows: Iterable[Flow]) -> None:
-        """These are the flows of all requests that wait, each as often as it has some."""
+        """Recount from the flows of all queued requests, one entry for each request."""
         for share in (*self._flows.values(), *self._tenants.values()):
             share.waiting = 0
         for flow in flows:
@@ -137,7 +137,7 @@ class FairQueueing:
             flow.tenant.waiting += 1
 
     def recount_running(self, flows: Iterable[Flow]) -> None:
-        """These are the flows of all requests that run, each as often as it has some."""
+        """Recount from the flows of all running requests, one entry for each request."""
         for share in (*self._flows.values(), *self._tenants.values()):
             share.running = 0
         for flow in flows:
@@ -145,7 +145,7 @@ class FairQueueing:
             flow.tenant.running += 1
 
     def flow(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
-        """The flow that a request of this objective and tenant belongs to."""
+        """The flow of a request with this objective and tenant; created if it is unknown."""
         key = FlowKey(objective.criticality, objective.name, tenant, fairness_id)
         flow = self._flows.get(key)
         if flow is None:
@@ -156,7 +156,7 @@ class FairQueueing:
         return flow
 
     def peek(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
-        """The same without a trace: an unknown flow or tenant is not remembered."""
+        """The same without side effects: an unknown flow or tenant is not remembered."""
         key = FlowKey(objective.criticality, objective.name, tenant, fairness_id)
         known = self._flows.get(key)
         if known is not None:
@@ -165,11 +165,11 @@ class FairQueueing:
         return Flow(key, self._tenants.get(of_tenant) or Tenant(of_tenant, objective.weight))
 
     def contention_began(self) -> None:
-        """The queue was empty and a request enters it: from here on use is counted anew."""
+        """The queue was empty and a request enters it: use is counted from here."""
         self._epoch += 1
 
     def entered(self, flow: Flow) -> None:
-        """One of its requests begins to wait."""
+        """A request of the flow was queued."""
         tenant = flow.tenant
         if tenant.waiting == 0:
             tenant.bring_up(self._virtual_s[tenant.key.criticality], self._epoch)
@@ -181,12 +181,12 @@ class FairQueueing:
         flow.waiting += 1
 
     def left(self, flow: Flow) -> None:
-        """One of its requests waits no more."""
+        """A request of the flow left the queue."""
         flow.tenant.waiting -= 1
         flow.waiting -= 1
 
     def charge(self, flow: Flow, slot_seconds: float, *, has_waited: bool) -> None:
-        """One of its requests was picked and will use about so much."""
+        """A request of the flow was picked, with this expected use."""
         tenant = flow.tenant
         if has_waited:
             criticality = tenant.key.criticality
@@ -196,13 +196,12 @@ class FairQueueing:
         flow.charge(slot_seconds)
 
     def settle(self, flow: Flow, charged: float, used: float) -> None:
-        """It ended: `used` slot-seconds instead of the `charged` ones."""
+        """A request ended: it used `used` slot-seconds instead of the `charged` ones."""
         flow.tenant.settle(charged, used)
         flow.settle(charged, used)
 
     def debt_s(self, flow: Flow) -> float:
-        """Slot-seconds (by weight) that its tenant is ahead of its class, as `explain` shows
-        them."""
+        """Weighted slot-seconds that the tenant is ahead of its criticality, for `explain`."""
         tenant = flow.tenant
         if tenant.epoch != self._epoch:
             return tenant.held_s / tenant.weight
@@ -216,11 +215,13 @@ class FairQueueing:
         return tenant
 
     def _forget_idle(self) -> None:
-        """A tenant whose flow is remembered is so, too: there is never a second one of its key."""
+        """The tenant of a remembered flow is kept: no key has two tenants."""
         self._flows = {key: flow for key, flow in self._flows.items() if _is_active(flow)}
         self._most_flows = max(MAX_FLOWS, 2 * len(self._flows))
         if len(self._tenants) >= MAX_TENANTS:
-            self._tenants = {key: one for key, one in self._tenants.items() if _is_active(one)}
+            self._tenants = {
+                key: tenant for key, tenant in self._tenants.items() if _is_active(tenant)
+            }
 
 
 def _tenant_key(flow: FlowKey) -> FlowKey:

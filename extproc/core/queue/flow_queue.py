@@ -1,7 +1,7 @@
-"""Tickets of one class and one promise: by tenant, within it by flow, within that by arrival.
+"""Tickets of one criticality and one SLO: by tenant, then by flow, then by arrival.
 
 Tenants, and the flows of each, are ordered by their virtual times (see `fair_queueing`). Virtual
-times change while tickets wait, but never fall, so an entry is checked again when it is first.
+times change while tickets are queued but never fall, so an entry is checked again when it is first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from extproc.core.queue.ticket import Ticket
 
 SLACK = 64
-"""Entries of those who left that a heap may hold before it is tidied."""
+"""Stale entries that a heap may hold before it is rebuilt."""
 
 S = TypeVar("S", bound="Share")
 
 
 class VirtualOrder(Generic[S]):
-    """Shares by virtual time, then by the number of the ticket that is their next."""
+    """Shares by virtual time, then by the number of their next ticket."""
 
     __slots__ = ("_entries", "_serial")
 
@@ -33,13 +33,13 @@ class VirtualOrder(Generic[S]):
         self._serial = count()
 
     def push(self, share: S, ticket_id: int) -> None:
-        """It has this ticket next; also again, where that one stands before its others."""
+        """Add a share with its next ticket; again if that ticket now precedes its others."""
         heapq.heappush(self._entries, (share.virtual_s, ticket_id, next(self._serial), share))
 
     def least(self, next_id: Callable[[S], int | None]) -> S:
-        """Whose turn it is, by the number of each one's next ticket, None for one that has none.
+        """The share that is served next; `next_id` returns its next ticket number, or None.
 
-        Raises `IndexError` when nobody waits here.
+        Raises `IndexError` when no ticket is queued.
         """
         entries = self._entries
         while True:
@@ -54,7 +54,7 @@ class VirtualOrder(Generic[S]):
                 heapq.heapreplace(entries, entry)
 
     def tidy(self, shares: Mapping[S, object], next_id: Callable[[S], int | None]) -> None:
-        """Drop the entries of those who left, if they are many; `shares` are all who wait."""
+        """Drop stale entries if there are many; `shares` are all shares with queued tickets."""
         if len(self._entries) > 2 * len(shares) + SLACK:
             self._entries = []
             for share in shares:
@@ -66,15 +66,15 @@ class VirtualOrder(Generic[S]):
 class FlowQueue:
     """The tickets of one tenant. Every call is O(log flows), amortised.
 
-    Tickets that come back among others of their flow are put in order once, when it is its turn:
-    thousands come back together when the last server of their model is gone.
+    Tickets that return among others of their flow are sorted once, when the flow is next:
+    thousands return together when the last server of their model is gone.
     """
 
-    __slots__ = ("_flows", "_mixed", "_order", "_size")
+    __slots__ = ("_flows", "_order", "_size", "_unsorted")
 
     def __init__(self) -> None:
         self._flows: dict[Flow, OrderedDict[int, Ticket]] = {}
-        self._mixed: set[Flow] = set()
+        self._unsorted: set[Flow] = set()
         self._order: VirtualOrder[Flow] = VirtualOrder()
         self._size = 0
 
@@ -82,22 +82,22 @@ class FlowQueue:
         return self._size
 
     def __iter__(self) -> Iterator[OrderedDict[int, Ticket]]:
-        """The waiting tickets of each flow, in no order of flows."""
+        """The queued tickets of each flow, in no order of flows."""
         return iter(self._flows.values())
 
     def tickets_of(self, flow: Flow) -> Mapping[int, Ticket]:
-        """The waiting tickets of one flow, in no order."""
+        """The queued tickets of one flow, in no order."""
         return self._flows.get(flow, {})
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
-        """Put a ticket at the end of its flow, or, if it comes back, where it would stand."""
+        """Add a ticket at the end of its flow, or at its arrival position if it returns."""
         flow = ticket.flow
         tickets = self._flows.get(flow)
         if tickets is None:
             tickets = self._flows[flow] = OrderedDict()
         is_first = not tickets or ticket.id < next(iter(tickets))
         if is_back and tickets and ticket.id < next(reversed(tickets)):
-            self._mixed.add(flow)
+            self._unsorted.add(flow)
         tickets[ticket.id] = ticket
         self._size += 1
         if is_first:
@@ -105,16 +105,16 @@ class FlowQueue:
             self._order.tidy(self._flows, self._next_id)
 
     def leave(self, ticket: Ticket) -> None:
-        """Take a ticket out; raises `KeyError` when it is not here."""
+        """Remove a ticket; raises `KeyError` if it is not in this queue."""
         tickets = self._flows[ticket.flow]
         del tickets[ticket.id]
         self._size -= 1
         if not tickets:
             del self._flows[ticket.flow]
-            self._mixed.discard(ticket.flow)
+            self._unsorted.discard(ticket.flow)
 
     def head(self) -> Ticket:
-        """The next one; raises `IndexError` when nobody waits here."""
+        """The next ticket; raises `IndexError` when the queue is empty."""
         if len(self._flows) == 1:  # as for most tenants
             flow = next(iter(self._flows))
         else:
@@ -125,8 +125,8 @@ class FlowQueue:
         return next(iter(self._in_order(flow))) if flow in self._flows else None
 
     def _in_order(self, flow: Flow) -> OrderedDict[int, Ticket]:
-        if flow in self._mixed:
-            self._mixed.discard(flow)
+        if flow in self._unsorted:
+            self._unsorted.discard(flow)
             self._flows[flow] = OrderedDict(sorted(self._flows[flow].items()))
         return self._flows[flow]
 
@@ -145,11 +145,11 @@ class TenantQueue:
         return self._size
 
     def tenants(self) -> Iterable[tuple[Tenant, FlowQueue]]:
-        """Everybody who waits, in no order."""
+        """Every tenant with queued tickets, in no order."""
         return self._tenants.items()
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
-        """Put a ticket at the end of its flow, or, if it comes back, where it would stand."""
+        """Add a ticket at the end of its flow, or at its arrival position if it returns."""
         tenant = ticket.flow.tenant
         flows = self._tenants.get(tenant)
         is_first = flows is None
@@ -162,7 +162,7 @@ class TenantQueue:
             self._order.tidy(self._tenants, self._next_id)
 
     def leave(self, ticket: Ticket) -> None:
-        """Take a ticket out; raises `KeyError` when it is not here."""
+        """Remove a ticket; raises `KeyError` if it is not in this queue."""
         tenant = ticket.flow.tenant
         flows = self._tenants[tenant]
         flows.leave(ticket)
@@ -171,7 +171,7 @@ class TenantQueue:
             del self._tenants[tenant]
 
     def head(self) -> Ticket:
-        """The next one; raises `IndexError` when nobody waits here."""
+        """The next ticket; raises `IndexError` when the queue is empty."""
         if len(self._tenants) == 1:
             return next(iter(self._tenants.values())).head()
         return self._tenants[self._order.least(self._next_id)].head()

@@ -1,8 +1,8 @@
-"""The line of requests that no free slot could take yet.
+"""The requests that wait for a slot.
 
-One line, made of lanes: tickets of equal demand stand together, so that an endpoint finds
-those that it can serve, and nobody waits behind somebody who waits for something else.
-Without models, objectives and tenants there is one lane, and it is first come, first served.
+Tickets with equal constraints form one constraint queue. So an endpoint finds the tickets that it
+can serve, and no ticket waits behind one with other constraints. Without models, objectives and
+tenants there is one constraint queue, and it is served in order of arrival.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from extproc.core.slots.endpoint_slots import EndpointSlots
 
 FEW_QUEUES = 8
-"""Up to so many lanes, asking each is faster than looking for the right ones."""
+"""Up to this number, checking every constraint queue is faster than using the index."""
 
 
 class RequestQueue:
-    """All who wait. Every call is O(log n), amortised."""
+    """All queued requests. Every call is O(log n), amortised."""
 
     def __init__(self, fairness: FairQueueing | None = None) -> None:
         self._fairness = FairQueueing() if fairness is None else fairness
@@ -48,7 +48,7 @@ class RequestQueue:
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._ids = count(1)
         self.body_bytes = 0
-        """What is kept of the bodies of all who wait."""
+        """Bytes of request bodies that are held for queued requests."""
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -57,11 +57,11 @@ class RequestQueue:
         return iter(self._tickets.values())
 
     def enter(
-        self, request: Request, now: float, order: ResolvedRequest = UNCONSTRAINED_REQUEST
+        self, request: Request, now: float, resolved: ResolvedRequest = UNCONSTRAINED_REQUEST
     ) -> Ticket:
-        """Put a request at the end of its flow in the lane of its demand."""
-        flow = self._fairness.flow(order.objective, request.fairness_id, request.tenant)
-        ticket = Ticket(next(self._ids), request, now, order, flow)
+        """Queue a request, at the end of its flow among those with its constraints."""
+        flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
+        ticket = Ticket(next(self._ids), request, now, resolved, flow)
         if not self._tickets:
             self._fairness.contention_began()
         try:
@@ -72,17 +72,17 @@ class RequestQueue:
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
             self._queue(ticket.constraints).enter(ticket)
         except Exception:
-            ticket.is_waiting = False  # nobody would know it
+            ticket.is_waiting = False  # no index refers to it
             raise
         return ticket
 
     def first_arrived(self) -> Ticket | None:
-        """Who came first of all, or None when nobody waits."""
+        """The ticket that arrived first, or None when the queue is empty."""
         return next(iter(self._tickets.values()), None)
 
     def newest_below(self, criticality: Criticality, least_bytes: int = 0) -> Ticket | None:
-        """The newest ticket of the lowest class below this one, or None. With `least_bytes` the
-        newest of which so much is kept: O(tickets)."""
+        """The newest ticket of the lowest criticality below this one, or None. With `least_bytes`
+        the newest that holds that many body bytes: O(tickets)."""
         for lower in reversed(Criticality):
             if lower <= criticality:
                 return None
@@ -92,11 +92,11 @@ class RequestQueue:
         return None
 
     def waiting_in(self, criticality: Criticality) -> int:
-        """How many of a class wait."""
+        """The number of queued requests of this criticality."""
         return len(self._by_criticality[criticality])
 
     def leave(self, ticket: Ticket) -> None:
-        """Take a ticket out of the line; raises `KeyError` when it is not in it."""
+        """Remove a ticket; raises `KeyError` if it is not queued."""
         del self._tickets[ticket.id]
         self.body_bytes -= ticket.body_bytes
         ticket.is_waiting = False
@@ -108,45 +108,43 @@ class RequestQueue:
             heapq.heapify(self._deadlines)
 
     def expired(self, now: float) -> list[Ticket]:
-        """The waiting tickets whose deadline has come, in order of deadline: each is told once,
-        and has to be taken out."""
+        """The queued tickets whose deadline has passed, in order of deadline. Each is returned
+        once, and the caller must remove it."""
         late = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             late.append(heapq.heappop(self._deadlines)[2])
         return late
 
     def next_deadline(self) -> float | None:
-        """When `expired` has something to do next, or None."""
+        """When `expired` must be called next, or None."""
         while self._deadlines and not self._deadlines[0][2].is_waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    # What is derived
+    # Derived state
 
     def faults(self) -> list[str]:
-        """What of the order and the indexes does not fit the tickets that wait. O(n)."""
+        """Differences between the indexes and the queued tickets, for the log. O(n)."""
         found = [
-            f"ticket {id_} stands in the queue and does not wait"
+            f"ticket {id_} is in the queue and does not wait"
             for id_, ticket in self._tickets.items()
             if not ticket.is_waiting
         ]
         count = len(self._tickets)
-        by_class = sum(len(tickets) for tickets in self._by_criticality.values())
-        placed = sum(len(constraint_queue) for constraint_queue in self._queues.values()) + len(
-            self._reserved
-        )
+        by_criticality = sum(len(tickets) for tickets in self._by_criticality.values())
+        placed = sum(map(len, self._queues.values())) + len(self._reserved)
         timed = sum(entry[2].is_waiting for entry in self._deadlines)
         waiting = sum(flow.waiting for flow in self._fairness.flows())
         for what, number in (
-            ("by class", by_class),
-            ("in lanes and reservations", placed),
+            ("by criticality", by_criticality),
+            ("by constraints or with reservations", placed),
             ("with a deadline", timed),
             ("by flow", waiting),
         ):
             if number != count:
                 found.append(f"{count} tickets wait, and {number} {what}")
         found += [
-            f"ticket {ticket.id} has no reservation, and waits as if it had one"
+            f"ticket {ticket.id} is listed with a reservation and has none"
             for ticket in self._reserved.values()
             if ticket.reservation is None or ticket.reservation.pool.reservation is None
         ]
@@ -156,8 +154,8 @@ class RequestQueue:
         return found
 
     def rebuild(self) -> None:
-        """Derive the order and every index anew from the tickets that wait. O(n log n)."""
-        waiting = sorted(one for one in self._tickets.values() if one.is_waiting)
+        """Derive the order and every index again from the queued tickets. O(n log n)."""
+        waiting = sorted(ticket for ticket in self._tickets.values() if ticket.is_waiting)
         self._tickets = OrderedDict()
         for tickets in self._by_criticality.values():
             tickets.clear()
@@ -171,65 +169,59 @@ class RequestQueue:
         self._fairness.recount_waiting(ticket.flow for ticket in waiting)
         for ticket in waiting:
             if ticket.pinned_to is not None:
-                ticket.constraints = ticket.resolved.constraints  # it waits for its home no longer
+                ticket.constraints = ticket.resolved.constraints  # its affinity wait ends
             ticket.reservation = None
             self._tickets[ticket.id] = ticket
             self._by_criticality[ticket.criticality][ticket.id] = ticket
             self._queue(ticket.constraints).enter(ticket)
 
-    # Lanes
+    # Constraint queues
 
     def queues_for(self, endpoint: Endpoint) -> list[ConstraintQueue]:
-        """The lanes in which somebody waits whom the endpoint can serve."""
+        """The constraint queues that are not empty and that the endpoint can serve."""
         if len(self._queues) <= FEW_QUEUES:
             return [
-                constraint_queue
-                for constraint_queue in self._queues.values()
-                if is_eligible(constraint_queue.constraints, endpoint)
+                queue for queue in self._queues.values() if is_eligible(queue.constraints, endpoint)
             ]
         found: dict[Constraints, ConstraintQueue] = {}
-        for anchor in (None, endpoint.address, *endpoint.models_by_name):
-            found.update(self._indexed.get(anchor, {}))
-        return [
-            constraint_queue
-            for constraints, constraint_queue in found.items()
-            if is_eligible(constraints, endpoint)
-        ]
+        for key in (None, endpoint.address, *endpoint.models_by_name):
+            found.update(self._indexed.get(key, {}))
+        return [queue for constraints, queue in found.items() if is_eligible(constraints, endpoint)]
 
     def has_any_for(self, endpoint: Endpoint) -> bool:
-        """Whether somebody waits whom the endpoint can serve."""
+        """Whether a request is queued that the endpoint can serve."""
         if self.queues_for(endpoint):
             return True
         return any(is_eligible(ticket.constraints, endpoint) for ticket in self._reserved.values())
 
     def constraint_queues(self) -> Iterator[ConstraintQueue]:
-        """Every lane in which somebody waits."""
+        """Every constraint queue that is not empty."""
         return iter(self._queues.values())
 
     def constraint_queue(self, constraints: Constraints) -> ConstraintQueue | None:
-        """The lane of a demand while somebody is in it."""
+        """The queue of these constraints, None if it is empty."""
         return self._queues.get(constraints)
 
     def change_constraints(self, ticket: Ticket, constraints: Constraints) -> None:
-        """A waiting ticket may use other endpoints than before; it keeps its place by arrival."""
+        """Move a queued ticket to other constraints; it keeps its arrival position."""
         self._take_out(ticket)
         ticket.constraints = constraints
         self._queue(constraints).enter(ticket, is_back=True)
 
-    # Apart: heavy tickets for which slots are kept
+    # Multi-slot tickets with a reservation
 
     def with_reservations(self) -> Iterator[Ticket]:
-        """Those who wait for reserved slots, in order of reservation."""
+        """The tickets with a reservation, in order of reservation."""
         return iter(self._reserved.values())
 
     def lightest_reserved_slots(self) -> int:
-        """The least weight among them; at least 1."""
+        """The least number of slots that one of them needs; at least 1."""
         return min(self._reserved_weights, default=1)
 
     def reserve(
         self, ticket: Ticket, endpoint_slots: EndpointSlots, address: Address
     ) -> Reservation:
-        """Reserve the free slots of `account` for a ticket, outside of its lane."""
+        """Reserve free slots for a ticket, and remove it from its constraint queue."""
         self._take_out(ticket)
         self._reserved[ticket.id] = ticket
         self._reserved_weights[ticket.request.weight_slots] += 1
@@ -245,7 +237,7 @@ class RequestQueue:
         return self._reserved[reservation.ticket_id]
 
     def cancel_reservation(self, ticket: Ticket) -> None:
-        """Nothing is kept for it any more: it stands in its lane again, where it would be."""
+        """Cancel its reservation and return it to its constraint queue, in order of arrival."""
         self._take_out(ticket)
         self._queue(ticket.constraints).enter(ticket, is_back=True)
 
@@ -253,8 +245,8 @@ class RequestQueue:
         constraint_queue = self._queues.get(constraints)
         if constraint_queue is None:
             constraint_queue = self._queues[constraints] = ConstraintQueue(constraints)
-            for anchor in constraints.index_keys():
-                self._indexed.setdefault(anchor, {})[constraints] = constraint_queue
+            for key in constraints.index_keys():
+                self._indexed.setdefault(key, {})[constraints] = constraint_queue
         return constraint_queue
 
     def _take_out(self, ticket: Ticket) -> None:
@@ -274,8 +266,8 @@ class RequestQueue:
 
     def _drop(self, constraints: Constraints) -> None:
         del self._queues[constraints]
-        for anchor in constraints.index_keys():
-            queues = self._indexed[anchor]
+        for key in constraints.index_keys():
+            queues = self._indexed[key]
             del queues[constraints]
             if not queues:
-                del self._indexed[anchor]
+                del self._indexed[key]

@@ -1,4 +1,4 @@
-"""A request that waits for a slot."""
+"""A queued request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """A request's place in line. It ends once: served, refused at its deadline, or withdrawn."""
+    """A queued request. It ends once: served, rejected at its deadline, or withdrawn."""
 
     __slots__ = (
         "body_bytes",
@@ -35,7 +35,7 @@ class Ticket:
     )
 
     def __init__(
-        self, id_: int, request: Request, now: float, order: ResolvedRequest, flow: Flow
+        self, id_: int, request: Request, now: float, resolved: ResolvedRequest, flow: Flow
     ) -> None:
         self.id = id_
         self.request = request
@@ -43,20 +43,20 @@ class Ticket:
         self.entered_at = now
         self.deadline = now + request.timeout_s
         self.is_waiting = True
-        self.resolved = order
-        self.constraints = order.constraints
-        """What it may use now."""
+        self.resolved = resolved
+        self.constraints = resolved.constraints
+        """The constraints that apply now."""
         self.flow = flow
-        objective = order.objective
-        promise = objective.name if objective.has_slo else None
-        self.subqueue_key = (objective.criticality, promise)
+        objective = resolved.objective
+        slo_objective = objective.name if objective.has_slo else None
+        self.subqueue_key = (objective.criticality, slo_objective)
         self.constraint_queue: ConstraintQueue | None = None
         self.pinned_to: Address | None = None
         """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
         self.reservation: Reservation | None = None
         """The slots that are reserved for it, until enough of them are free."""
         self.reserved_at: Address | None = None
-        """Where slots were reserved for it last, also after it has left the queue."""
+        """Where slots were last reserved for it, also after it has left the queue."""
 
     @property
     def objective(self) -> Objective:

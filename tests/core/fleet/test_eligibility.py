@@ -27,7 +27,7 @@ demands = st.builds(
     allowed=st.sampled_from(
         [None, frozenset({HERE}), frozenset({HERE, ELSEWHERE}), frozenset({ELSEWHERE})]
     ),
-    said=names(MODELS),
+    model_name_on_wire=names(MODELS),
     adapter_numbers=st.sampled_from(
         [NO_NUMBERS, frozenset({0}), frozenset({0, 1}), frozenset({7})]
     ),

@@ -1,1 +1,1 @@
-"""Decides on each request, and keeps all of the core's books in step."""
+"""Decides each request and keeps all state of the core consistent."""

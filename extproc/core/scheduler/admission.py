@@ -1,4 +1,4 @@
-"""What becomes of a newcomer: a slot now, a place in line, or a refusal. Decided here, not done."""
+"""Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ if TYPE_CHECKING:
 
 
 class Preview(NamedTuple):
-    """What would become of a request: picked there, or queued, for its `home` alone if it has
-    one; or refused."""
+    """What would happen to a request: picked at `address`; queued, for `waits_for` alone if that
+    is set; or rejected with `reason`."""
 
     address: Address | None
-    home: Address | None
+    waits_for: Address | None
     reason: Reason | None
 
 
 SHORT_BODY_BYTES: Final = 65_536
-"""A body of this length waits also where the bytes are used up: a queue full of such bodies takes
-little, and a few long bodies must not reject all others."""
+"""A body of at most this length is queued even if the queue's bytes are used up: many such bodies
+take little memory, and a few long bodies must not cause the rejection of all others."""
 
 
 class QueueLimits(NamedTuple):
-    """How many requests may wait, and how much of their bodies may be kept meanwhile."""
+    """The maximum number of queued requests and of their body bytes."""
 
     requests: int
     body_bytes: int
 
 
 class Admission:
-    """Reads the desk and the line; changes nothing."""
+    """Reads the slot allocator and the queue; changes nothing."""
 
     def __init__(
-        self, desk: SlotAllocator, line: RequestQueue, uploads: Uploads, random: Random
+        self, allocator: SlotAllocator, queue: RequestQueue, uploads: Uploads, random: Random
     ) -> None:
-        self._desk = desk
-        self._line = line
+        self._allocator = allocator
+        self._queue = queue
         self._uploads = uploads
         self._random = random
 
     def goal(
-        self, order: ResolvedRequest, request: Request, limits: QueueLimits, now: float
+        self, resolved: ResolvedRequest, request: Request, limits: QueueLimits, now: float
     ) -> tuple[Address | None, AffinityTarget | None]:
-        """Where it finds a slot now, if anywhere; and the busy endpoint that is worth more."""
-        address = self._desk.find_available(order, request, now)
-        may_wait = request.timeout_s > 0 and order.objective.criticality < Criticality.SHEDDABLE
+        """The endpoint with a slot now, if any, and the busy endpoint worth waiting for."""
+        address = self._allocator.find_available(resolved, request, now)
+        may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
         if address is None or not may_wait or self._is_full(request, limits):
             return address, None
-        return address, self._desk.affinity_target(order, request, address, now)
+        return address, self._allocator.affinity_target(resolved, request, address, now)
 
     def why_not_wait(
         self, request: Request, objective: Objective, limits: QueueLimits, now: float
     ) -> Reason | None:
-        """Why one that finds no slot may not enter the line, None when it may. A line that is
-        full may have a `victim`. A suspect's upload waits for no slot: see `uploads`."""
+        """Why a request that finds no slot may not be queued, None if it may. A full queue may
+        have a `victim`. A suspect's upload is never queued: see `uploads`."""
         if objective.criticality is Criticality.SHEDDABLE or self._uploads.is_suspect(request, now):
             return Reason.SHED
         if request.timeout_s <= 0:
@@ -75,34 +75,36 @@ class Admission:
         return Reason.QUEUE_FULL if self._is_full(request, limits) else None
 
     def _is_full(self, request: Request, limits: QueueLimits) -> bool:
-        return len(self._line) >= limits.requests or self.lacks_bytes(request, limits) > 0
+        return len(self._queue) >= limits.requests or self.lacks_bytes(request, limits) > 0
 
     def lacks_bytes(self, request: Request, limits: QueueLimits) -> int:
-        """How much of others' bodies would have to go for this request to wait."""
+        """How many body bytes other requests would have to release so that this one can queue."""
         if request.body_bytes <= SHORT_BODY_BYTES:
             return 0
-        return max(0, self._line.body_bytes + request.body_bytes - limits.body_bytes)
+        return max(0, self._queue.body_bytes + request.body_bytes - limits.body_bytes)
 
     def victim(self, request: Request, objective: Objective, limits: QueueLimits) -> Ticket | None:
-        """Who has to leave a full line for a request of that objective; None if nobody has."""
+        """The request to evict from a full queue for one of that objective, or None."""
         lacks_bytes = self.lacks_bytes(request, limits)
-        return self._line.newest_below(objective.criticality, lacks_bytes)
+        return self._queue.newest_below(objective.criticality, lacks_bytes)
 
     def preview(
-        self, order: ResolvedRequest, request: Request, limits: QueueLimits, now: float
+        self, resolved: ResolvedRequest, request: Request, limits: QueueLimits, now: float
     ) -> Preview:
-        """What would become of it now. Chance is left as it was."""
+        """What would happen to the request now. The random state is restored."""
         before = self._random.getstate()
         try:
-            address, home = self.goal(order, request, limits, now)
+            address, target = self.goal(resolved, request, limits, now)
         finally:
             self._random.setstate(before)
         if address is not None:
-            return Preview(address if home is None else None, home and home.address, None)
-        reason = self.why_not_wait(request, order.objective, limits, now)
+            return Preview(address if target is None else None, target and target.address, None)
+        reason = self.why_not_wait(request, resolved.objective, limits, now)
         if (
             reason is Reason.QUEUE_FULL
-            and self.victim(request, order.objective, limits) is not None
+            and self.victim(request, resolved.objective, limits) is not None
         ):
             reason = None
-        return Preview(None, None, reason and self._desk.unless_empty(reason, order.constraints))
+        return Preview(
+            None, None, reason and self._allocator.unless_empty(reason, resolved.constraints)
+        )

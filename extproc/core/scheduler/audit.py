@@ -1,8 +1,9 @@
-"""Whether the books are whole, and how they are made whole again.
+"""Checks the state of the core for consistency, and repairs it.
 
-What is true: the leases of the ledger by their state, and the tickets of the queue by
-`is_waiting`. All else (sums, accounts, the order of the queue, reservations, what runs) is derived
-from those, and can be derived anew. That is for bugs: the books of a sound core never need it.
+The leases of the ledger by their state, and the tickets of the queue by `is_waiting`, are
+authoritative. Everything else (sums, slots, the order of the queue, reservations, requests in
+flight) is derived from them and can be derived again. This is a safeguard against bugs: a correct
+core never needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def faults(state: State, now: float) -> list[str]:
-    """What does not fit, in words for the log; empty when all does. O(leases + tickets)."""
+    """Inconsistencies, as text for the log; empty if there are none. O(leases + tickets)."""
     open_ids = {lease.id for lease in state.ledger.leases() if lease.state is LeaseState.OPEN}
     return [
         *state.ledger.faults(now),
@@ -28,8 +29,8 @@ def faults(state: State, now: float) -> list[str]:
 
 
 def rebuild(state: State) -> None:
-    """Derive everything anew. Heavy requests lose the slots that were reserved for them, and those
-    that wait for their prompt's server may go anywhere: the next offer decides again."""
+    """Derive all derived state again. Multi-slot requests lose their reservations, and affinity
+    waits end; the next change of capacity decides again."""
     state.ledger.rebuild()
     state.queue.rebuild()
     state.affinity_waits.clear()

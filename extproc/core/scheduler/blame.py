@@ -1,6 +1,6 @@
-"""What the end of each request says about its server and about the request itself.
+"""Attributes the end of each request to its server or to the request itself.
 
-Feeds outlier detection, which keeps endpoints out, and the guard against poison requests.
+Feeds outlier detection, which ejects endpoints, and the guard against poison requests.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:
-    """A request failed at its server, the first time that this is told of its lease. Returns
-    whether the endpoint may be picked otherwise than before."""
+    """A request failed at its server; only the first call for a lease counts. Returns whether the
+    endpoint's eligibility for picks changed."""
     run = state.in_flight.get(lease)
     if run is None or run.has_failed:
         return False
@@ -32,7 +32,7 @@ def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:
 
 
 def credit(state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float) -> None:
-    """A lease was released: a whole answer speaks for the endpoint, others say nothing."""
+    """A lease was released: only a complete response counts in favour of the endpoint."""
     is_good = end is LeaseEnd.SERVED and run.answered_at is not None and not run.is_error
     if is_good and not run.has_failed:
         state.poison.succeeded(run.request.fingerprint)
@@ -41,7 +41,7 @@ def credit(state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now:
 
 
 def seen(state: State, observation: Observation, now: float, *, is_replaced: bool) -> None:
-    """A scrape showed whether the server lives, and whether it is the same process as before."""
+    """A scrape showed whether the server is up, and whether it is still the same process."""
     address = observation.address
     if is_replaced:
         state.outliers.replaced(address, now)

@@ -1,4 +1,4 @@
-"""What becomes of a request: picked, queued or rejected; the reason is the metric's label."""
+"""The decision on a request: picked, queued or rejected; the reason is the metric's label."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from extproc.core.slots.lease import Lease
 
 
 class Picked(NamedTuple):
-    """A lease is open on `lease.address`; `fallbacks` are next in order, without leases.
+    """A lease is open on `lease.address`; `fallbacks` are the next endpoints, without leases.
 
-    `model` is what the request's model name was resolved to. `adapter_id` is the number of the
-    wanted adapter on the picked server; a fallback may number it otherwise, so there is none.
+    `model` is the model that the request's name was resolved to. `adapter_id` is the number of
+    the requested adapter on the picked server; a fallback may number it differently, so there is
+    none for fallbacks.
     """
 
     lease: Lease
@@ -27,7 +28,7 @@ class Picked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """It waits; a `Settled` event tells of its end."""
+    """The request is queued; a `Settled` event reports the end of its wait."""
 
     ticket: Ticket
 

@@ -1,18 +1,18 @@
-"""The one place where requests, slots and the line meet.
+"""The entry to the core: requests, releases and observations in, decisions and events out.
 
-    submit --> Picked    a slot was free and nobody waited for it
-           --> Queued    no slot is free; a `Settled` event tells of the end of the wait
-           --> Rejected  the line is full, or waiting is not allowed
+    submit --> Picked    a slot was free and no queued request could use it
+           --> Queued    no slot is free; a `Settled` event reports the end of the wait
+           --> Rejected  the queue is full, or the request may not wait
 
-Whatever may free a slot (a release, a look, a new endpoint, an acknowledgement, a cap that
-passed) hands it in the same call to whoever's turn it is at that endpoint (see `discipline`). So
-while somebody waits, no endpoint that suits and has enough slots for them is idle, and a new
-request that finds a free slot overtakes nobody who could have used it.
+Every call that may free a slot (a release, an observation, a new endpoint, an acknowledgement, the
+expiry of a draining lease) assigns it in the same call to the next queued request for that endpoint
+(see `discipline`). So while a request is queued, no eligible endpoint with enough slots for it is
+idle, and a new request that finds a free slot overtakes no request that could have used it.
 
-What a call asks of its surroundings it leaves as events (see `events`); the shell sets `on_events`
-and takes them with `take_events` after the call. No exception costs a slot: a call changes the
-books first, what follows (learning, handing freed slots out) is contained, and should a call raise
-all the same, what is derived is derived anew from the leases and tickets that there are.
+What the core asks of the code around it is left as events (see `events`); the shell sets
+`on_events` and takes them with `take_events` after the call. No exception costs a slot: a call
+first changes the state; errors in later steps (learning, assigning freed slots) are contained; and
+if the call itself raises, all derived state is derived again from the leases and tickets.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ if TYPE_CHECKING:
 
 CONNECT_FAILED = Issue(
     code="connect-failed",
-    message="Envoy could not connect to it, or was answered 503",
+    message="Envoy could not connect to it, or got a 503 response",
     remedy="check that the server runs, has loaded its model, and that Envoy can reach it",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherOptions:
-    """Bounds of the dispatcher; see docs/settings.md for what each means to an operator."""
+    """Bounds of the dispatcher; docs/settings.md describes them for operators."""
 
     max_queued: int = 1024
     max_queued_bytes: int = 1024 * 1024 * 1024
@@ -113,7 +113,7 @@ class Dispatcher:
         self._is_closed = False
 
     def renew(self, options: DispatcherOptions) -> None:
-        """Keep to other bounds from now on; those of the intake, the ledger and aging stay."""
+        """Apply changed bounds; those of the resolver, the ledger and aging need a restart."""
         self.options = options
         self._limits = options.queue_limits
         self._allocator.fallbacks = options.fallbacks
@@ -121,23 +121,23 @@ class Dispatcher:
     # Events
 
     def on_events(self, announce: Callable[[], None]) -> None:
-        """Have `announce` called after each call that left events; it takes them, and must not
+        """Call `announce` after each call that left events. `announce` takes them and must not
         raise. It may call the dispatcher again."""
         self._call.announce = announce
 
     def take_events(self) -> list[Event]:
-        """What the calls so far ask of the surroundings, in order; each event is told once."""
+        """The events of the calls so far, in order; each is returned once."""
         return self._outbox.take()
 
     def faults(self, now: float) -> list[str]:
-        """What of the books does not fit together, in words for the log; empty when all does.
+        """Inconsistencies of the state, as text for the log; empty if there are none.
 
         For the auditor and for tests: O(leases + tickets).
         """
         return faults(self.state, now)
 
     def rebuild(self, now: float) -> None:
-        """Derive anew what is derived, from the leases and tickets that there are."""
+        """Derive all derived state again, from the existing leases and tickets."""
         with self._call:
             self._repair()
             for endpoint in list(self.fleet):
@@ -157,31 +157,30 @@ class Dispatcher:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
             if self.state.poison.is_poison(request.fingerprint, now):
                 return self._allocator.rejected(Reason.POISON_REQUEST, 0.0)
-            order = self.state.resolver.resolve(request)
-            if isinstance(order, Reason):
-                return self._allocator.rejected(order, 0.0)
-            request = self.state.resolver.apply(request, order)
-            address, home = self._admission.goal(order, request, self._limits, now)
+            resolved = self.state.resolver.resolve(request)
+            if isinstance(resolved, Reason):
+                return self._allocator.rejected(resolved, 0.0)
+            request = self.state.resolver.apply(request, resolved)
+            address, target = self._admission.goal(resolved, request, self._limits, now)
             if address is None:
-                reason = self._why_rejected(request, order.objective, now)
+                reason = self._why_rejected(request, resolved.objective, now)
                 if reason is not None:
-                    self.state.in_flight.rejected(order.objective, now)
-                    reason = self._allocator.unless_empty(reason, order.constraints)
-                    return self._allocator.rejected(reason, 0.0, order.constraints)
-                address = self._allocator.find_available(
-                    order, request, now
-                )  # room may have been made
-            if address is not None and home is None:
-                return self._allocator.pick(address, request, order, now, now)
-            ticket = self._allocator.enqueue(order, request, home, now)
-            if not ticket.is_waiting:  # its arrival freed slots that were kept for another
+                    self.state.in_flight.rejected(resolved.objective, now)
+                    reason = self._allocator.unless_empty(reason, resolved.constraints)
+                    return self._allocator.rejected(reason, 0.0, resolved.constraints)
+                # An eviction may have freed reserved slots.
+                address = self._allocator.find_available(resolved, request, now)
+            if address is not None and target is None:
+                return self._allocator.pick(address, request, resolved, now, now)
+            ticket = self._allocator.enqueue(resolved, request, target, now)
+            if not ticket.is_waiting:  # its arrival freed slots that were reserved for another
                 settlement = self._outbox.settlement_of(ticket)
                 assert settlement is not None
                 return settlement
             return Queued(ticket=ticket)
 
     def _why_rejected(self, request: Request, objective: Objective, now: float) -> Reason | None:
-        """Why it may not wait, or None; makes room for a critical one that meets a full line."""
+        """Why it may not be queued, or None; evicts another request if the queue is full."""
         reason = self._admission.why_not_wait(request, objective, self._limits, now)
         if reason is not Reason.QUEUE_FULL:
             return reason
@@ -192,7 +191,7 @@ class Dispatcher:
         return None
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
-        """The client of a waiting request left. One that was settled already is no error."""
+        """The client of a queued request left; no error if it was settled already."""
         with self._call:
             if ticket.is_waiting:
                 ticket.is_waiting = False
@@ -200,17 +199,17 @@ class Dispatcher:
                 self._allocator.release_reservation(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        """An operator takes a waiting request out of the line; a settled one is no error."""
+        """An operator removes a queued request; no error if it was settled already."""
         with self._call:
             if ticket.is_waiting:
                 self._allocator.reject(ticket, Reason.CANCELLED, now)
                 self._allocator.release_reservation(ticket, now)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
-        """A request's exchange is over; its slot goes to the next in line, once it is free.
+        """An exchange ended; its slot goes to the next queued request once the slot is free.
 
-        Returns when its first token came, as far as is known; None if none did. Raises
-        `LeaseError` for a lease that was released before.
+        Returns the time of its first token, None if it had none or that is not known. Raises
+        `LeaseError` if the lease was released before.
         """
         with self._call:
             address = lease.address
@@ -233,16 +232,16 @@ class Dispatcher:
         if run is None:
             self.state.outliers.ended(lease, now)
             return None
-        credit(self.state, lease, run, end, now)  # what that opens is offered by the caller
-        first_token_at, window = evaluate_end(self.state, lease, run, end, now)
+        credit(self.state, lease, run, end, now)  # the caller assigns the slots that this opens
+        first_token_at, bounds = evaluate_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
-            on_completion(self.state, lease, run, now, window)
+            on_completion(self.state, lease, run, now, bounds)
         return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
-        """The answer told who served: the lease moves there if it was another endpoint.
+        """The response named its server: the lease moves there if it is another endpoint.
 
-        A server outside the fleet (it was removed meanwhile) has no books: the lease stays.
+        If that server is no longer in the fleet, the lease stays where it is.
         """
         if address == lease.address or address not in self.fleet:
             return
@@ -263,19 +262,20 @@ class Dispatcher:
             self._allocator.after_capacity_change(picked, now)
 
     def upload_ended(self, lease: Lease) -> None:
-        """The rest of its request has come."""
+        """The request body is complete."""
         self.state.uploads.ended(lease)
 
     def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
-        """The rest did not come, or came slowly, while others waited so long for its slot."""
-        all_slots = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
-        slots = sum(endpoint_slots.slots for endpoint_slots in all_slots)
+        """The rest of the body did not come, or came slowly while other requests waited. It cost
+        `wasted_s` slot-seconds."""
+        endpoints = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
+        slots = sum(endpoint.slots for endpoint in endpoints)
         self.state.uploads.failed(request, wasted_s, slots, now)
 
     def answered(
         self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
     ) -> None:
-        """The response headers came: the beginning of a stream, the whole of another answer.
+        """The response headers came; a response that is no stream came whole with them.
 
         Call it after `served_by`. Only the first call for a lease counts.
         """
@@ -294,27 +294,26 @@ class Dispatcher:
                     self._allocator.after_capacity_change(lease.address, now)
 
     def failed(self, lease: Lease, fault: Fault, now: float) -> None:
-        """Its server failed the request. Call it after `answered`, where headers came; only the
-        first call for a lease counts."""
+        """The server failed the request. Call it after `answered` if headers came; only the first
+        call for a lease counts."""
         with self._call:
             if blame(self.state, lease, fault, now):
                 self._allocator.after_capacity_change(lease.address, now)
             self._outbox.wake_at(self.state.outliers.next_expiry())
 
     def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
-        """Where a request that takes no slot may go, best first: to pickable endpoints that have
-        slots, free or not; empty when there is none. `allowed` are the only endpoints that may,
-        None for any."""
+        """The pickable endpoints for a request that takes no slot, best first, whether their slots
+        are free or not; may be empty. `allowed` restricts them, None allows any."""
         constraints = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
         return self.state.rankings.at(constraints).best(1 + self.options.fallbacks)
 
-    # The world
+    # Fleet and observations
 
     def observe(self, observation: Observation, now: float) -> None:
-        """A look at a server is in.
+        """Apply the result of a scrape.
 
-        One at an endpoint that left the fleet is ignored, and one that began before what is
-        known already.
+        An observation of an endpoint outside the fleet is ignored, and so is one that began
+        before the last one that was applied.
         """
         endpoint = self.fleet.get(observation.address)
         if endpoint is None or not self.ledger.endpoint_slots(endpoint.address).is_newer(
@@ -342,7 +341,7 @@ class Dispatcher:
                 endpoint_slots.slots = endpoint.spec.slots
             elif endpoint_slots.slots == 0 and observation.slots is None:
                 endpoint_slots.slots = ASSUMED_SLOTS
-            # Without a count and without an issue it was left in peace: what is known holds.
+            # Neither a count nor an issue: `/slots` was left alone, and what is known holds.
             is_current = observation.busy_slots is not None or not observation.issues
             if is_current or not endpoint_slots.reports_busy_slots:
                 endpoint.refresh(observation.answered_at)
@@ -361,8 +360,8 @@ class Dispatcher:
             self._allocator.on_model_loads(endpoint, observation.began_at, now)
 
     def connect_failed(self, address: Address, now: float) -> None:
-        """Envoy could not connect there, or was told 503: it is down until a look that begins now
-        succeeds."""
+        """Envoy could not connect, or got a 503: the endpoint is down until a scrape that begins
+        after `now` succeeds."""
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             with self._call:
@@ -374,7 +373,7 @@ class Dispatcher:
                 self._allocator.on_capacity_change(address, now)
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
-        """Replace the endpoints that `source` names; the removed ones end their requests."""
+        """Replace the endpoints of `source`; removed endpoints finish their requests."""
         with self._call:
             changed = self.fleet.set_members(source, specs)
             for address in changed:
@@ -385,14 +384,14 @@ class Dispatcher:
                 self._allocator.on_capacity_changes(changed, now)
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
-        """What the operator wants of an endpoint; raises `KeyError` for a stranger."""
+        """Set the operator's intent for an endpoint; raises `KeyError` if it is unknown."""
         with self._call:
             self.fleet.set_intent(address, intent)
             self._outbox.membership_changed()
             self._allocator.on_capacity_change(address, now)
 
     def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
-        """Whether every Envoy knows this endpoint, as endpoint discovery sees it."""
+        """Whether every Envoy has this endpoint in its configuration."""
         endpoint = self.fleet.get(address)
         if endpoint is not None and endpoint.is_routable is not is_routable:
             with self._call:
@@ -400,20 +399,20 @@ class Dispatcher:
                 self._allocator.on_capacity_change(address, now)
 
     def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
-        """What about Envoy's configuration keeps requests from it, for people to see."""
+        """The problem in Envoy's configuration that keeps requests away, for display."""
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             endpoint.envoy_issue = issue
 
     def close(self, now: float) -> None:
-        """Shut down: everybody who waits is refused, and so is everybody who comes."""
+        """Shut down: reject all queued requests and all arrivals."""
         self._is_closed = True
         with self._call:
             for ticket in list(self.queue):
                 self._allocator.reject(ticket, Reason.SHUTTING_DOWN, now)
 
     def needs_frequent_scrapes(self, address: Address) -> bool:
-        """Whether its numbers may change without us: look at it often."""
+        """Whether its state may change without our requests, so that it needs many scrapes."""
         endpoint = self.fleet.get(address)
         if endpoint is None:
             return False
@@ -423,39 +422,39 @@ class Dispatcher:
         return not is_settled or endpoint_slots.foreign_slots > 0 or endpoint_slots.has_draining
 
     def lacks_bytes(self, request: Request) -> bool:
-        """Whether too much of others' bodies is kept for this request to wait."""
+        """Whether queued bodies leave too few bytes for this request to be queued."""
         return self._admission.lacks_bytes(request, self._limits) > 0
 
     def is_wanted(self, lease: Lease) -> bool:
-        """Whether somebody waits who could use the slots of this lease. O(lanes that suit)."""
+        """Whether a queued request could use the slots of this lease. O(eligible queues)."""
         endpoint = self.fleet.get(lease.address)
         return endpoint is not None and self.queue.has_any_for(endpoint)
 
     def has_leases(self, address: Address) -> bool:
-        """Whether requests of ours run there; False for a stranger."""
+        """Whether our requests run there; False for an unknown endpoint."""
         return address in self.fleet and bool(self.ledger.endpoint_slots(address).leases)
 
-    def preview(self, order: ResolvedRequest, request: Request, now: float) -> Preview:
-        """What `submit` would do with it now. Changes nothing: chance is left as it was."""
+    def preview(self, resolved: ResolvedRequest, request: Request, now: float) -> Preview:
+        """What `submit` would decide now. Changes nothing; the random state is restored."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
-        return self._admission.preview(order, request, self._limits, now)
+        return self._admission.preview(resolved, request, self._limits, now)
 
     def cost_at(
-        self, order: ResolvedRequest, request: Request, address: Address, now: float
+        self, resolved: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
-        """What it would cost at a member of the fleet, as `submit` counts it. Changes nothing."""
-        return self._allocator.cost_at(order, request, address, now)
+        """The cost at a member of the fleet, as `submit` computes it. Changes nothing."""
+        return self._allocator.cost_at(resolved, request, address, now)
 
     def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
-        """Where a waiting request stands, and in how many seconds its turn comes."""
+        """The queue position of a queued request, and the seconds until it is served."""
         return self._allocator.forecast.position_of(ticket, now)
 
     def position_of_arrival(
-        self, order: ResolvedRequest, request: Request, now: float
+        self, resolved: ResolvedRequest, request: Request, now: float
     ) -> QueuePosition:
-        """Where a request would stand if it had to wait now. Changes nothing."""
-        return self._allocator.forecast.position_of_arrival(order, request, now)
+        """The queue position that a request would get now. Changes nothing."""
+        return self._allocator.forecast.position_of_arrival(resolved, request, now)
 
     @property
     def last_event_at(self) -> float:
@@ -463,16 +462,16 @@ class Dispatcher:
         return self._allocator.last_event_at
 
     def expected_s(self, position: int) -> float | None:
-        """Seconds until who stands at `position` (from 1) gets a slot; None while unknown."""
+        """Seconds until the request at `position` (from 1) gets a slot; None if unknown."""
         return self._allocator.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)
 
     # Time
 
     def advance(self, now: float) -> None:
-        """Do what is due: deadlines in line, caps of draining leases, looks grown old."""
+        """Handle what is due: queue deadlines, expired draining leases, old observations."""
         with self._call:
             try:
-                self._time_out_late(now)
+                self._time_out_expired(now)
                 for address in self.ledger.expire(now):
                     self._allocator.after_capacity_change(address, now)
                 self._scrape_agents_again()
@@ -486,23 +485,23 @@ class Dispatcher:
                 self._wake()
 
     def _scrape_agents_again(self) -> None:
-        """Our scraper returns often to a server that a client left; an agent has to be asked."""
+        """After a client left, our scraper returns often by itself; an agent must be asked."""
         for address in self.ledger.unproved:
             endpoint = self.fleet.get(address)
             if endpoint is not None and endpoint.spec.is_reported:
                 self._outbox.scrape(address)
 
-    def _time_out_late(self, now: float) -> None:
+    def _time_out_expired(self, now: float) -> None:
         late = self.queue.expired(now)
         for ticket in late:
-            self._allocator.leave_late(ticket)
+            self._allocator.leave_expired(ticket)
         for ticket in late:
             self._allocator.time_out(ticket, now)
         for ticket in late:
             self._allocator.release_reservation(ticket, now)
 
     def _age(self, now: float) -> None:
-        """Endpoints whose last observation is too old by now are asked last."""
+        """Endpoints whose last observation is too old become the last choice."""
         while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
             address, _ = self._fresh_until.popitem(last=False)
             endpoint = self.fleet.get(address)
@@ -511,7 +510,7 @@ class Dispatcher:
                 self._allocator.after_capacity_change(address, now)
 
     def next_wakeup(self) -> float | None:
-        """When `advance` has something to do next, or None."""
+        """When `advance` must be called next, or None."""
         stale = next(iter(self._fresh_until.values()), None)
         times = (
             self.queue.next_deadline(),

@@ -1,8 +1,8 @@
-"""What a call into the core asks of its surroundings. The shell takes it after the call.
+"""What the core asks of the code around it. The shell takes the events after each call.
 
-Nothing outside is called in the middle of a decision: a call changes the books, leaves events
-here, and only then does the shell hear of them. So whatever the shell does with an event, and
-however that fails, the books are whole.
+Nothing outside the core is called in the middle of a decision: a call changes the state and leaves
+events here, and the shell handles them later. So the state is consistent whatever the shell does
+with an event, and however that fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extproc.core.scheduler.decision import Settlement
 
 
 class Settled(NamedTuple):
-    """A waiting request got its slot or was rejected. Whoever takes this event owns the lease."""
+    """A queued request got its slot or was rejected. The receiver of this event owns the lease."""
 
     ticket: Ticket
     settlement: Settlement
@@ -37,7 +37,7 @@ class ScrapeRequested(NamedTuple):
 
 
 class MembershipChanged(NamedTuple):
-    """`Dispatcher.fleet.membership()` is another one than before."""
+    """`Dispatcher.fleet.membership()` has changed."""
 
 
 class EndpointEjected(NamedTuple):
@@ -54,7 +54,7 @@ class EndpointReadmitted(NamedTuple):
 
 
 class StepFailed:
-    """A step that follows a decision raised: a bug. The decision stands, the books are whole."""
+    """A step after a decision raised: a bug. The decision stands, the state is consistent."""
 
     __slots__ = ("error", "step")
 
@@ -88,12 +88,12 @@ class Outbox:
         return bool(self._events) or self._wake_at < inf
 
     def settle(self, ticket: Ticket, settlement: Settlement) -> None:
-        """The ticket waits no more; it still has to be taken out of the queue."""
+        """End the wait of the ticket; the caller must still remove it from the queue."""
         ticket.is_waiting = False
         self._events.append(Settled(ticket, settlement))
 
     def settlement_of(self, ticket: Ticket) -> Settlement | None:
-        """Take back the event about one ticket: its settlement, None if there is none."""
+        """Remove the event about one ticket and return its settlement, or None."""
         for index, event in enumerate(self._events):
             if isinstance(event, Settled) and event.ticket is ticket:
                 del self._events[index]
@@ -101,7 +101,7 @@ class Outbox:
         return None
 
     def wake_at(self, when: float | None) -> None:
-        """Ask for a call of `advance`; None asks for nothing."""
+        """Request a call of `advance`; None requests nothing."""
         if when is not None and when < self._wake_at:
             self._wake_at = when
 
@@ -122,7 +122,7 @@ class Outbox:
         self._events.append(StepFailed(step, error))
 
     def take(self) -> list[Event]:
-        """Everything that is here; it is the caller's now."""
+        """Remove and return all events."""
         events = self._events
         self._events = []
         if self._wake_at < inf:
@@ -132,17 +132,17 @@ class Outbox:
 
 
 class CallScope:
-    """Surrounds each call that changes the books. May be entered again by an inner call.
+    """Surrounds each call that changes the state; calls may be nested.
 
-    When a call or one of its steps raised, `repair` makes the books whole. When the outermost
-    call is over and left events, `announce` tells the shell.
+    When a call or one of its steps raised, `repair` restores the state. When the outermost call
+    ends and left events, `announce` notifies the shell.
     """
 
     def __init__(self, outbox: Outbox, repair: Callable[[], None]) -> None:
         self._outbox = outbox
         self._repair = repair
         self._depth = 0
-        self.announce: Callable[[], None] = _nobody
+        self.announce: Callable[[], None] = _ignore
         """Set once by the shell; it must not raise."""
 
     def __enter__(self) -> None:
@@ -158,5 +158,5 @@ class CallScope:
                 self.announce()
 
 
-def _nobody() -> None:
-    """Nobody takes events yet: they wait."""
+def _ignore() -> None:
+    """The default: events wait until they are taken."""

@@ -1,6 +1,6 @@
-"""Who is being served or waits right now: every exchange from its first to its last message.
+"""Every exchange from its first to its last message, running or queued.
 
-The request path pays one dict insert and one delete; all else is worked out when asked.
+The request path pays one dict insert and one delete; everything else is computed on demand.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class ExchangeState(Enum):
-    """How far an exchange has come."""
+    """The progress of an exchange."""
 
-    READING = "reading"  # the body that decides about it still comes
-    WAITING = "waiting"  # in line for a slot
-    RUNNING = "running"  # holds a slot; its server has not answered yet
-    ANSWERING = "answering"  # holds a slot; the answer has begun
+    READING = "reading"  # the part of the body that the decision needs is still coming
+    WAITING = "waiting"  # queued for a slot
+    RUNNING = "running"  # has a slot; its server has not responded yet
+    ANSWERING = "answering"  # has a slot; the response has begun
     PASSING = "passing"  # takes no slot
-    OVER = "over"  # refused, or about to leave the registry
+    OVER = "over"  # rejected, or about to leave the registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSnapshot:
-    """One exchange at one moment. `ticket` is its ticket in the line, None unless it waits."""
+    """One exchange at one moment. `ticket` is its ticket in the queue, None if it has none."""
 
     exchange_id: str
     request_id: str
@@ -46,48 +46,48 @@ class ExchangeSnapshot:
 
 
 class KnownExchange(Protocol):
-    """What the registry keeps: a live exchange, as those see it who do not serve it."""
+    """A live exchange, as the registry sees it."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def lease(self) -> Lease | None:
-        """What it holds, for the auditor."""
+        """The lease that it holds, for the auditor."""
 
     @property
     def ticket(self) -> Ticket | None:
-        """What it waits with, for the auditor."""
+        """The ticket that it waits with, for the auditor."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody serves it any more, so that it should not be here."""
+        """Whether it has ended, so that it should not be in the registry."""
 
     def give_back(self, now: float) -> None:
-        """Give back what it holds, for one that is over; a second time is no error."""
+        """Return what an ended exchange holds; a second call is no error."""
 
     def drop_lease(self) -> None:
-        """Its lease is closed already: it has none to give back."""
+        """Its lease is closed already, so there is none to return."""
 
     def snapshot(self, now: float) -> ExchangeSnapshot:
         """The exchange as it is at `now`. Synchronous, without side effects."""
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
-        """Envoy reported that it did not come to its proper end."""
+        """Envoy reported that it did not end properly."""
 
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
-        """Envoy reported how much came of a request, and whether that is all. Returns why it has to
-        end, in words for its client; None where it may go on."""
+        """Envoy reported the body bytes so far, and whether the body is complete. Returns why the
+        exchange must end, as text for the client, or None."""
 
     async def end_upload(self, why: str, now: float) -> None:
         """End it for that reason. May wait for the network."""
 
     async def cancel(self, now: float) -> None:
-        """End it for its client; one that is over is no error. May wait for the network."""
+        """End it for its client; no error if it has ended. May wait for the network."""
 
 
 class ExchangeRegistry:
-    """The exchanges that run or wait, oldest first. Belongs to one event loop."""
+    """The running and queued exchanges, oldest first. Belongs to one event loop."""
 
     __slots__ = ("_exchanges",)
 
@@ -104,16 +104,16 @@ class ExchangeRegistry:
         self._exchanges[exchange.id] = exchange
 
     def leave(self, exchange: KnownExchange) -> None:
-        """Forget it; one that is not here is no error."""
+        """Remove it; no error if it is not here."""
         self._exchanges.pop(exchange.id, None)
 
     def get(self, exchange_id: str) -> KnownExchange | None:
         return self._exchanges.get(exchange_id)
 
     def find(self, id_: str, now: float) -> list[tuple[KnownExchange, ExchangeSnapshot]]:
-        """Those with this exchange id or request id: clients may use one id twice. O(n).
+        """The exchanges with this exchange id or request id: clients may repeat an id. O(n).
 
-        An empty id is nobody's, though many requests come without one.
+        An empty id matches nothing, although many requests come without one.
         """
         if not id_:
             return []
@@ -121,4 +121,4 @@ class ExchangeRegistry:
         if exchange is not None:
             return [(exchange, exchange.snapshot(now))]
         found = ((exchange, exchange.snapshot(now)) for exchange in self._exchanges.values())
-        return [(exchange, sight) for exchange, sight in found if sight.request_id == id_]
+        return [(exchange, snapshot) for exchange, snapshot in found if snapshot.request_id == id_]

@@ -1,4 +1,4 @@
-"""What would become of a request, and why: the decision told without being made."""
+"""Explains what would happen to a request and why, without the decision being made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DryRunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One part of a candidate's rank, in the unit that its name tells."""
+    """One part of a candidate's rank, in the unit that its name states."""
 
     name: str
     value: float
@@ -48,7 +48,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """How one endpoint fared. `rank` is 1 for the best, equal for equals, 0 for one left out."""
+    """The result for one endpoint. `rank` is 1 for the best, the same for ties, 0 if filtered."""
 
     address: Address
     name: str
@@ -71,37 +71,38 @@ class Explanation:
 
 
 def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
-    """What `Dispatcher.submit` would answer now. O(n log n); changes nothing.
+    """What `Dispatcher.submit` would decide now. O(n log n); changes nothing.
 
-    `now` is the time of the dispatcher's last event unless it is told. Where a model's name is
-    split by weights, one of its models is drawn for the example.
+    `now` defaults to the time of the dispatcher's last event. If a model name is split by weights,
+    one of its models is drawn as an example.
     """
     now = dispatcher.last_event_at if now is None else now
-    order = dispatcher.state.resolver.resolve(request, Random(0))
-    if isinstance(order, Reason):
-        return Explanation(candidates=(), reason=order, understood=_asked(request))
-    request = dispatcher.state.resolver.apply(request, order)
-    preview = dispatcher.preview(order, request, now)
-    candidates = _ranked(dispatcher, order, request, now, preview.address)
-    understood = {**_asked(request), **_meant(dispatcher, order, request, now)}
+    resolved = dispatcher.state.resolver.resolve(request, Random(0))
+    if isinstance(resolved, Reason):
+        return Explanation(candidates=(), reason=resolved, understood=_request_details(request))
+    request = dispatcher.state.resolver.apply(request, resolved)
+    preview = dispatcher.preview(resolved, request, now)
+    candidates = _ranked(dispatcher, resolved, request, now, preview.address)
+    understood = _request_details(request)
+    understood |= _resolution_details(dispatcher, resolved, request, now)
     if preview.address is not None:
         return Explanation(candidates=candidates, chosen=preview.address, understood=understood)
     if preview.reason is not None:
         return Explanation(candidates=candidates, reason=preview.reason, understood=understood)
-    if preview.home is not None:
-        understood["waits_for"] = str(preview.home)
-    place = dispatcher.position_of_arrival(order, request, now)
+    if preview.waits_for is not None:
+        understood["waits_for"] = str(preview.waits_for)
+    queue_position = dispatcher.position_of_arrival(resolved, request, now)
     return Explanation(
         candidates=candidates,
-        position=place.position,
-        expected_s=place.expected_s,
+        position=queue_position.position,
+        expected_s=queue_position.expected_s,
         understood=understood,
     )
 
 
-def _asked(request: Request) -> dict[str, str]:
-    """What was read of the request."""
-    told: dict[str, object] = {
+def _request_details(request: Request) -> dict[str, str]:
+    """What was read from the request."""
+    details: dict[str, object] = {
         "weight_slots": request.weight_slots,
         "timeout_s": f"{request.timeout_s:g}",
         "model": request.model,
@@ -112,28 +113,28 @@ def _asked(request: Request) -> dict[str, str]:
         "max_tokens": request.max_tokens,
         "session": request.session_id,
     }
-    return {name: str(value) for name, value in told.items() if value is not None}
+    return {name: str(value) for name, value in details.items() if value is not None}
 
 
-def _meant(
-    dispatcher: Dispatcher, order: ResolvedRequest, request: Request, now: float
+def _resolution_details(
+    dispatcher: Dispatcher, resolved: ResolvedRequest, request: Request, now: float
 ) -> dict[str, str]:
-    """What it stands for in this fleet: its model, its class, how its service fared."""
-    objective, state = order.objective, dispatcher.state
-    meant = {"class": objective.criticality.label}
-    if order.model is not None and order.model != request.model:
-        meant["resolved_model"] = order.model
+    """How it was resolved in this fleet: model, criticality, objective, SLO attainment, session."""
+    objective, state = resolved.objective, dispatcher.state
+    details = {"class": objective.criticality.label}
+    if resolved.model is not None and resolved.model != request.model:
+        details["resolved_model"] = resolved.model
     if objective.name:
-        meant["objective"] = objective.name
+        details["objective"] = objective.name
     if objective.has_slo:
-        meant["promise_kept"] = f"{state.slo_attainment.share(objective.name, now):.1%}"
-    home = state.sessions.home(request.session_id)
-    if home is not None:
-        meant["session_served_by"] = str(home)
+        details["slo_attainment"] = f"{state.slo_attainment.share(objective.name, now):.1%}"
+    address = state.sessions.home(request.session_id)
+    if address is not None:
+        details["session_served_by"] = str(address)
     flow = state.fairness.peek(objective, request.fairness_id, request.tenant)
     debt_s = state.fairness.debt_s(flow)
-    meant["fairness_debt_s"] = f"{debt_s:.1f}"
-    return meant
+    details["fairness_debt_s"] = f"{debt_s:.1f}"
+    return details
 
 
 def explain_passing(dispatcher: Dispatcher) -> Explanation:
@@ -149,16 +150,16 @@ def explain_passing(dispatcher: Dispatcher) -> Explanation:
 
 def _ranked(
     dispatcher: Dispatcher,
-    order: ResolvedRequest,
+    resolved: ResolvedRequest,
     request: Request | None,
     now: float,
     chosen: Address | None = None,
 ) -> tuple[Candidate, ...]:
-    """Every endpoint, best first; those left out come last. `chosen` is the best of those that
-    cost about as little."""
+    """Every endpoint, best first; filtered ones come last. `chosen` is the best of those with about
+    the same cost."""
     rated = []
-    is_weighed = request is not None and has_preferences(order, request)
-    ttft_s = None if request is None else ttft_limit_s(order, request)
+    is_weighed = request is not None and has_preferences(resolved, request)
+    ttft_s = None if request is None else ttft_limit_s(resolved, request)
     for endpoint in dispatcher.fleet:
         endpoint_slots = dispatcher.ledger.endpoint_slots(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
@@ -166,13 +167,13 @@ def _ranked(
         why = (
             ()
             if is_chosen
-            else tuple(_objections(dispatcher, endpoint, endpoint_slots, order, weight_slots, now))
+            else tuple(_filters(dispatcher, endpoint, endpoint_slots, resolved, weight_slots, now))
         )
-        pool, _, is_loaded = slot_pool(endpoint, endpoint_slots, order.constraints.model)
+        pool, _, is_loaded = slot_pool(endpoint, endpoint_slots, resolved.constraints.model)
         share = pool.free_slots / pool.slots if pool.slots else 0.0
         cost = None
         if is_weighed and request is not None:
-            cost = dispatcher.cost_at(order, request, endpoint.address, now)
+            cost = dispatcher.cost_at(resolved, request, endpoint.address, now)
         cost_s = 0.0 if cost is None else cost.total_s
         is_late = cost is not None and ttft_s is not None and cost.first_token_s > ttft_s
         is_preferred = endpoint.is_first_choice or is_weighed
@@ -201,11 +202,11 @@ def _scores(
 ) -> Iterator[Score]:
     yield Score(name="free_share", value=share)
     is_first = endpoint.is_first_choice
-    detail = "" if is_first else "a backup: it sleeps, or its last look is old"
+    detail = "" if is_first else "a backup: it sleeps, or its last observation is old"
     yield Score(name="first_choice", value=float(is_first), detail=detail)
     if cost is not None:
         is_late = ttft_s is not None and cost.first_token_s > ttft_s
-        late = f"later than the {ttft_s:g} s that were promised" if is_late else ""
+        late = f"later than the SLO of {ttft_s:g} s" if is_late else ""
         cached = f"about {cost.cached_tokens:.0f} tokens in its cache"
         if cost.forgone_s:
             cached += f" do not count, {cost.forgone_s:.2g} s: it is used beyond its share"
@@ -217,18 +218,18 @@ def _scores(
         yield Score(name="saved_s", value=cost.saved_s, detail=cached if is_cached else "")
 
 
-def _objections(
+def _filters(
     dispatcher: Dispatcher,
     endpoint: Endpoint,
     endpoint_slots: EndpointSlots,
-    order: ResolvedRequest,
+    resolved: ResolvedRequest,
     weight_slots: int,
     now: float,
 ) -> Iterator[str]:
-    constraints = order.constraints
+    constraints = resolved.constraints
     yield from why_not(constraints, endpoint)
     if endpoint.is_removed:
-        yield "it left the fleet and ends its last requests"
+        yield "it was removed from the fleet and finishes its last requests"
     if endpoint.intent is not Intent.ACTIVE:
         yield f"an operator made it {endpoint.intent.value}"
     if endpoint.health not in SERVING:
@@ -241,11 +242,11 @@ def _objections(
     may_load = model is None or dispatcher.state.model_loads.may_start(model)
     if model is not None and not is_loaded:
         if not pool.free_slots or not may_load:
-            yield "the model is being loaded: one endpoint at a time does that"
+            yield "another endpoint is loading the model; only one at a time does"
     elif pool.slots == 0:
-        yield "it has not told how many slots it has"
+        yield "it has not reported its number of slots"
     elif pool.free_slots < min(weight_slots, pool.slots):
         taken = f"{pool.leased_slots} leased, {pool.foreign_slots} foreign"
         yield f"{pool.free_slots} of its {pool.slots} slots are free ({taken})"
     elif weight_slots and pool.reservation is not None:
-        yield "its free slots are kept for a request that needs several"
+        yield "its free slots are reserved for a multi-slot request"

@@ -1,10 +1,9 @@
-"""When a waiting request will be served: its position, and how fast its endpoints free slots.
+"""Forecasts when a queued request is served, from its position and the rate of freed slots.
 
-An endpoint with `slots` slots that are held for `slot_s` seconds on average frees
-`slots / slot_s` of them a second. Who stands at position n waits until n slots were freed by
-the endpoints that it may use. That is no later than when n of the answers that run there have
-come to the length that they were asked for, as looks at them tell. While nothing of that is
-known, the pace of the line tells.
+An endpoint with `slots` slots, each in use for `slot_s` seconds on average, frees `slots / slot_s`
+slots a second. The request at position n waits until the eligible endpoints have freed n slots.
+That is no later than when n of the responses that run there reach the length that they were asked
+for, as scrapes show it. While none of this is known, the drain rate of the queue is used.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from extproc.core.slots.lease import Lease
 
 MAX_COUNTED = 4096
-"""Who stands further back in one flow is told to stand there: nobody counts on."""
+"""Positions in one flow are counted up to this number; all later ones get the same."""
 NEWEST = 2**62
-"""The number of a ticket that was not drawn."""
+"""The number of a ticket that does not exist yet."""
 
 
 class QueuePosition(NamedTuple):
-    """Where a ticket stands: `position` (from 1) of `of` who wait for the same endpoints, and
-    in how many seconds its turn comes, None while nothing was learned."""
+    """The queue position of a ticket: `position` (from 1) of `of` tickets for the same endpoints,
+    and the seconds until it is served, None while nothing was learned."""
 
     position: int
     of: int
@@ -47,8 +46,8 @@ class QueuePosition(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """Slots that some endpoints free a second, and what runs there by when it ends at the latest;
-    good until `until`."""
+    """The slots that some endpoints free per second, and the leases there with their latest ends;
+    valid until `until`."""
 
     until: float
     rate: float
@@ -56,8 +55,8 @@ class Outlook(NamedTuple):
 
 
 class Forecast:
-    """Reads the state; changes nothing. A place is O(tenants + its tenant's flows +
-    its position in its own flow)."""
+    """Reads the state; changes nothing. A position is O(tenants + its tenant's flows + its position
+    in its own flow)."""
 
     def __init__(self, state: State) -> None:
         self.drain_rate = DrainRate()
@@ -65,54 +64,50 @@ class Forecast:
         self._outlooks: dict[Ranking, Outlook] = {}
 
     def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
-        """Where a waiting ticket stands now."""
-        return self._position(ticket, now, is_apart=ticket.constraint_queue is None, newcomers=0)
+        """The current position of a queued ticket."""
+        return self._position(
+            ticket, now, has_reservation=ticket.constraint_queue is None, arrivals=0
+        )
 
     def position_of_arrival(
-        self, order: ResolvedRequest, request: Request, now: float
+        self, resolved: ResolvedRequest, request: Request, now: float
     ) -> QueuePosition:
-        """Where a request would stand if it entered the line now."""
-        flow = self._state.fairness.peek(order.objective, request.fairness_id, request.tenant)
-        ticket = Ticket(NEWEST, request, now, order, flow)
-        return self._position(ticket, now, is_apart=False, newcomers=1)
+        """The position that a request would get if it were queued now."""
+        flow = self._state.fairness.peek(resolved.objective, request.fairness_id, request.tenant)
+        ticket = Ticket(NEWEST, request, now, resolved, flow)
+        return self._position(ticket, now, has_reservation=False, arrivals=1)
 
     def _position(
-        self, ticket: Ticket, now: float, *, is_apart: bool, newcomers: int
+        self, ticket: Ticket, now: float, *, has_reservation: bool, arrivals: int
     ) -> QueuePosition:
-        queues = self._rivals(ticket)
-        of = max(1, sum(len(constraint_queue) for constraint_queue in queues) + newcomers)
-        ahead = (
-            0
-            if is_apart
-            else sum(self._ahead(ticket, constraint_queue, now) for constraint_queue in queues)
-        )
+        queues = self._competing_queues(ticket)
+        of = max(1, sum(map(len, queues)) + arrivals)
+        ahead = 0 if has_reservation else sum(self._ahead(ticket, queue, now) for queue in queues)
         position = min(of, ahead + 1)
         return QueuePosition(
             position, of, self.expected_s(ticket.resolved.constraints, position, now)
         )
 
     def behind_all(self, constraints: Constraints, now: float) -> QueuePosition:
-        """The last place of those who wait for the same endpoints; as `expected_s`."""
-        line = self._state.queue
+        """The last position among the tickets for the same endpoints; see `expected_s`."""
+        queue = self._state.queue
         if constraints == UNCONSTRAINED:
-            of = 1 + len(line)
+            of = 1 + len(queue)
         else:
-            queues = map(line.constraint_queue, (constraints, UNCONSTRAINED))
-            of = 1 + sum(
-                len(constraint_queue) for constraint_queue in queues if constraint_queue is not None
-            )
+            found = map(queue.constraint_queue, (constraints, UNCONSTRAINED))
+            of = 1 + sum(len(one) for one in found if one is not None)
         return QueuePosition(of, of, self.expected_s(constraints, of, now))
 
     def expected_s(self, constraints: Constraints, position: int, now: float) -> float | None:
-        """Seconds until that many slots were freed by the endpoints that suit. O(position), where
-        as many answers run there of which the longest possible time is known."""
+        """Seconds until the eligible endpoints have freed that many slots. O(position) if the
+        longest possible times of that many responses there are known."""
         outlook = self._outlook(constraints, now)
         usual_s = position / outlook.rate if outlook.rate else inf
         expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
         return self.drain_rate.expected_s(position) if expected_s == inf else max(0.0, expected_s)
 
     def _last_end(self, ends: list[tuple[float, Lease]], position: int) -> float:
-        """When that many of those answers will have ended, but for those that have by now."""
+        """When that many of those responses have ended, without those that ended already."""
         if position > len(ends):
             return inf
         left = position
@@ -122,41 +117,35 @@ class Forecast:
                 return end
         return inf
 
-    def _rivals(self, ticket: Ticket) -> list[ConstraintQueue]:
-        """The lanes whose tickets want some of the same endpoints: its own and the open one."""
-        line = self._state.queue
+    def _competing_queues(self, ticket: Ticket) -> list[ConstraintQueue]:
+        """The constraint queues that compete for its endpoints: its own and the unconstrained."""
+        queue = self._state.queue
         if ticket.resolved.constraints == UNCONSTRAINED:
-            return list(line.constraint_queues())
+            return list(queue.constraint_queues())
         found = [
             ticket.constraint_queue,
-            line.constraint_queue(ticket.resolved.constraints),
-            line.constraint_queue(UNCONSTRAINED),
+            queue.constraint_queue(ticket.resolved.constraints),
+            queue.constraint_queue(UNCONSTRAINED),
         ]
-        return list(
-            {
-                id(constraint_queue): constraint_queue
-                for constraint_queue in found
-                if constraint_queue is not None
-            }.values()
-        )
+        return list({id(one): one for one in found if one is not None}.values())
 
     def _ahead(self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float) -> int:
-        """How many of a lane will go before the ticket."""
+        """How many tickets of a constraint queue are served before the ticket."""
         slo_attainment = self._state.slo_attainment
         share = slo_attainment.share(ticket.subqueue_key[1], now)
         ahead = 0
-        for (criticality, promise), queue in constraint_queue.queues.items():
+        for (criticality, objective), queue in constraint_queue.queues.items():
             if criticality > ticket.criticality:
                 continue
-            other = slo_attainment.share(promise, now)
+            other = slo_attainment.share(objective, now)
             if criticality < ticket.criticality or other < share:
                 ahead += len(queue)
             elif other == share:
-                ahead += self._ahead_in_turn(ticket, queue)
+                ahead += self._ahead_by_tenant(ticket, queue)
         return ahead
 
-    def _ahead_in_turn(self, ticket: Ticket, queue: TenantQueue) -> int:
-        """Tenants take turns by weight: of each as many go first as will have gone of its own."""
+    def _ahead_by_tenant(self, ticket: Ticket, queue: TenantQueue) -> int:
+        """Tenants alternate by weight: each is served as often as the ticket's own before it."""
         tenant = ticket.flow.tenant
         waiting = dict(queue.tenants())
         own = waiting.pop(tenant, None)
@@ -169,7 +158,7 @@ class Forecast:
         return ahead
 
     def _ahead_in_tenant(self, ticket: Ticket, queue: FlowQueue) -> int:
-        """Its flows take turns, too."""
+        """The flows of a tenant alternate, too."""
         own = queue.tickets_of(ticket.flow)
         index = ahead = sum(1 for id_ in islice(own, MAX_COUNTED) if id_ < ticket.id)
         for tickets in queue:
@@ -180,10 +169,10 @@ class Forecast:
         return ahead
 
     def _outlook(self, constraints: Constraints, now: float) -> Outlook:
-        """Of the suiting endpoints, worked out once in a while."""
+        """For the eligible endpoints; recomputed at intervals."""
         state = self._state
-        picker = state.rankings.at(constraints)
-        known = self._outlooks.get(picker)
+        ranking = state.rankings.at(constraints)
+        known = self._outlooks.get(ranking)
         if known is not None and now < known.until:
             return known
         if len(self._outlooks) > MAX_RANKINGS:
@@ -191,7 +180,7 @@ class Forecast:
         rate = 0.0
         ends: list[tuple[float, Lease]] = []
         has_learned = state.latency.has_learned
-        for address, slots in picker.members():
+        for address, slots in ranking.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
             pool = slot_pool(
@@ -205,5 +194,5 @@ class Forecast:
                 if run is not None and run.ends_by < inf:
                     ends.append((run.ends_by, lease))
         ends.sort(key=itemgetter(0))
-        outlook = self._outlooks[picker] = Outlook(now + refresh_s(len(picker)), rate, ends)
+        outlook = self._outlooks[ranking] = Outlook(now + refresh_s(len(ranking)), rate, ends)
         return outlook

@@ -1,6 +1,6 @@
-"""What every open lease is for, and what its course teaches: use, promises, times.
+"""The requests with open leases: their use of slots, SLO results and times.
 
-Begins with a pick, hears of the answer, ends with the release. As large as there are leases.
+An entry begins with a pick and ends with the release. There are as many as open leases.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class InFlightRequest:
-    """One request on its way through a server."""
+    """One request that has a lease."""
 
     __slots__ = (
         "answered_at",
-        "asked_at",
+        "arrived_at",
         "cached_tokens",
         "charged_s",
         "ends_by",
@@ -48,44 +48,49 @@ class InFlightRequest:
     )
 
     def __init__(
-        self, request: Request, objective: Objective, flow: Flow, asked_at: float, charged_s: float
+        self,
+        request: Request,
+        objective: Objective,
+        flow: Flow,
+        arrived_at: float,
+        charged_s: float,
     ) -> None:
-        """What was expected when it was picked is told by `InFlight.begin`'s caller."""
+        """The caller of `InFlight.begin` adds the predictions."""
         self.request = request
         self.objective = objective
         self.flow = flow
-        self.asked_at = asked_at
+        self.arrived_at = arrived_at
         self.charged_s = charged_s
         self.answered_at: float | None = None
         self.cached_tokens = 0.0
         self.first_token_at: float | None = None
-        """When its first token came, once that is known."""
+        """The time of its first token, once that is known."""
         self.remembered: tuple[Segment, ...] = ()
         self.is_stream = self.is_error = False
         self.has_failed = False
-        """Its server failed it: outlier detection was told."""
+        """Its server failed it, and outlier detection knows."""
         self.progress: GenerationProgress | None = None
-        """What looks showed of it, as far as they could be told to be of it."""
+        """What scrapes showed of it, if its task could be identified."""
         self.ends_by = inf
-        """When its slot is free at the latest, by the tokens that may still come."""
+        """The latest time at which its slot is free, by the tokens that may still come."""
         self.is_valid_sample = False
-        """Whether its prompt's length is known well enough to learn a server's speed from it, and
-        no model had to be loaded first."""
+        """Whether its prompt length is known well enough to learn a server's speed from it, and no
+        model had to be loaded first."""
         self.is_sampled = False
-        """Its first token was learned from."""
+        """Whether its time to first token was recorded."""
         self.is_header_timing_recorded = False
-        """Whether its headers came with its first token was learned from."""
+        """Whether it was recorded that its headers came with, or before, its first token."""
         self.is_slo_recorded = False
-        """Whether its objective's promise was kept is known."""
+        """Whether it was recorded if its objective's SLO was met."""
 
     @property
     def uncached_tokens(self) -> float:
-        """The tokens of its prompt that were expected to be read, and not found in a cache."""
+        """The tokens of its prompt that were expected not to be in a cache."""
         return max(0.0, self.request.likely_tokens - self.cached_tokens)
 
 
 class InFlight:
-    """The runs by lease. Every call is O(1)."""
+    """The in-flight requests by lease. Every call is O(1)."""
 
     def __init__(self, fairness: FairQueueing, slo_attainment: SloAttainment) -> None:
         self._fairness = fairness
@@ -104,14 +109,16 @@ class InFlight:
         lease: Lease,
         request: Request,
         objective: Objective,
-        asked_at: float,
+        arrived_at: float,
         charged_s: float,
     ) -> InFlightRequest:
-        """A request was given a lease. `asked_at` is when it came; it will use about `charged_s`
+        """A request got a lease. `arrived_at` is its arrival; it will use about `charged_s`
         slot-seconds."""
         flow = self._fairness.flow(objective, request.fairness_id, request.tenant)
-        self._fairness.charge(flow, charged_s, has_waited=asked_at < lease.opened_at)
-        run = self._runs[lease.id] = InFlightRequest(request, objective, flow, asked_at, charged_s)
+        self._fairness.charge(flow, charged_s, has_waited=arrived_at < lease.opened_at)
+        run = self._runs[lease.id] = InFlightRequest(
+            request, objective, flow, arrived_at, charged_s
+        )
         self.adapters.began(lease.address, request.adapters)
         queue_s = objective.queue_s
         if queue_s is not None and objective.ttft_s is None:
@@ -119,7 +126,7 @@ class InFlight:
         return run
 
     def answered(self, lease: Lease, now: float) -> InFlightRequest | None:
-        """The answer's headers came; returns the run, the first time only."""
+        """The response headers came; returns the request, on the first call only."""
         run = self._runs.get(lease.id)
         if run is None or run.answered_at is not None:
             return None
@@ -127,7 +134,7 @@ class InFlight:
         return run
 
     def end(self, lease: Lease, now: float) -> InFlightRequest | None:
-        """The lease was released; returns its run."""
+        """The lease was released; returns its request."""
         run = self._runs.pop(lease.id, None)
         if run is None:
             return None
@@ -137,8 +144,8 @@ class InFlight:
         return run
 
     def moved(self, lease: Lease, picked: Address) -> InFlightRequest | None:
-        """Another endpoint than the picked one serves it; returns the run, of which no look at
-        the picked one tells anything."""
+        """Another endpoint than the picked one serves it; returns the request. Scrapes of the
+        picked one no longer apply to it."""
         run = self._runs.get(lease.id)
         if run is not None:
             self.adapters.ended(picked, run.request.adapters)
@@ -147,11 +154,11 @@ class InFlight:
         return run
 
     def faults(self, open_ids: set[int]) -> list[str]:
-        """Runs without an open lease. O(runs)."""
+        """In-flight requests without an open lease. O(requests)."""
         return [f"a run of lease {id_}, which is not open" for id_ in self._runs.keys() - open_ids]
 
     def rebuild(self, leases: Iterable[Lease]) -> None:
-        """Keep the runs of these leases, and count anew by flow and by adapters. O(runs)."""
+        """Keep the requests of these leases, and recount by flow and by adapters. O(requests)."""
         by_id = {lease.id: lease for lease in leases}
         self._runs = {id_: run for id_, run in self._runs.items() if id_ in by_id}
         self.adapters.clear()
@@ -160,15 +167,15 @@ class InFlight:
             self.adapters.began(by_id[id_].address, run.request.adapters)
 
     def rejected(self, objective: Objective, now: float) -> None:
-        """A request was refused for want of room: whatever it was promised was not kept."""
+        """A request was rejected because no slot was free: an SLO of its objective is missed."""
         if objective.has_slo:
             self._slo_attainment.record(objective.name, was_met=False, now=now)
 
     def record_slo(self, run: InFlightRequest, lease: Lease, was_in_time: bool, now: float) -> None:
-        """Whether its first token came in time is known; only the first word on it counts."""
+        """Record whether the first token came in time; only the first call counts."""
         if run.is_slo_recorded:
             return
         run.is_slo_recorded = True
         queue_s = run.objective.queue_s
-        was_met = was_in_time and (queue_s is None or lease.opened_at - run.asked_at <= queue_s)
+        was_met = was_in_time and (queue_s is None or lease.opened_at - run.arrived_at <= queue_s)
         self._slo_attainment.record(run.objective.name, was_met, now)

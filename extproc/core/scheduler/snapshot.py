@@ -1,4 +1,4 @@
-"""The line at a glance: how many wait, for how long, and how long it will take."""
+"""A snapshot of the queue: how many requests wait, how long, and the expected wait."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """Everybody who waits, at one moment.
+    """The queue at one moment.
 
-    `body_bytes` is how much of their bodies is kept.
-    `longest_wait_s` is how long who came first has waited, None when nobody waits.
-    `expected_s` is when a line of this length will have been served, None when nobody waits
-    or nothing is known about its pace yet.
+    `body_bytes` are the bytes of request bodies that are held.
+    `longest_wait_s` is the wait of the request that arrived first, None if the queue is empty.
+    `expected_s` is the time in which a queue of this length is served, None if the queue is empty
+    or nothing is known about its rate yet.
     """
 
     waiting: int
@@ -32,15 +32,15 @@ class QueueSnapshot:
 
 
 def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
-    """The line as it is at `now`. O(classes), without side effects."""
-    line = dispatcher.queue
-    head = line.first_arrived()
+    """The queue as it is at `now`. O(criticalities), without side effects."""
+    queue = dispatcher.queue
+    first = queue.first_arrived()
     return QueueSnapshot(
-        waiting=len(line),
+        waiting=len(queue),
         max_waiting=dispatcher.options.max_queued,
-        body_bytes=line.body_bytes,
+        body_bytes=queue.body_bytes,
         max_body_bytes=dispatcher.options.max_queued_bytes,
-        by_class={each.label: line.waiting_in(each) for each in Criticality},
-        longest_wait_s=None if head is None else max(0.0, now - head.entered_at),
-        expected_s=None if head is None else dispatcher.expected_s(len(line)),
+        by_class={each.label: queue.waiting_in(each) for each in Criticality},
+        longest_wait_s=None if first is None else max(0.0, now - first.entered_at),
+        expected_s=None if first is None else dispatcher.expected_s(len(queue)),
     )

@@ -1,4 +1,4 @@
-"""All that the core knows, in one place: who is there, what runs, who waits, what was learned."""
+"""All state of the core: the fleet, leases, the queue, and what was learned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class State:
-    """Live state, read by many; only the dispatcher and its desk change it."""
+    """Live state; only the dispatcher and its slot allocator change it."""
 
     def __init__(
         self,

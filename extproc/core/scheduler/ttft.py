@@ -1,13 +1,13 @@
-"""When a request's first token came, as far as it is known: one answer for all who ask.
+"""The time of a request's first token, as far as it is known; the one source for all readers.
 
-    no stream, or an error      with its headers: all of the answer came at once
+    no stream, or an error      with its headers: the whole response came at once
     a stream                    with its headers, at a server where these come with first tokens
-    looks saw its tokens        going back from them (see `generation_progress`)
-    otherwise                   when it was expected, within what is possible
+    scrapes saw its tokens      computed back from them (see `generation_progress`)
+    otherwise                   the expected time, within the bounds
 
-What is possible: not before the request was sent, the headers of its stream, the last look that
-saw no token, nor so early that not even a slow answer of the asked length explains the rest; not
-after the first look that saw a token, nor after the end of a whole answer.
+Bounds: not before the request was sent, the headers of its stream, the last scrape that saw no
+token, nor so early that not even a slow response of the requested length explains the rest; not
+after the first scrape that saw a token, nor after the end of a complete response.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from extproc.core.slots.lease import Lease
 
 NARROW = 0.25
-"""An interval of that share of the time to its end, or less, is as good as a measured time."""
+"""An interval of at most this share of the time to its end counts as a measured time."""
 SLOWEST, SLOWEST_UNKNOWN = 1.5, 3.0
-"""How many times as slow as its pace an answer may have come; at a server whose own pace was not
-seen yet, as the fleet's."""
+"""How many times slower than its rate a response may have come; the second, if only the fleet's
+rate is known."""
 
 
 class TtftBounds(NamedTuple):
-    """Monotonic seconds: not before `earliest_at`, not after `latest_at`, most likely then."""
+    """Monotonic seconds: not before `earliest_at`, not after `latest_at`, probably `likely_at`."""
 
     earliest_at: float
     likely_at: float
@@ -40,46 +40,47 @@ class TtftBounds(NamedTuple):
         return self.latest_at - self.earliest_at <= NARROW * (self.latest_at - sent_at)
 
 
-def so_far(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> TtftBounds:
-    """What headers and looks tell of a request that may still be running."""
-    earliest_at, course = _earliest_at(lease, run), run.progress
-    first = None if course is None else course.first_token(speed.token_s(1))
-    if course is None or first is None:
-        return TtftBounds(earliest_at, max(earliest_at, expected_at(lease, run, speed)), inf)
-    latest_at = max(earliest_at, course.token_seen_at)
+def so_far(lease: Lease, run: InFlightRequest, estimate: LatencyEstimate) -> TtftBounds:
+    """The bounds from headers and scrapes for a request that may still run."""
+    earliest_at, progress = _earliest_at(lease, run), run.progress
+    first = None if progress is None else progress.first_token(estimate.token_s(1))
+    if progress is None or first is None:
+        return TtftBounds(earliest_at, max(earliest_at, expected_at(lease, run, estimate)), inf)
+    latest_at = max(earliest_at, progress.token_seen_at)
     return TtftBounds(earliest_at, min(max(earliest_at, first.at), latest_at), latest_at)
 
 
 def at_end(
     lease: Lease,
     run: InFlightRequest,
-    watch: EndpointLatency,
-    speed: LatencyEstimate,
+    latency: EndpointLatency,
+    estimate: LatencyEstimate,
     ended_at: float,
 ) -> TtftBounds:
-    """The same of an answer that was whole at `ended_at`."""
+    """The bounds for a response that was complete at `ended_at`."""
     if run.progress is not None and run.progress.token_seen_at <= ended_at:
-        return so_far(lease, run, speed)
+        return so_far(lease, run, estimate)
     earliest_at = min(_earliest_at(lease, run), ended_at)
     likely_at = ended_at
     request = run.request
     if request.kind is not Kind.GENERATION:
         earliest_at = ended_at
     elif request.max_tokens is not None:
-        answer_s = request.max_tokens * speed.token_s(1)
-        slowest = SLOWEST if watch.knows_pace else SLOWEST_UNKNOWN
+        answer_s = request.max_tokens * estimate.token_s(1)
+        slowest = SLOWEST if latency.knows_pace else SLOWEST_UNKNOWN
         earliest_at = max(earliest_at, ended_at - slowest * answer_s)
         likely_at = max(earliest_at, ended_at - answer_s)
-    window = TtftBounds(earliest_at, likely_at, ended_at)
-    if window.is_narrow(lease.opened_at):
-        return window
-    likely_at = min(max(earliest_at, expected_at(lease, run, speed)), ended_at)
+    bounds = TtftBounds(earliest_at, likely_at, ended_at)
+    if bounds.is_narrow(lease.opened_at):
+        return bounds
+    likely_at = min(max(earliest_at, expected_at(lease, run, estimate)), ended_at)
     return TtftBounds(earliest_at, likely_at, ended_at)
 
 
-def expected_at(lease: Lease, run: InFlightRequest, speed: LatencyEstimate) -> float:
-    """When it is expected, whatever was seen of it."""
-    return lease.opened_at + speed.first_token_s(run.uncached_tokens)
+def expected_at(lease: Lease, run: InFlightRequest, estimate: LatencyEstimate) -> float:
+    """The expected time of the first token, independent of what was seen."""
+
+    return lease.opened_at + estimate.first_token_s(run.uncached_tokens)
 
 
 def _earliest_at(lease: Lease, run: InFlightRequest) -> float:

@@ -96,7 +96,7 @@ def test_who_would_break_the_promise_comes_behind() -> None:
         fleet.pick(allowed=frozenset({prompt}))
     explanation = ask(fleet, prompt_tokens=100, ttft_s=1.0)
     details = {c.address: c.scores[3].detail for c in explanation.candidates}
-    assert details == {late: "later than the 1 s that were promised", prompt: ""}
+    assert details == {late: "later than the SLO of 1 s", prompt: ""}
 
 
 def test_it_says_why_one_is_left_out() -> None:
@@ -137,7 +137,7 @@ def test_it_tells_class_place_and_refusal() -> None:
     waiting = ask(fleet, objective="gold")
     assert (waiting.position, waiting.reason) == (1, None)
     assert waiting.understood["class"] == "critical"
-    assert waiting.understood["promise_kept"] == "100.0%"
+    assert waiting.understood["slo_attainment"] == "100.0%"
     assert ask(fleet).reason is Reason.QUEUE_FULL
     assert ask(fleet, objective="cheap").reason is Reason.SHED
 

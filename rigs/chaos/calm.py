@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from extproc.demo.process import Child
+from rigs.books import open_books
 from rigs.chaos.launch import TASK
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
@@ -74,15 +75,7 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
 
 
 async def _left(stage: Stage) -> list[Leftover]:
-    status = await stage.status()
-    numbers = {
-        "exchanges": status["exchanges"],
-        "waiting tickets": status["queue"]["waiting"],
-        "running requests": status["running"],
-    }
-    for address, endpoint in status["endpoints"].items():
-        for kind in ("leased", "foreign"):
-            numbers[f"{kind} slots of {address}"] = endpoint["slots"][kind]
+    numbers = open_books(await stage.status())
     for server in stage.servers:
         if server.child is not None and server.child.is_running:
             try:

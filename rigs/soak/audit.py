@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bench.result import Row
 from extproc.demo.process import Child
+from rigs.books import open_books
 from rigs.soak.clients import BROKEN, LEFT, SERVED
 from rigs.soak.stack import Stack
 
@@ -102,16 +103,7 @@ async def _until_at_rest(stack: Stack) -> list[str]:
 
 
 async def _left(stack: Stack) -> list[str]:
-    status = await stack.status()
-    numbers = {
-        "streams": status["exchanges"],
-        "tickets": status["queue"]["waiting"],
-        "running requests": status["running"],
-    }
-    for address, endpoint in status["endpoints"].items():
-        for kind in ("leased", "foreign"):
-            numbers[f"{kind} slots of {address}"] = endpoint["slots"][kind]
-    return [f"{count} {what}" for what, count in numbers.items() if count]
+    return [f"{count} {what}" for what, count in open_books(await stack.status()).items() if count]
 
 
 def _outcomes(metrics: Mapping[str, float]) -> Counter[str]:

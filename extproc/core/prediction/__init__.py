@@ -1,1 +1,1 @@
-"""What was learned: latencies, prompt caches, sessions."""
+"""What was learned: latencies, prefix caches, sessions."""

@@ -1,13 +1,13 @@
-"""Which endpoint still holds a prompt's beginning: what each was last asked to read.
+"""The expected content of each endpoint's prefix cache: the prompts that it processed last.
 
-For every endpoint a least-recently-used memory of block hashes. How much a server really
-keeps is told nowhere (llama.cpp keeps far more than its slots hold, when it has memory for
-it), so the memory here reaches further than what is believed, and each block remembers how
-much the server has read since. A block is expected to be there if that age is within the
-capacity believed; looks that show what was really cached move the belief.
+Each endpoint has a least-recently-used memory of block hashes. The real capacity of a cache is
+not reported (llama.cpp keeps far more than its slots hold, if it has memory for it). So this
+memory is larger than the capacity that is assumed, and each block records how much the server has
+processed since. A block is expected in the cache if that age is within the assumed capacity;
+scrapes that show the tokens really cached correct the capacity.
 
-A chain is always refreshed as a whole, its beginning last, so that of a remembered block all
-those before it are remembered too.
+A chain is always refreshed as a whole, its beginning last, so that for a remembered block all
+blocks before it are remembered too.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ MAX_BLOCKS_EACH = 3072
 MAX_BLOCKS_ALL = 307_200
 """Bounds of the memory: about 250 bytes a block."""
 STEP = 0.3
-"""How far one piece of evidence moves the believed capacity towards it."""
+"""How far one sample moves the assumed capacity towards it."""
 PAST = 0.1
-"""It moves towards a point so far past the evidence, or it would never come to agree with it."""
+"""The capacity moves towards a point this share past the sample, so that it can reach it."""
 GHOST_CREDIT = 0.5
 GHOST_REACH = 2.0
-"""What a block beyond the believed capacity counts, up to how many times as far."""
+"""What a block beyond the assumed capacity counts, and up to which multiple of the capacity."""
 
 
 class Segment(NamedTuple):
-    """Blocks of a chain that were read at the same time: up to which one, and how long ago."""
+    """Blocks of a chain that were processed at the same time: the end index and the age."""
 
     upto: int
     age: int
 
 
 class PrefixCacheModel:
-    """What one endpoint was asked to read. Ages and capacity are in blocks."""
+    """The prompts that one endpoint processed. Ages and capacity are in blocks."""
 
     __slots__ = ("blocks", "capacity", "read")
 
@@ -49,10 +49,10 @@ class PrefixCacheModel:
         self.blocks: OrderedDict[int, int] = OrderedDict()
         self.capacity = capacity
         self.read = 0
-        """Blocks that it had to read anew, ever: the clock of ages."""
+        """Uncached blocks that it ever processed: the clock of ages."""
 
     def depth(self, chain: Sequence[int]) -> int:
-        """How many leading blocks of the chain are remembered, believed there or not."""
+        """The number of leading blocks of the chain that are remembered, expected or not."""
         low, high = 0, len(chain)
         while low < high:
             middle = (low + high + 1) // 2
@@ -63,11 +63,11 @@ class PrefixCacheModel:
         return low
 
     def age(self, block: int) -> int:
-        """Blocks read since this one was; raises `KeyError` when it is not remembered."""
+        """Blocks processed since this one; raises `KeyError` if it is not remembered."""
         return self.read - self.blocks[block]
 
     def expected_hit(self, chain: Sequence[int], depth: int) -> int:
-        """How many of the first `depth` blocks are believed to be there."""
+        """How many of the first `depth` blocks are expected in the cache."""
         if depth and self.age(chain[depth - 1]) <= self.capacity:
             return depth
         low, high = 0, depth
@@ -80,14 +80,14 @@ class PrefixCacheModel:
         return low
 
     def optimistic_hit(self, chain: Sequence[int], depth: int) -> float:
-        """The same, with a part of the ghosts: some of them must be tried to learn of them."""
+        """The same, with a share of the blocks beyond the capacity, so that they are tried."""
         held = self.expected_hit(chain, depth)
         if held == depth or self.age(chain[depth - 1]) > GHOST_REACH * self.capacity:
             return float(held)
         return held + GHOST_CREDIT * (depth - held)
 
     def segments(self, chain: Sequence[int], depth: int) -> tuple[Segment, ...]:
-        """The first `depth` blocks by age: each segment's end, and the age of all in it."""
+        """The first `depth` blocks by age: the end of each segment, and the age of its blocks."""
         found = []
         start = 0
         while start < depth:
@@ -111,16 +111,16 @@ class PrefixCacheModel:
         *,
         is_learned: bool,
     ) -> None:
-        """Of a chain that is in the server's hands so many blocks were really there; `segments`
-        are the ages that they had when it was picked.
+        """Apply a scrape that shows how many blocks of a processed chain were really cached;
+        `segments` are the ages that they had when it was picked.
 
-        Moves the believed capacity: the true one lies between the age of the last block that was
-        there and of the first that was not. And counts what was read against the belief, or the
-        clock would stand still, and all stay young, where more is believed than is there.
-        `is_learned` tells that `learn` has counted already what was not believed.
+        Moves the assumed capacity: the true one lies between the age of the last cached block and
+        of the first uncached one. Also counts the blocks that were expected but processed, because
+        the clock would otherwise stand still, and all blocks stay young, while the capacity is
+        overestimated. `is_learned`: `learn` has counted the blocks that were not expected.
         """
         depth = segments[-1].upto if segments else 0
-        believed = next((s.upto for s in reversed(segments) if s.age <= self.capacity), 0)
+        expected = next((s.upto for s in reversed(segments) if s.age <= self.capacity), 0)
         for upto, age in segments:
             if upto <= found_blocks + 1.0:
                 if age > self.capacity:
@@ -130,31 +130,31 @@ class PrefixCacheModel:
                     lower = self.capacity - STEP * (self.capacity - age * (1.0 - PAST))
                     self.capacity = max(1.0, lower)
                 break
-        self.read += max(0, int((believed if is_learned else depth) - found_blocks))
+        self.read += max(0, int((expected if is_learned else depth) - found_blocks))
         for block in chain:
             if block in self.blocks:
                 self.blocks[block] = self.read
 
 
 class PrefixIndex:
-    """The memories of the fleet. O(log blocks) a question, O(blocks) when something is learned."""
+    """The caches of the fleet. O(log blocks) a query, O(blocks) an update."""
 
     def __init__(self) -> None:
         self._memories: dict[Address, PrefixCacheModel] = {}
-        # A set's order is another one in each process, and a simulation would be, too.
+        # A dict, because the order of a set differs between processes, and so would a simulation.
         self._holders: dict[int, Address | dict[Address, None]] = {}
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def memory(self, address: Address) -> PrefixCacheModel | None:
-        """What one endpoint was asked to read; None when nothing was."""
+        """The cache model of one endpoint; None if it processed nothing."""
         return self._memories.get(address)
 
     def learn(self, address: Address, chain: Sequence[int], capacity: float) -> None:
-        """An endpoint has read this chain: all of it is there now.
+        """An endpoint has processed this chain: all of it is cached now.
 
-        `capacity` (in blocks) is what to believe of an endpoint that is heard of first.
+        `capacity` (in blocks) is assumed for an endpoint without a cache model.
         """
         memory = self._memories.get(address)
         if memory is None:
@@ -177,9 +177,9 @@ class PrefixIndex:
             self._drop(block, address)
 
     def holders(self, chain: Sequence[int], many: int) -> list[Address]:
-        """Up to `many` endpoints that remember most of the chain's beginning, the best first.
+        """Up to `many` endpoints that remember most of the chain's beginning, best first.
 
-        Looks at the deepest block that anybody remembers, then ever closer to the beginning.
+        Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
         """
         low, high = 0, len(chain)
         while low < high:

@@ -1,4 +1,4 @@
-"""Where each client session was served last: a hint for requests whose prompt was not read."""
+"""The last endpoint of each client session: a hint for requests whose prompt was not read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 20_000
 UNKNOWN_TOKENS = 500.0
-"""What a session is believed to have in its server's cache when its prompts are not read."""
+"""The tokens that are assumed cached for a session whose prompts are not read."""
 
 
 class Seen(NamedTuple):
@@ -19,14 +19,14 @@ class Seen(NamedTuple):
 
 
 class Sessions:
-    """The most recently used sessions. Every call is O(1), but for `forget`."""
+    """The most recently used sessions. Every call is O(1), except `forget`."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._at: dict[Address, set[str]] = {}
 
     def served(self, session: str, address: Address, tokens: int | None) -> None:
-        """A request of the session was read there."""
+        """A request of the session was processed there."""
         before = self._seen.get(session)
         if before is None or before.address != address:
             if before is not None:
@@ -43,13 +43,13 @@ class Sessions:
         for session in self._at.pop(address, ()):
             del self._seen[session]
 
-    def home(self, session: str | None) -> Address | None:
-        """Where it was served last."""
+    def last_endpoint(self, session: str | None) -> Address | None:
+        """The endpoint that served the session last."""
         seen = self._seen.get(session) if session is not None else None
         return None if seen is None else seen.address
 
     def tokens_at(self, session: str | None, address: Address) -> float:
-        """How many tokens of it that endpoint may still have."""
+        """How many tokens of the session that endpoint may still have in its cache."""
         seen = self._seen.get(session) if session is not None else None
         return seen.tokens if seen is not None and seen.address == address else 0.0
 

@@ -1,4 +1,4 @@
-"""Running means that forget: small numbers that follow a changing world."""
+"""Exponentially decaying mean and linear regression."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class DecayingMean:
     """A mean over about the last `1 / (1 - decay)` values, exact while there are fewer.
 
-    With `clip`, a value counts at most so many times the present mean, so that one odd value
-    moves little and a lasting change still gets through. A mean of 0 bounds nothing.
+    With `clip`, a value counts at most as that multiple of the current mean, so that one outlier
+    moves little and a lasting change is still followed. A mean of 0 bounds nothing.
     """
 
     __slots__ = ("_clip", "_decay", "_sum", "weight")
@@ -24,18 +24,18 @@ class DecayingMean:
         self._sum = self._sum * self._decay + value
         self.weight = self.weight * self._decay + 1.0
 
-    def value(self, default: float, trust: float = 0.0) -> float:
-        """The mean; `default` counts as `trust` values, and alone while there are none."""
-        total = self.weight + trust
-        return (self._sum + trust * default) / total if total else default
+    def value(self, default: float, prior_weight: float = 0.0) -> float:
+        """The mean; `default` counts as `prior_weight` values, and alone if there are none."""
+        total = self.weight + prior_weight
+        return (self._sum + prior_weight * default) / total if total else default
 
 
 class RobustLinearFit:
-    """A straight line `y = a + b * x` through what was seen, by least squares that forget.
+    """A line `y = a + b * x` through the samples, by least squares with exponential decay.
 
-    A residual counts at most `CLIP` times its usual size (Huber's idea): outliers bend little.
-    Where all that was seen lies on the line, a share `EXACT` of `y` is taken for usual: else
-    nothing would ever bend it again.
+    A residual counts at most `CLIP` times its usual size (after Huber): outliers have little
+    effect. If all samples lie on the line, a share `EXACT` of `y` is taken as the usual residual,
+    because no later sample could change the line otherwise.
     """
 
     CLIP = 3.0
@@ -53,7 +53,7 @@ class RobustLinearFit:
 
     def add(self, x: float, y: float) -> None:
         if self._n >= 5.0:
-            a, b = self.line((0.0, 0.0), trust=0.0)
+            a, b = self.coefficients((0.0, 0.0), prior_weight=0.0)
             expected = a + b * x
             residual = y - expected
             usual = max(self._spread.value(abs(residual)), self.EXACT * abs(expected))
@@ -67,27 +67,32 @@ class RobustLinearFit:
         self._xx = self._xx * decay + x * x
         self._xy = self._xy * decay + x * y
 
-    def line(self, default: tuple[float, float], trust: float = 2.0) -> tuple[float, float]:
-        """`(a, b)`, neither below 0. `default` counts as `trust` points where points are few.
+    def coefficients(
+        self, default: tuple[float, float], prior_weight: float = 2.0
+    ) -> tuple[float, float]:
+        """`(a, b)`, neither below 0. `default` counts as `prior_weight` points if points are few.
 
-        Points of which all x are alike cannot tell `a` from `b`: then `default` holds as a whole,
-        so many times as steep and as high as the points lie above it.
+        Points with equal x cannot separate `a` from `b`: then `default` is scaled as a whole to
+        fit them.
         """
+
         if not self._n:
             return default
         a0, b0 = default
         mean_x, mean_y = self._x / self._n, self._y / self._n
         default_y = a0 + b0 * mean_x
         if default_y:
-            times = (mean_y * self._n + default_y * trust) / (default_y * (self._n + trust))
+            times = (mean_y * self._n + default_y * prior_weight) / (
+                default_y * (self._n + prior_weight)
+            )
             a0, b0 = a0 * times, b0 * times
         variance = self._xx - self._n * mean_x * mean_x
-        prior = trust * max(1.0, mean_x * mean_x) * 0.05
+        prior = prior_weight * max(1.0, mean_x * mean_x) * 0.05
         covariance = self._xy - self._n * mean_x * mean_y
         b = max(0.0, (covariance + prior * b0) / (variance + prior)) if variance + prior else 0.0
         a = mean_y - b * mean_x
         if a < 0.0:
             a, b = 0.0, (mean_y / mean_x if mean_x else 0.0)
-        if trust:
-            a = (a * self._n + a0 * trust) / (self._n + trust)
+        if prior_weight:
+            a = (a * self._n + a0 * prior_weight) / (self._n + prior_weight)
         return a, b

@@ -22,7 +22,7 @@ class Attainment:
         self._counted_sum = 0
         self._head = 0  # the number of the newest bucket since time 0
 
-    def judged(self, was_met: bool, now: float) -> None:
+    def record(self, was_met: bool, now: float) -> None:
         """Record whether one more request met the SLO."""
         if was_met:
             self.kept += 1
@@ -58,7 +58,7 @@ class SloAttainment:
 
     def record(self, objective: str, was_met: bool, now: float) -> None:
         """Record whether a request of that objective met its SLO."""
-        self._by_name.setdefault(objective, Attainment()).judged(was_met, now)
+        self._by_name.setdefault(objective, Attainment()).record(was_met, now)
 
     def totals(self) -> dict[tuple[str, ...], float]:
         """How many requests of each objective met ("kept") and missed ("broken") its SLO since

@@ -128,7 +128,7 @@ def _resolution_details(
         details["objective"] = objective.name
     if objective.has_slo:
         details["slo_attainment"] = f"{state.slo_attainment.share(objective.name, now):.1%}"
-    address = state.sessions.home(request.session_id)
+    address = state.sessions.last_endpoint(request.session_id)
     if address is not None:
         details["session_served_by"] = str(address)
     flow = state.fairness.peek(objective, request.fairness_id, request.tenant)

@@ -125,7 +125,7 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
     address = endpoint.address
     latency = state.latency.endpoint(address)
     began_at, answered_at = observation.began_at, observation.answered_at
-    tasks = latency.looked(readings, len(readings), began_at, answered_at)
+    tasks = latency.observe_slots(readings, len(readings), began_at, answered_at)
     if not readings:
         return
     estimate = state.latency.estimate(address, answered_at)
@@ -142,7 +142,7 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
                 run.progress = progress
                 _record_progress(latency, lease, run, progress, estimate)
                 evaluate_observation(state, lease, run, estimate, answered_at)
-        elif progress is not None and not progress.has_taught:
+        elif progress is not None and not progress.is_recorded:
             _record_foreign_task(latency, progress, estimate)
 
 
@@ -179,11 +179,13 @@ def _record_progress(
     """A scrape showed one of our own requests."""
     if not progress.has_token:
         answered_at = run.answered_at
-        is_early = answered_at is not None and progress.reading_until > answered_at
+        is_early = answered_at is not None and progress.prefill_until > answered_at
         if is_early and run.is_stream and not run.is_header_timing_recorded:
             run.is_header_timing_recorded = True
-            latency.judged(is_first_token=False)  # its headers came, and still no token
-        so_far_s = progress.reading_until - lease.opened_at
+            latency.record_header_timing(
+                is_first_token=False
+            )  # its headers came, and still no token
+        so_far_s = progress.prefill_until - lease.opened_at
         if run.is_valid_sample and so_far_s > LATE * estimate.first_token_s(run.uncached_tokens):
             latency.answered(run.uncached_tokens, so_far_s)
         return
@@ -201,9 +203,9 @@ def _record_first_token(
 ) -> None:
     """Scrapes saw tokens of the response: so the time of the first and the prefill are known."""
     first = progress.first_token(estimate.token_s(1))
-    if first is None or progress.has_taught or not run.is_valid_sample:
+    if first is None or progress.is_recorded or not run.is_valid_sample:
         return
-    progress.has_taught = True
+    progress.is_recorded = True
     if progress.whole_prompt_tokens:
         latency.sized(progress.whole_prompt_tokens, run.request.likely_tokens)
     first_s = so_far(lease, run, estimate).likely_at - lease.opened_at
@@ -218,8 +220,8 @@ def _record_foreign_task(
     first, per_estimate = progress.first_token(estimate.token_s(1)), latency.tokens_per_estimate
     if first is None or not first.is_own_pace or per_estimate is None:
         return
-    progress.has_taught = True
-    shortest_s, longest_s = first.at - progress.reading_since, first.at - progress.unseen_until
+    progress.is_recorded = True
+    shortest_s, longest_s = first.at - progress.prefill_since, first.at - progress.unseen_until
     if progress.processed_tokens and longest_s - shortest_s <= NARROW * longest_s:
         uncached_tokens = progress.processed_tokens / per_estimate
         latency.answered(uncached_tokens, (shortest_s + longest_s) / 2)
@@ -241,7 +243,7 @@ def _record_header_timing(
     if prefill_s > 2.0 * slack_s:
         run.is_header_timing_recorded = True
         headers_s = run.answered_at - lease.opened_at
-        latency.judged(is_first_token=headers_s > first_s - prefill_s / 2)
+        latency.record_header_timing(is_first_token=headers_s > first_s - prefill_s / 2)
 
 
 def _record_sample(latency: EndpointLatency, run: InFlightRequest, first_s: float) -> None:

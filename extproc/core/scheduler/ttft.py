@@ -87,4 +87,4 @@ def _earliest_at(lease: Lease, run: InFlightRequest) -> float:
     earliest_at = lease.opened_at
     if run.is_stream and run.answered_at is not None:
         earliest_at = run.answered_at
-    return earliest_at if run.progress is None else max(earliest_at, run.progress.reading_until)
+    return earliest_at if run.progress is None else max(earliest_at, run.progress.prefill_until)

@@ -1,1 +1,1 @@
-"""Which endpoint a request goes to."""
+"""Selects the endpoint for a request."""

@@ -1,8 +1,8 @@
-"""What a request would cost on an endpoint, in seconds: the one currency of every preference.
+"""The cost of a request on an endpoint, in seconds; all preferences are expressed in it.
 
-first token   fixed time, and reading what is not cached there
-answer        its tokens at that endpoint's pace, and what it slows the others there
-adapter       llama.cpp batches only requests with equal adapters: strangers wait in turns
+first token   fixed time, and the prefill of uncached tokens
+answer        its tokens at that endpoint's rate, and the slowdown of the others there
+adapter       llama.cpp batches only requests with equal adapters: other requests alternate
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from extproc.core.slots.adapter_use import AdapterUse
 
 ADAPTER_SHARE = 0.5
-"""Of its answer's time that a request loses to neighbours with another adapter."""
+"""The share of its answer time that a request loses to neighbours with another adapter."""
 
 
 class Cost(NamedTuple):
-    """Seconds on one endpoint, by part. `saved_s` is what its cache spares, already taken off;
-    `forgone_s` what it would spare if it counted."""
+    """Seconds on one endpoint, by part. `saved_s` is what its cache saves, already subtracted;
+    `forgone_s` what the cache would save if it counted."""
 
     first_token_s: float
     answer_s: float
@@ -41,20 +41,20 @@ class Cost(NamedTuple):
 
 
 class CostModel:
-    """Reads what was learned; changes nothing. A score is O(log blocks)."""
+    """Reads what was learned; changes nothing. A cost is O(log blocks)."""
 
     def __init__(
-        self, timing: LatencyModel, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
+        self, latency: LatencyModel, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
     ) -> None:
-        self._timing = timing
+        self._latency = latency
         self._prefixes = prefixes
         self._sessions = sessions
         self._adapters = adapters
 
     def cached_tokens(
-        self, request: Request, address: Address, *, is_hopeful: bool = False
+        self, request: Request, address: Address, *, is_optimistic: bool = False
     ) -> float:
-        """How much of the prompt is expected in an endpoint's cache, or hoped for."""
+        """The prompt tokens that are expected in an endpoint's cache; see `optimistic_hit`."""
         if request.kind is not Kind.GENERATION:
             return 0.0
         if request.prompt_blocks:
@@ -65,7 +65,7 @@ class CostModel:
             depth = memory.depth(chain)
             blocks = (
                 memory.optimistic_hit(chain, depth)
-                if is_hopeful
+                if is_optimistic
                 else memory.expected_hit(chain, depth)
             )
             expected = float(blocks * BLOCK_TOKENS)
@@ -74,30 +74,30 @@ class CostModel:
         return min(expected, max(0.0, request.likely_tokens - 1.0))
 
     def first_token(self, request: Request, address: Address, now: float) -> tuple[float, float]:
-        """Seconds to the first token there, if a slot were free now, and how many tokens of the
-        prompt are hoped for in its cache."""
+        """Seconds to the first token there if a slot were free now, and the prompt tokens in its
+        cache by the optimistic estimate."""
         cached = 0.0
         if request.prompt_blocks or request.session_id is not None:
-            cached = self.cached_tokens(request, address, is_hopeful=True)
-        fresh = max(0.0, request.likely_tokens - cached)
-        return self._timing.estimate(address, now).first_token_s(fresh), cached
+            cached = self.cached_tokens(request, address, is_optimistic=True)
+        uncached = max(0.0, request.likely_tokens - cached)
+        return self._latency.estimate(address, now).first_token_s(uncached), cached
 
     def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
-        """What it would cost there now, if a slot were free."""
+        """The cost there now, if a slot were free."""
         first_token_s, cached = self.first_token(request, address, now)
-        speed = self._timing.estimate(address, now)
-        answer_tokens = speed.answer_tokens
+        estimate = self._latency.estimate(address, now)
+        answer_tokens = estimate.answer_tokens
         if request.max_tokens is not None:
             answer_tokens = min(answer_tokens, request.max_tokens)
         if request.kind is not Kind.GENERATION:
             answer_tokens = 0.0
-        token_s = speed.token_s(busy_slots + 1)
-        answer_s = answer_tokens * (token_s + speed.decode_slope_s * busy_slots)
+        token_s = estimate.token_s(busy_slots + 1)
+        answer_s = answer_tokens * (token_s + estimate.decode_slope_s * busy_slots)
         is_mixed = self._adapters.has_others(address, request.adapters)
         return Cost(
             first_token_s=first_token_s,
             answer_s=answer_s,
             adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
-            saved_s=speed.prefill_s * cached,
+            saved_s=estimate.prefill_s * cached,
             cached_tokens=cached,
         )

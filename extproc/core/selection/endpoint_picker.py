@@ -1,8 +1,8 @@
-"""Which endpoint for this request: the cheapest in seconds, of a few that are worth a look.
+"""Selects the endpoint with the lowest cost in seconds among a few candidates.
 
-Scoring a thousand endpoints would cost more than it saves. Worth a look are the least loaded
-ones, those that were asked to read the same beginning, and the session's last one. A busy
-endpoint whose cache would save more than the wait for it is the request's home.
+To score a thousand endpoints would cost more than it saves. Candidates are the least loaded
+endpoints, those that processed the same beginning of a prompt, and the session's last one. A busy
+endpoint whose cache would save more than the wait for it is the request's affinity target.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 LEAST_LOADED = 4
 HOLDERS = 4
 PREFILL_WEIGHT = 3.0
-"""What a second of reading counts against a second of waiting: while a llama-server reads a
-prompt its other slots get no tokens, and the slot itself is taken for longer."""
+"""The weight of a second of prefill against a second of waiting: while a llama-server processes a
+prompt its other slots get no tokens, and the slot itself is in use for longer."""
 ALIKE_S, ALIKE_SHARE = 0.05, 0.1
-"""Costs that differ by less are alike, for they are estimates: then the load decides."""
+"""Costs that differ by less count as equal, because they are estimates: then the load decides."""
 SESSION_SHARE = 0.25
-"""How much more than the best one the session's last endpoint may cost, and still keeps it."""
+"""The share by which the session's last endpoint may cost more than the best and is still used."""
 MIN_AFFINITY_WAIT_S = 0.05
-"""A saving below this is not worth a wait."""
+"""A smaller saving is not worth a wait."""
 
 
 class AffinityTarget(NamedTuple):
@@ -53,196 +53,202 @@ class AffinityTarget(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Where a request goes now, and what that costs if it was worked out."""
+    """The selected endpoint, and its cost if that was computed."""
 
     address: Address
     cost: Cost | None = None
 
 
 class ScoredSelection(NamedTuple):
-    """A candidate with what it would cost."""
+    """A candidate with its cost."""
 
     is_late: bool
     cost_s: float
-    choice: Selection
+    selection: Selection
 
 
-def has_preferences(order: ResolvedRequest, request: Request) -> bool:
-    """Whether one endpoint may be better for it than another by more than its load."""
+def has_preferences(resolved: ResolvedRequest, request: Request) -> bool:
+    """Whether endpoints may differ for the request by more than their load."""
     return (
         request.prompt_tokens is not None
         or bool(request.prompt_blocks)
         or request.session_id is not None
         or request.adapters is not None
-        or ttft_limit_s(order, request) is not None
+        or ttft_limit_s(resolved, request) is not None
     )
 
 
-def ttft_limit_s(order: ResolvedRequest, request: Request) -> float | None:
-    """Within how many seconds its first token is to come: its own promise, or its objective's."""
-    return request.ttft_s if request.ttft_s is not None else order.objective.ttft_s
+def ttft_limit_s(resolved: ResolvedRequest, request: Request) -> float | None:
+    """The SLO for its time to first token, in seconds: its own, or its objective's."""
+    return request.ttft_s if request.ttft_s is not None else resolved.objective.ttft_s
 
 
 class EndpointPicker:
-    """Reads the state; changes nothing. O(candidates), whatever the size of the fleet."""
+    """Reads the state; changes nothing. O(candidates), independent of the size of the fleet."""
 
     def __init__(
         self,
         fleet: Fleet,
         ledger: Ledger,
-        views: RankingCache,
-        scorer: CostModel,
-        timing: LatencyModel,
+        rankings: RankingCache,
+        costs: CostModel,
+        latency: LatencyModel,
         prefixes: PrefixIndex,
         sessions: Sessions,
-        spread: UsageShare,
+        usage_share: UsageShare,
         pinned_at: Callable[[Address], int],
     ) -> None:
-        """`pinned_at` says how many requests wait for one endpoint alone."""
+        """`pinned_at` returns how many requests wait for one endpoint alone."""
         self._fleet = fleet
         self._ledger = ledger
-        self._rankings = views
-        self._costs = scorer
-        self._latency = timing
+        self._rankings = rankings
+        self._costs = costs
+        self._latency = latency
         self._prefixes = prefixes
         self._sessions = sessions
-        self._usage_share = spread
+        self._usage_share = usage_share
         self._pinned_at = pinned_at
         self._fair_share: dict[Ranking, tuple[float, float]] = {}
-        self._asked: tuple[Request, float] | None = None
+        self._known_for: tuple[Request, float] | None = None
         self._known: list[Address] = []
 
-    def choose(self, order: ResolvedRequest, request: Request, now: float) -> Selection | None:
+    def choose(self, resolved: ResolvedRequest, request: Request, now: float) -> Selection | None:
         """The best endpoint that can take it at once, or None."""
-        picker = self._rankings.at(order.constraints)
-        best = picker.best_for(request.weight_slots)
+        ranking = self._rankings.at(resolved.constraints)
+        best = ranking.best_for(request.weight_slots)
         if best is None:
             return None
-        if len(picker) == 1 or not has_preferences(order, request):
+        if len(ranking) == 1 or not has_preferences(resolved, request):
             return Selection(best)
-        candidates = dict.fromkeys(picker.free(LEAST_LOADED, request.weight_slots))
+        candidates = dict.fromkeys(ranking.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
-        ttft_s = ttft_limit_s(order, request)
-        is_loaded = self._pool(best, order).is_loaded
+        ttft_s = ttft_limit_s(resolved, request)
+        is_loaded = self._pool(best, resolved).is_loaded
         scored: list[ScoredSelection] = []
         for address in candidates:
-            if address not in picker:
+            if address not in ranking:
                 continue
-            pool, _, has_it_loaded = self._pool(address, order)
+            pool, _, has_it_loaded = self._pool(address, resolved)
             if not can_fit(request.weight_slots, pool.open_slots, pool.slots):
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
-            cost = self._cost(address, pool, request, picker, now)
+            cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
         if not scored:
             return Selection(best)
-        return self._session_kept(scored, request) or _least_loaded_of_the_cheapest(scored)
+        return self._session_selection(scored, request) or _least_loaded_of_the_cheapest(scored)
 
-    def _session_kept(self, scored: list[ScoredSelection], request: Request) -> Selection | None:
+    def _session_selection(
+        self, scored: list[ScoredSelection], request: Request
+    ) -> Selection | None:
         """The session's last endpoint, unless another one is clearly better for the request: by
-        more than `SESSION_SHARE`, by what is in its cache, or because it keeps the promise."""
-        home = self._sessions.home(request.session_id)
-        if home is None:
+        more than `SESSION_SHARE`, by its cache, or because only it meets the SLO."""
+        last = self._sessions.last_endpoint(request.session_id)
+        if last is None:
             return None
-        kept = next((one for one in scored if one.choice.address == home), None)
-        if kept is None:
+        same = next((one for one in scored if one.selection.address == last), None)
+        if same is None:
             return None
         cheapest = min(scored, key=_by_cost)
-        endpoint = self._fleet.get(home)
-        is_kept = (
-            kept.is_late == cheapest.is_late
-            and kept.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
-            and _saved_s(kept.choice) >= _saved_s(cheapest.choice) - ALIKE_S
+        endpoint = self._fleet.get(last)
+        is_good_enough = (
+            same.is_late == cheapest.is_late
+            and same.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
+            and _saved_s(same.selection) >= _saved_s(cheapest.selection) - ALIKE_S
             and endpoint is not None
             and endpoint.is_first_choice
         )
-        return kept.choice if is_kept else None
+        return same.selection if is_good_enough else None
 
     def cost_at(
-        self, order: ResolvedRequest, request: Request, address: Address, now: float
+        self, resolved: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
-        """What a choice counts for an endpoint, whether or not it has a slot free."""
-        picker = self._rankings.at(order.constraints)
-        return self._cost(address, self._slots(address, order), request, picker, now)
+        """The cost of an endpoint as `choose` computes it, whether or not it has a free slot."""
+        ranking = self._rankings.at(resolved.constraints)
+        return self._cost(address, self._slots(address, resolved), request, ranking, now)
 
     def affinity_target(
-        self, order: ResolvedRequest, request: Request, offered: Address, now: float
+        self, resolved: ResolvedRequest, request: Request, offered: Address, now: float
     ) -> AffinityTarget | None:
-        """A busy endpoint that is worth waiting for instead of the one that is offered."""
+        """A busy endpoint that is worth waiting for instead of the offered one."""
         if not request.prompt_blocks and request.session_id is None:
             return None
-        picker = self._rankings.at(order.constraints)
+        ranking = self._rankings.at(resolved.constraints)
         here: Cost | None = None
         best: AffinityTarget | None = None
         best_s = 0.0
         for address in self._known_to(request, now):
-            if address == offered or address not in picker:
+            if address == offered or address not in ranking:
                 continue
-            pool, _, is_loaded = self._pool(address, order)
+            pool, _, is_loaded = self._pool(address, resolved)
             if pool.open_slots or not pool.slots or not is_loaded:
                 continue
             if here is None:
-                used = self._slots(offered, order)
+                used = self._slots(offered, resolved)
                 here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
-            there = self._cost(address, pool, request, picker, now)
-            spared_s = here.first_token_s - there.first_token_s
-            patience_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * spared_s
-            if patience_s < MIN_AFFINITY_WAIT_S:
+            there = self._cost(address, pool, request, ranking, now)
+            saved_s = here.first_token_s - there.first_token_s
+            max_wait_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * saved_s
+            if max_wait_s < MIN_AFFINITY_WAIT_S:
                 continue
             wait_s = self._wait_s(address, pool.slots, now)
-            if wait_s - patience_s < best_s:
-                best_s = wait_s - patience_s
-                best = AffinityTarget(address, patience_s)
+            if wait_s - max_wait_s < best_s:
+                best_s = wait_s - max_wait_s
+                best = AffinityTarget(address, max_wait_s)
         return best
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
-        """Until a slot there is free for one more: services end at random, one after another."""
+        """Seconds until a slot there is free for one more: slots are freed one after another."""
         ahead = self._pinned_at(address)
         return self._latency.estimate(address, now).slot_s / slots * (ahead + 1)
 
     def _known_to(self, request: Request, now: float) -> list[Address]:
-        """Endpoints that may have its beginning in their cache; asked twice for most requests."""
-        if self._asked is None or self._asked[0] is not request or self._asked[1] != now:
-            self._asked = (request, now)
+        """Endpoints that may have its beginning in their cache; called twice for most requests."""
+        if (
+            self._known_for is None
+            or self._known_for[0] is not request
+            or self._known_for[1] != now
+        ):
+            self._known_for = (request, now)
             self._known = self._prefixes.holders(request.prompt_blocks, HOLDERS)
-            home = self._sessions.home(request.session_id)
-            if home is not None and home not in self._known:
-                self._known.append(home)
+            last = self._sessions.last_endpoint(request.session_id)
+            if last is not None and last not in self._known:
+                self._known.append(last)
         return self._known
 
     def _cost(
-        self, address: Address, pool: EndpointSlots, request: Request, picker: Ranking, now: float
+        self, address: Address, pool: EndpointSlots, request: Request, ranking: Ranking, now: float
     ) -> Cost:
-        """Its cost there; what it would save counts only while it is not used beyond its share."""
+        """Its cost there; a cache counts only while the endpoint is not used beyond its share."""
         cost = self._costs.cost(request, address, pool.slots - pool.free_slots, now)
         if cost.saved_s and self._usage_share.is_overused(
-            address, pool.slots, self._fair(picker, now), now
+            address, pool.slots, self._fair(ranking, now), now
         ):
             uncached_s = cost.first_token_s + cost.saved_s
             return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)
         return cost
 
-    def _slots(self, address: Address, order: ResolvedRequest) -> EndpointSlots:
-        return self._pool(address, order).slots
+    def _slots(self, address: Address, resolved: ResolvedRequest) -> EndpointSlots:
+        return self._pool(address, resolved).slots
 
-    def _pool(self, address: Address, order: ResolvedRequest) -> SlotPool:
+    def _pool(self, address: Address, resolved: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)
         assert endpoint is not None, "only members are ranked"
-        return slot_pool(endpoint, self._ledger.endpoint_slots(address), order.constraints.model)
+        return slot_pool(endpoint, self._ledger.endpoint_slots(address), resolved.constraints.model)
 
-    def _fair(self, picker: Ranking, now: float) -> float:
-        """What a slot of this ranking was given on average, worked out once in a while."""
-        known = self._fair_share.get(picker)
+    def _fair(self, ranking: Ranking, now: float) -> float:
+        """The mean recent use of a slot in this ranking, recomputed at intervals."""
+        known = self._fair_share.get(ranking)
         if known is None or now >= known[0]:
             if len(self._fair_share) > MAX_RANKINGS:
                 self._fair_share.clear()
             known = (
-                now + refresh_s(len(picker)),
-                self._usage_share.fair_share(picker.members(), now),
+                now + refresh_s(len(ranking)),
+                self._usage_share.fair_share(ranking.members(), now),
             )
-            self._fair_share[picker] = known
+            self._fair_share[ranking] = known
         return known[1]
 
 
@@ -251,16 +257,16 @@ def _by_cost(one: ScoredSelection) -> tuple[bool, float]:
 
 
 def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
-    """Of those that keep the promise, if any does, the first that costs about the least."""
+    """The first of about the least cost; only candidates that meet the SLO, if any does."""
     is_late, least_s, cheapest = min(scored, key=_by_cost)
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
-    saved_s = _saved_s(cheapest) - ALIKE_S  # what a cache spares is no matter of estimates
+    saved_s = _saved_s(cheapest) - ALIKE_S  # the saving of a cache is no matter of estimates
     return next(
-        choice
-        for late, cost_s, choice in scored
-        if late == is_late and cost_s <= enough_s and _saved_s(choice) >= saved_s
+        selection
+        for late, cost_s, selection in scored
+        if late == is_late and cost_s <= enough_s and _saved_s(selection) >= saved_s
     )
 
 
-def _saved_s(choice: Selection) -> float:
-    return 0.0 if choice.cost is None else choice.cost.saved_s
+def _saved_s(selection: Selection) -> float:
+    return 0.0 if selection.cost is None else selection.cost.saved_s

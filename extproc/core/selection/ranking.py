@@ -1,9 +1,9 @@
-"""Which endpoint next: the one with the largest share of free slots, ties at random.
+"""Ranks endpoints by their share of free slots, ties at random.
 
-The ranking is kept up to date as numbers change, so a pick never looks at all endpoints:
-endpoints of equal rank share a bucket, and the ranks are kept sorted. In a bucket those with
-equal numbers stand together, so that a heavy request asks once for each kind, not for each
-endpoint. Slot counts bound how many ranks and kinds there are, whatever the size of the fleet.
+The ranking is updated as numbers change, so a pick never scans all endpoints: endpoints of equal
+rank share a bucket, and the ranks are sorted. A bucket groups endpoints with equal slot numbers, so
+that a multi-slot request checks once for each shape, not for each endpoint. Slot counts bound the
+number of ranks and shapes, independent of the size of the fleet.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 Rank = tuple[bool, bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;
-larger is better. The share of a full one is what one more request would leave, below 0: the more
-slots it has the sooner one is free, and each request beyond them counts against it."""
+larger is better. A full endpoint has the share that one more request would leave, below 0: with
+more slots one is free sooner, and each request beyond them counts against it."""
 SlotShape = tuple[int, int]
 """Free slots and slots."""
 
 
 class Ranking:
-    """Ranked endpoints that may be picked. O(ranks and kinds) at worst, never O(endpoints)."""
+    """Ranks the pickable endpoints. O(ranks and shapes) at worst, never O(endpoints)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._ranks: list[Rank] = []
         self._buckets: dict[Rank, dict[SlotShape, list[Address]]] = {}
-        self._places: dict[Address, tuple[Rank, SlotShape, int]] = {}
+        self._positions: dict[Address, tuple[Rank, SlotShape, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def update(
         self,
@@ -49,46 +49,46 @@ class Ranking:
         is_loaded: bool = True,
         is_open: bool = True,
     ) -> None:
-        """Rank an endpoint by its present numbers, or take it out when it may not be picked.
+        """Rank an endpoint by its current numbers, or remove it if it is not pickable.
 
-        One that is not open counts as full: its free slots are not for the asking.
+        An endpoint that is not open counts as full: its free slots are not available.
         """
         address, slots = endpoint.address, endpoint_slots.slots
         if slots == 0 or not endpoint.is_pickable:
             self.remove(address)
             return
         open_slots = endpoint_slots.open_slots if is_open else 0
-        kind = (open_slots, slots)
+        shape = (open_slots, slots)
         share = (open_slots or endpoint_slots.surplus_slots - 1) / slots
         rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, share)
-        place = self._places.get(address)
-        if place is not None:
-            if place[0] == rank and place[1] == kind:
+        position = self._positions.get(address)
+        if position is not None:
+            if position[0] == rank and position[1] == shape:
                 return
             self.remove(address)
         bucket = self._buckets.get(rank)
         if bucket is None:
             bucket = self._buckets[rank] = {}
             insort(self._ranks, rank)
-        group = bucket.setdefault(kind, [])
-        self._places[address] = (rank, kind, len(group))
+        group = bucket.setdefault(shape, [])
+        self._positions[address] = (rank, shape, len(group))
         group.append(address)
 
     def remove(self, address: Address) -> None:
-        """Forget an endpoint; one that is not ranked is no error."""
-        place = self._places.pop(address, None)
-        if place is None:
+        """Remove an endpoint; no error if it is not ranked."""
+        position = self._positions.pop(address, None)
+        if position is None:
             return
-        rank, kind, index = place
+        rank, shape, index = position
         bucket = self._buckets[rank]
-        group = bucket[kind]
+        group = bucket[shape]
         last = group.pop()
         if last != address:
             group[index] = last
-            self._places[last] = (rank, kind, index)
+            self._positions[last] = (rank, shape, index)
         if group:
             return
-        del bucket[kind]
+        del bucket[shape]
         if not bucket:
             del self._buckets[rank]
             del self._ranks[bisect_left(self._ranks, rank)]
@@ -103,14 +103,14 @@ class Ranking:
         return chosen
 
     def __contains__(self, address: Address) -> bool:
-        return address in self._places
+        return address in self._positions
 
     def members(self) -> Iterator[tuple[Address, int]]:
-        """Everybody who is ranked, with their slots."""
-        return ((address, kind[1]) for address, (_, kind, _) in self._places.items())
+        """All ranked endpoints with their slots."""
+        return ((address, shape[1]) for address, (_, shape, _) in self._positions.items())
 
     def fallbacks(self, many: int, weight_slots: int) -> list[Address]:
-        """Up to `many` endpoints: those whose free slots hold that weight, then the best."""
+        """Up to `many` endpoints: those with enough free slots for that weight, then the best."""
         if weight_slots == 1:
             return self.best(many)
         chosen = dict.fromkeys(self.free(many, weight_slots))
@@ -118,23 +118,23 @@ class Ranking:
         return list(chosen)[:many]
 
     def free(self, many: int, weight_slots: int) -> list[Address]:
-        """Up to `many` endpoints whose free slots hold that weight, best first."""
+        """Up to `many` endpoints with enough free slots for that weight, best first."""
         chosen: list[Address] = []
         for rank in reversed(self._ranks):
             if not rank[0] or len(chosen) == many:
                 break
             bucket = self._buckets[rank]
-            fitting = [group for kind, group in bucket.items() if can_fit(weight_slots, *kind)]
+            fitting = [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]
             chosen += self._some_of(fitting, many - len(chosen))
         return chosen
 
     def best_for(self, weight_slots: int) -> Address | None:
-        """The best endpoint whose free slots hold that weight, or None."""
+        """The best endpoint with enough free slots for that weight, or None."""
         for rank in reversed(self._ranks):
             if not rank[0]:
                 break
             bucket = self._buckets[rank]
-            fitting = [group for kind, group in bucket.items() if can_fit(weight_slots, *kind)]
+            fitting = [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]
             if fitting:
                 return self._one_of(fitting)
         return None

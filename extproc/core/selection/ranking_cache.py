@@ -1,7 +1,7 @@
-"""Rankings of the endpoints, one for each demand that was asked for lately.
+"""Rankings of the endpoints, one for each set of recently used constraints.
 
-A ranking only remembers which endpoints changed, and is brought up to date when it is asked: a
-demand costs what changed since it was asked last, and one that nobody asks for costs nothing.
+A ranking only records which endpoints changed, and is updated when it is read: constraints cost
+the changes since their last use, and unused constraints cost nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from extproc.core.slots.model_loading import ModelLoadTracker
 
 MAX_RANKINGS = 64
-"""Rankings beside the one of all; the one that was not asked for longest is dropped."""
+"""Rankings beside the unconstrained one; the least recently used one is dropped."""
 
 
 class _CachedRanking:
@@ -34,11 +34,11 @@ class _CachedRanking:
         self.constraints = constraints
         self.ranking = Ranking(random)
         self.changed: dict[Address, None] = {}
-        """In the order of the changes: a set's order would differ from run to run."""
+        """In order of the changes: the order of a set would differ between runs."""
 
 
 class RankingCache:
-    """Rankings by demand. A change is O(views), a question O(changes since the last one)."""
+    """Rankings by constraints. A change is O(rankings), a read O(changes since the last one)."""
 
     def __init__(
         self, fleet: Fleet, ledger: Ledger, loads: ModelLoadTracker, random: Random
@@ -51,56 +51,56 @@ class RankingCache:
         self._rankings: OrderedDict[Constraints, _CachedRanking] = OrderedDict()
 
     def at(self, constraints: Constraints) -> Ranking:
-        """The ranking of the endpoints that suit, up to date."""
+        """The current ranking of the eligible endpoints."""
         if constraints == UNCONSTRAINED:
             return self._up_to_date(self._any)
-        view = self._rankings.get(constraints)
-        if view is None:
-            view = self._rankings[constraints] = _CachedRanking(constraints, self._random)
-            view.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
+        cached = self._rankings.get(constraints)
+        if cached is None:
+            cached = self._rankings[constraints] = _CachedRanking(constraints, self._random)
+            cached.changed = dict.fromkeys(endpoint.address for endpoint in self._fleet)
             if len(self._rankings) > MAX_RANKINGS:
                 self._rankings.popitem(last=False)
         elif len(self._rankings) > 1:
             self._rankings.move_to_end(constraints)
-        return self._up_to_date(view)
+        return self._up_to_date(cached)
 
     def changed(self, endpoint: Endpoint) -> None:
-        """Its numbers, its health or what it serves is another than before."""
+        """The slots, the health or the models of an endpoint changed."""
         address = endpoint.address
         self._any.changed[address] = None
-        for view in self._rankings.values():
-            view.changed[address] = None
+        for cached in self._rankings.values():
+            cached.changed[address] = None
 
     def forget(self, address: Address) -> None:
-        """It left the fleet."""
-        for view in (self._any, *self._rankings.values()):
-            view.ranking.remove(address)
-            view.changed.pop(address, None)
+        """The endpoint left the fleet."""
+        for cached in (self._any, *self._rankings.values()):
+            cached.ranking.remove(address)
+            cached.changed.pop(address, None)
 
     def load_changed(self, model: str) -> None:
-        """A load of that model began or ended: who may be asked for it is another than before."""
-        for view in self._rankings.values():
-            if view.constraints.model is not None:
+        """A load of that model began or ended: other endpoints may load it now."""
+        for cached in self._rankings.values():
+            if cached.constraints.model is not None:
                 for endpoint in self._fleet:
                     if model in endpoint.models_by_name:
-                        view.changed[endpoint.address] = None
+                        cached.changed[endpoint.address] = None
 
-    def _up_to_date(self, view: _CachedRanking) -> Ranking:
-        if view.changed:
-            for address in view.changed:
-                self._update(view, address)
-            view.changed.clear()
-        return view.ranking
+    def _up_to_date(self, cached: _CachedRanking) -> Ranking:
+        if cached.changed:
+            for address in cached.changed:
+                self._update(cached, address)
+            cached.changed.clear()
+        return cached.ranking
 
-    def _update(self, view: _CachedRanking, address: Address) -> None:
+    def _update(self, cached: _CachedRanking, address: Address) -> None:
         endpoint = self._fleet.get(address)
-        if endpoint is None or not is_eligible(view.constraints, endpoint):
-            view.ranking.remove(address)
+        if endpoint is None or not is_eligible(cached.constraints, endpoint):
+            cached.ranking.remove(address)
             return
         pool, model, is_loaded = slot_pool(
-            endpoint, self._ledger.endpoint_slots(address), view.constraints.model
+            endpoint, self._ledger.endpoint_slots(address), cached.constraints.model
         )
-        view.ranking.update(
+        cached.ranking.update(
             endpoint,
             pool,
             is_loaded=is_loaded,

@@ -1,8 +1,7 @@
-"""How evenly the fleet is used: what each endpoint was given lately, for each of its slots.
+"""How evenly the fleet is used: the recent slot assignments of each endpoint, per slot.
 
-Affinity yields here: an endpoint that got clearly more than its fair share is no longer
-preferred for what it has in its cache, so that a beginning which many requests share spreads
-to others instead of filling one.
+It limits affinity: an endpoint with clearly more than its fair share is no longer preferred for its
+cache, so that requests with a common beginning spread over endpoints instead of filling one.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 
 HALF_LIFE_S = 60.0
 TOLERANCE = 1.4
-"""Times its fair share that an endpoint may be used before its cache counts no more."""
+"""The multiple of its fair share beyond which an endpoint's cache no longer counts."""
 SLACK = 3.0
-"""Requests beside it: with few of them chance alone makes shares uneven."""
+"""Requests on top of it: if there are few, chance alone makes shares uneven."""
 
 
 class UsageShare:
-    """Slots given out by endpoint, half forgotten after a minute. Every call is O(1)."""
+    """Assigned slots by endpoint, with a half-life of a minute. Every call is O(1)."""
 
     def __init__(self) -> None:
         self._given: dict[Address, tuple[float, float]] = {}
@@ -31,7 +30,7 @@ class UsageShare:
         self._given[address] = (self.given(address, now) + weight_slots, now)
 
     def given(self, address: Address, now: float) -> float:
-        """What it was given lately."""
+        """The slots that were recently assigned to it."""
         amount, at = self._given.get(address, (0.0, now))
         return float(amount * 0.5 ** ((now - at) / HALF_LIFE_S))
 
@@ -39,7 +38,7 @@ class UsageShare:
         self._given.pop(address, None)
 
     def fair_share(self, members: Iterable[tuple[Address, int]], now: float) -> float:
-        """Of endpoints and their slots: what one slot was given on average. O(members)."""
+        """The mean recent use of one slot, over endpoints with their slots. O(members)."""
         given = slots = 0.0
         for address, many in members:
             given += self.given(address, now)
@@ -47,5 +46,5 @@ class UsageShare:
         return given / slots if slots else 0.0
 
     def is_overused(self, address: Address, slots: int, fair_share: float, now: float) -> bool:
-        """Whether it got more than may be put down to chance."""
+        """Whether it got more than chance explains."""
         return self.given(address, now) > TOLERANCE * fair_share * slots + SLACK

@@ -1,1 +1,1 @@
-"""The slots of each endpoint: who leases them, who else uses them, how many are free."""
+"""The slots of each endpoint: leased, foreign and free."""

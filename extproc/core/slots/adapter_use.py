@@ -1,4 +1,4 @@
-"""Which LoRA adapters run on each endpoint: llama.cpp batches only requests with equal adapters."""
+"""The LoRA adapters in use on each endpoint: llama.cpp batches only requests with equal ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class AdapterUse:
         self._running: dict[Address, dict[Adapters, int]] = {}
 
     def began(self, address: Address, adapters: Adapters) -> None:
-        """A request with these adapters runs there."""
+        """A request with these adapters began there."""
         running = self._running.get(address)
         if running is None:
             running = self._running[address] = {}
         running[adapters] = running.get(adapters, 0) + 1
 
     def ended(self, address: Address, adapters: Adapters) -> None:
-        """One that began has ended."""
+        """A request that began has ended."""
         running = self._running[address]
         if running[adapters] > 1:
             running[adapters] -= 1
@@ -38,5 +38,5 @@ class AdapterUse:
         return running is not None and (len(running) > 1 or adapters not in running)
 
     def clear(self) -> None:
-        """Nothing runs, or all of it is counted anew."""
+        """Forget all requests, before they are counted again."""
         self._running.clear()

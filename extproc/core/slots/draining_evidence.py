@@ -1,29 +1,30 @@
-"""What scrapes prove about draining leases: whether the task of a client that left has ended.
+"""Decides from scrapes whether the task of a client that left has ended.
 
-A count of busy slots cannot tell. One busy slot beside a draining lease A and an open lease B is
-A's task while B's request is still on its way, or B's task, or A's again when B's has ended and
-its release is on its way to us. The numbers of the tasks can tell. Scrapes are counted, and each
-task is known by the first scrape that showed it:
+The number of busy slots does not show it. With a draining lease A and an open lease B, one busy
+slot is A's task while B's request is in transit; or B's task; or A's again if B's has ended and its
+release is in transit to us. The numbers of the tasks show it. Scrapes are counted, and each task is
+identified by the first scrape that showed it:
 
-  earliest(lease)  the first scrape taken in after the lease was opened: no task that an earlier
-                   one showed is its
-  latest(lease)    the first scrape that must show its task, unless that has ended already: no
-                   task that a later one is the first to show is its. Known once its request has
-                   surely arrived
+  earliest(lease)  the first scrape that was applied after the lease was opened: a task that an
+                   earlier one showed does not belong to the lease
+  latest(lease)    the first scrape that must show its task, unless the task has ended: a task that
+                   a later one shows first does not belong to the lease. Known once its request has
+                   certainly arrived
 
-A draining lease is over when its request has surely arrived and no busy task can be its: each was
-first shown outside of [earliest, latest], or is needed by a lease that surely ran at that scrape.
-A lease surely ran if its request had arrived and it was not released within `RELEASE_S` after the
-answer; so a scrape that leaves a question open is judged again `RELEASE_S` later.
+A draining lease is over when its request has certainly arrived and no busy task can belong to it:
+each was first shown outside of [earliest, latest], or belongs to a lease that certainly ran at that
+scrape. A lease certainly ran if its request had arrived and it was not released within `RELEASE_S`
+after the response; so a scrape without a clear result is evaluated again `RELEASE_S` later.
 
-A request is on its way for `ARRIVAL_S` at most after its body was complete, or its client gone,
-and until its answer begins at most. It has surely arrived when
-  - the scrape before began after that. Not this scrape, unless it shows no task: while llama-server
-    works on a batch, tasks that come are kept, also when their headers are out, and a scrape that
-    comes then is answered before they are started
+A request is in transit for at most `ARRIVAL_S` after its body was complete or its client left, and
+at most until its response begins. It has certainly arrived when
+  - the previous scrape began after that. Not this scrape, unless it shows no task: while
+    llama-server works on a batch, it holds new tasks, even if their headers are out, and answers a
+    scrape that arrives then before it starts them
   - or all traffic is ours, and there are as many new tasks as requests that may be new.
 
-A busy slot without a task number (older builds, a router that was left in peace) can be anybody's.
+A busy slot without a task number (older builds, a router that was not scraped in full) can belong
+to any request.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 ARRIVAL_S = 0.25
 """A request whose body is complete reaches its server's queue within this time."""
 RELEASE_S = 0.1
-"""The end of an answer reaches us within this time after its task ended."""
+"""The end of a response reaches us within this time after its task ended."""
 NOT_YET = 1 << 62
-"""The latest scrape of a request that may still be on its way."""
+"""The latest scrape of a request that may still be in transit."""
 
 Span = tuple[int, int]
 """The earliest and the latest scrape that may be the first to show a lease's task."""
@@ -53,12 +54,12 @@ class _Scrape(NamedTuple):
     began_at: float
     answered_at: float
     first_shown: list[int]
-    """Of each busy task with a number, the scrape that showed it first; in ascending order."""
+    """For each busy task with a number, the scrape that showed it first; in ascending order."""
     unnumbered: int
 
 
 class DrainingEvidence:
-    """About one endpoint, or one of a router's models. O(leases log leases) a scrape, and as much
+    """The evidence for one endpoint or one model pool. O(leases log leases) a scrape, and the same
     for each draining lease."""
 
     __slots__ = ("_earliest", "_last", "_latest", "_tasks", "_undecided")
@@ -67,25 +68,25 @@ class DrainingEvidence:
         self._earliest: dict[int, int] = {}
         self._latest: dict[int, int] = {}
         self._tasks: dict[tuple[str, int], int] = {}
-        """Of each busy task, by model and number, the scrape that showed it first."""
+        """For each busy task, by model and number, the scrape that showed it first."""
         self._last = _Scrape(0, float("-inf"), float("-inf"), [], 0)
         self._undecided: _Scrape | None = None
-        """A scrape that is to be judged again."""
+        """A scrape that must be evaluated again."""
 
-    def opened(self, lease: Lease, *, is_here: bool = False) -> None:
-        """A lease begins here; `is_here` when its request has run here for an unknown time."""
-        self._earliest[lease.id] = 0 if is_here else self._last.number + 1
+    def opened(self, lease: Lease, *, is_running: bool = False) -> None:
+        """A lease begins; `is_running` if its request has run here for an unknown time."""
+        self._earliest[lease.id] = 0 if is_running else self._last.number + 1
 
     def closed(self, lease: Lease) -> None:
-        """It is over, whoever said so."""
+        """The lease is over, for any reason."""
         del self._earliest[lease.id]
         self._latest.pop(lease.id, None)
 
     def restarted(self) -> None:
-        """Another process answers: its tasks are numbered anew."""
+        """A new process responds: it numbers its tasks from the start."""
         self._tasks.clear()
 
-    def judge(
+    def evaluate(
         self,
         observation: Observation,
         busy_slots: int,
@@ -93,10 +94,10 @@ class DrainingEvidence:
         *,
         is_quiet: bool,
     ) -> list[Lease]:
-        """Take in the next scrape; returns the draining leases that it proves over.
+        """Apply the next scrape; returns the draining leases that it proves over.
 
-        `is_quiet` tells that none of its busy slots can be foreign, or of a lease that was closed.
-        One that began before the last one was answered proves nothing: it may have seen less.
+        `is_quiet`: no busy slot can be foreign or belong to a lease that was closed. A scrape that
+        began before the previous one was answered is ignored: it may have seen less.
         """
         before, began_at = self._last, observation.began_at
         if began_at < before.answered_at:
@@ -131,11 +132,11 @@ class DrainingEvidence:
 
     @property
     def due_at(self) -> float | None:
-        """When `judge_again` has something to do, or None."""
+        """When `reevaluate` must be called, or None."""
         return None if self._undecided is None else self._undecided.answered_at + RELEASE_S
 
-    def judge_again(self, leases: Collection[Lease], now: float) -> list[Lease]:
-        """The draining leases that a scrape proves over, now that releases have had their time."""
+    def reevaluate(self, leases: Collection[Lease], now: float) -> list[Lease]:
+        """The draining leases that a scrape proves over, after `RELEASE_S` has passed."""
         scrape, due_at = self._undecided, self.due_at
         if scrape is None or due_at is None or now < due_at:
             return []
@@ -145,18 +146,18 @@ class DrainingEvidence:
             for lease in leases
             if lease.left_at is None and self._latest.get(lease.id, NOT_YET) <= scrape.number
         ]
-        # One that no task can be of has ended: its release is later than most.
+        # If no task can belong to a lease, it has ended: its release is only late.
         certain = [span for span in certain if _can_all_run([span], scrape)]
         return self._over(scrape, _draining_at(scrape, leases), certain)
 
     def _over(self, scrape: _Scrape, draining: list[Lease], certain: list[Span]) -> list[Lease]:
-        """Those that cannot have run at that scrape, beside the certain ones and each other."""
+        """Leases that cannot have run at that scrape, given the certain ones and each other."""
         running = certain if _can_all_run(certain, scrape) else []
         over: list[Lease] = []
         for lease in sorted(draining, key=_left_at, reverse=True):
             span = self._span(lease)
             if span[1] > scrape.number:
-                continue  # its request may come later
+                continue  # its request may arrive later
             if _can_all_run([*running, span], scrape):
                 running = [*running, span]
             else:
@@ -169,8 +170,8 @@ class DrainingEvidence:
 
 
 def _can_all_run(spans: list[Span], scrape: _Scrape) -> bool:
-    """Whether each can have a busy task of its own: a matching of intervals with points, which
-    takes for each point the interval that ends first (Glover 1967)."""
+    """Whether each lease can have a busy task of its own: a matching of intervals with points,
+    which takes for each point the interval that ends first (Glover 1967)."""
     to_come = sorted(spans, reverse=True)
     open_until: list[int] = []
     without = 0
@@ -186,12 +187,12 @@ def _can_all_run(spans: list[Span], scrape: _Scrape) -> bool:
 
 
 def _draining_at(scrape: _Scrape, leases: Collection[Lease]) -> list[Lease]:
-    """Those whose client had left before the scrape began."""
+    """The leases whose client had left before the scrape began."""
     return [lease for lease in leases if _left_at(lease) < scrape.began_at]
 
 
 def _arrived_by(lease: Lease) -> float:
-    """Until when its request may be on its way to the server's queue."""
+    """The time until which its request may be in transit to the server's queue."""
     bound = _left_at(lease) if lease.is_uploading else lease.opened_at
     return min(_began_by(lease), bound + ARRIVAL_S)
 

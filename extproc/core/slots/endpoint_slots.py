@@ -1,13 +1,12 @@
-"""One endpoint's slots: how many are leased by us, how many others use, how many are free.
+"""The slots of one endpoint: leased, foreign and free.
 
     leased  = weights of the open and draining leases
     foreign = max(0, busy - weights of all leases open at any moment of [began_at, answered_at])
     free    = max(0, slots - leased - foreign)
 
-A fresh lease is in the subtraction whether or not the server had started on it, so it is
-never counted twice; a lease that closed while the server was answering is in it too, so a
-freed slot never looks busy until the next scrape. `draining_evidence` says when a draining lease
-ends.
+A new lease is subtracted whether or not the server had started its request, so it is never counted
+twice. A lease that closed while the server was answering is subtracted too, so a freed slot never
+looks busy until the next scrape. `draining_evidence` decides when a draining lease ends.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
     from extproc.core.slots.reservation import Reservation
 
 CLOSED_MEMORY_S = 60.0
-"""Closings older than this are forgotten even if no look came: no look takes that long."""
+"""Closings older than this are forgotten even without a scrape: no scrape takes that long."""
 
 
 def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
-    """Whether a request can be leased; an endpoint with fewer slots than it weighs gives all."""
+    """Whether a request can be leased; an endpoint with fewer slots than its weight gives all."""
     return 0 < slots and free_slots >= min(weight_slots, slots)
 
 
 class EndpointSlots:
-    """The numbers of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
+    """The slots of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
 
     __slots__ = (
         "_closed",
@@ -58,20 +57,20 @@ class EndpointSlots:
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
         self.model_pools: dict[str, EndpointSlots] = {}
-        """By model, where each has its own slots: see `extproc.core.slots.model_pools`."""
+        """By model, if each has its own slots: see `extproc.core.slots.model_pools`."""
         self.reservation: Reservation | None = None
         """For a request that needs more slots than are free."""
         self.served_from_queue = 0
         self._closed: deque[_Closed] = deque()
-        self._known_at = opened_at  # an older look may have seen leases of older books
+        self._known_at = opened_at  # an older scrape may have seen leases from before a restart
         self._instance: str | None = None
         self._evidence = DrainingEvidence()
         self._unexplained = 0
-        """What `foreign_slots` would be if it could be negative."""
+        """`foreign_slots` without the bound at 0."""
 
     @property
     def surplus_slots(self) -> int:
-        """Slots that nobody uses; below 0 by how much more is used than there is."""
+        """Free slots; negative by the number of slots that are in use beyond the total."""
         return self.slots - self.leased_slots - self.foreign_slots
 
     @property
@@ -84,35 +83,35 @@ class EndpointSlots:
         return 0 if self.reservation is not None else self.free_slots
 
     def pool(self, model: str | None) -> EndpointSlots:
-        """Where a request for that model finds its slots: the whole endpoint unless a router."""
+        """The slots for requests for that model: the whole endpoint, except for a router."""
         return self.model_pools.get(model, self) if model is not None and self.model_pools else self
 
     @property
     def has_draining(self) -> bool:
         return any(lease.left_at is not None for lease in self.leases.values())
 
-    def add(self, lease: Lease, *, is_here: bool = False) -> None:
-        """Put a lease on; `is_here` when its request runs here for an unknown time already."""
+    def add(self, lease: Lease, *, is_running: bool = False) -> None:
+        """Add a lease; `is_running` if its request has run here for an unknown time."""
         self.leases[lease.id] = lease
         self.leased_slots += lease.weight_slots
-        self._evidence.opened(lease, is_here=is_here)
+        self._evidence.opened(lease, is_running=is_running)
         if lease.model_pool in self.model_pools:
-            self.model_pools[lease.model_pool].add(lease, is_here=is_here)
+            self.model_pools[lease.model_pool].add(lease, is_running=is_running)
 
     def remove(self, lease: Lease, now: float) -> None:
-        """Take a lease off; raises `KeyError` when it is not here."""
+        """Remove a lease; raises `KeyError` if it is not here."""
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
         self._evidence.closed(lease)
-        is_in_room = lease.model_pool in self.model_pools
-        self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_room))
+        is_in_pool = lease.model_pool in self.model_pools
+        self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_pool))
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
-        if is_in_room:
+        if is_in_pool:
             self.model_pools[lease.model_pool].remove(lease, now)
 
     def faults(self) -> list[str]:
-        """What of the sums does not fit the leases. O(leases)."""
+        """Differences between the sums and the leases, for the log. O(leases)."""
         found = []
         pools = [("", self), *self.model_pools.items()]
         for name, pool in pools:
@@ -122,37 +121,37 @@ class EndpointSlots:
             reservation = pool.reservation
             if reservation is not None and reservation.pool is not pool:
                 found.append(
-                    f"{name or 'all'}: reserved for ticket {reservation.ticket_id} somewhere else"
+                    f"{name or 'all'}: ticket {reservation.ticket_id} is reserved somewhere else"
                 )
-        in_rooms = sum(len(pool.leases) for _, pool in pools[1:])
+        in_pools = sum(len(pool.leases) for _, pool in pools[1:])
         named = sum(lease.model_pool in self.model_pools for lease in self.leases.values())
-        if in_rooms != named:
-            found.append(f"{named} leases name a model's slots, and {in_rooms} are there")
+        if in_pools != named:
+            found.append(f"{named} leases name a model's slots, and {in_pools} are there")
         return found
 
     def clear(self) -> None:
-        """Forget every lease and reservation, to derive them anew; what was observed stays."""
+        """Forget all leases and reservations, to derive them again; observed values stay."""
         for pool in (self, *self.model_pools.values()):
             pool.leases = {}
             pool.leased_slots = 0
             pool.reservation = None
-            pool._evidence = DrainingEvidence()  # noqa: SLF001 - a model's slots are an account, too
+            pool._evidence = DrainingEvidence()  # noqa: SLF001 - pools have the same type
 
     def is_newer(self, observation: Observation) -> bool:
-        """Whether the look began after all that is known; an older one must change nothing."""
+        """Whether the scrape began after the last applied one; older ones must change nothing."""
         return observation.began_at >= self._known_at
 
     def is_replaced_by(self, observation: Observation) -> bool:
-        """Whether another process answered than before."""
+        """Whether a different process answered."""
         instance = observation.instance
         return None not in (instance, self._instance) and instance != self._instance
 
     def ignore_before(self, now: float) -> None:
-        """Something happened that a look which has begun already may not have seen."""
+        """Ignore scrapes that began before `now`: they may not have seen what just happened."""
         self._known_at = max(self._known_at, now)
 
     def observe(self, observation: Observation) -> list[Lease]:
-        """Take in what a look told, if it is news; returns the draining leases it shows free."""
+        """Apply a scrape if it is newer; returns the draining leases that it proves over."""
         if not self.is_newer(observation):
             return []
         self._known_at = observation.began_at
@@ -168,13 +167,13 @@ class EndpointSlots:
         if observation.busy_slots is not None:
             self.reports_busy_slots = True
             return self._count_busy(observation, observation.busy_slots)
-        # The new process tells nothing, but what was left behind died with the old one.
+        # The new process reports no slots, but abandoned tasks ended with the old one.
         return [
             lease for lease in self.leases.values() if is_replaced and lease.left_at is not None
         ]
 
     def _is_replaced(self, instance: str | None) -> bool:
-        """Whether another process answers than before. Without a name nobody can tell."""
+        """Whether a different process answered; unknown without an instance name."""
         if instance is None or instance == self._instance:
             return False
         is_known = self._instance is not None
@@ -182,7 +181,7 @@ class EndpointSlots:
         return is_known
 
     def _count_busy(self, observation: Observation, busy_slots: int) -> list[Lease]:
-        """Set `foreign_slots`; returns the draining leases that are shown free."""
+        """Set `foreign_slots`; returns the draining leases that are proved over."""
         answered_at = observation.answered_at
         ours = sum(x.weight_slots for x in self.leases.values() if x.opened_at <= answered_at)
         closed = sum(
@@ -190,21 +189,21 @@ class EndpointSlots:
         )
         is_quiet = busy_slots <= ours and not closed and not self.foreign_slots
         leases = self.leases.values()
-        over = self._evidence.judge(observation, busy_slots, leases, is_quiet=is_quiet)
+        over = self._evidence.evaluate(observation, busy_slots, leases, is_quiet=is_quiet)
         self._unexplained = busy_slots - ours - closed + sum(x.weight_slots for x in over)
         self.foreign_slots = max(0, self._unexplained)
         return over
 
     @property
     def next_recheck(self) -> float | None:
-        """When `recheck` has something to do, or None."""
+        """When `recheck` must be called, or None."""
         times = [self._evidence.due_at, *(pool.next_recheck for pool in self.model_pools.values())]
         return min((when for when in times if when is not None), default=None)
 
     def recheck(self, now: float) -> list[Lease]:
-        """What the last looks show, now that releases which were on their way are here; returns
-        the draining leases that are shown free."""
-        over = self._evidence.judge_again(self.leases.values(), now)
+        """Evaluate the last scrapes again, after releases in transit have arrived; returns the
+        draining leases that are proved over."""
+        over = self._evidence.reevaluate(self.leases.values(), now)
         if self.model_pools:
             over = [lease for lease in over if lease.model_pool not in self.model_pools]
         for pool in self.model_pools.values():
@@ -217,7 +216,7 @@ class EndpointSlots:
         return over
 
     def slots_in_no_pool(self, observation: Observation) -> int:
-        """Weights of the leases in no room that a look, which was taken in, may have counted."""
+        """Weights of the leases outside of model pools that an applied scrape may have counted."""
         answered_at = observation.answered_at
         leases = (x for x in self.leases.values() if x.model_pool not in self.model_pools)
         running = sum(lease.weight_slots for lease in leases if lease.opened_at <= answered_at)
@@ -225,9 +224,9 @@ class EndpointSlots:
         return running + sum(x.slots_of(self.slots) for x in closed)
 
     def write_off(self, lease: Lease) -> None:
-        """The cap of a draining lease passed: if its slot was last seen busy, strangers have it.
+        """The cap of a draining lease passed: if its slot was last seen busy, it becomes foreign.
 
-        The next look corrects that; until then known busy stays busy.
+        The next scrape corrects that; until then known busy stays busy.
         """
         if self.reports_busy_slots and lease.left_at is not None and self._known_at > lease.left_at:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
@@ -242,5 +241,5 @@ class _Closed(NamedTuple):
     is_in_pool: bool
 
     def slots_of(self, slots: int) -> int:
-        """How many it held of so many: a model that it made load showed its slots only later."""
+        """Its weight, bounded by `slots`: a model that it made load reports its slots later."""
         return min(self.asked_slots, slots)

@@ -1,11 +1,11 @@
-"""A lease: the right of one request to the slots it occupies on one endpoint.
+"""A lease: the right of one request to the slots that it uses on one endpoint.
 
     open --release(served)----> closed
-    open --release(abandoned)-> draining --shown free, or the cap passed--> closed
+    open --release(abandoned)-> draining --proved over, or the cap passed--> closed
     open --release(handed over)-> the same, but not before the request must have reached its server
 
-A draining lease belongs to a client that left: llama.cpp finishes its current step before
-it lets go of the slot, so the slot stays taken until it is seen free.
+The client of a draining lease has left. llama.cpp finishes its current step before it frees the
+slot, so the slot counts as busy until it is seen free.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class LeaseState(Enum):
 
 
 class LeaseEnd(Enum):
-    """How a request ended, as far as the server's slot is concerned."""
+    """How a request ended, from the view of the server's slot."""
 
     SERVED = "served"  # the server finished: its slot is free
-    ABANDONED = "abandoned"  # the exchange broke off: the server may still be at it
-    HANDED_OVER = "handed over"  # it begins now, and nobody will tell of its end
+    ABANDONED = "abandoned"  # the exchange broke off: the server may still work on it
+    HANDED_OVER = "handed over"  # the request begins now, and its end will not be seen
 
 
 class LeaseError(Exception):
-    """A transition that a lease does not have: a bug of the caller."""
+    """An illegal transition of a lease: a bug of the caller."""
 
 
 class Lease:
-    """One open claim. Only the ledger moves it from state to state."""
+    """The right to some slots. Only the ledger changes its state."""
 
     __slots__ = (
         "address",
@@ -62,32 +62,32 @@ class Lease:
         asked_slots: int | None = None,
         model: str | None = None,
     ) -> None:
-        """`weight_slots` are those that it takes, of `asked_slots` that it could use."""
+        """`weight_slots` are the slots that it takes, of `asked_slots` that it could use."""
         self.id = id_
         self.address = address
         self.weight_slots = weight_slots
         self.asked_slots = weight_slots if asked_slots is None else asked_slots
         self.model = model
-        """What its request asks for, as the fleet knows it."""
+        """The model that its request needs, by its name in the fleet."""
         self.opened_at = opened_at
         self.answered_at: float | None = None
-        """When its server's answer began, if that was seen."""
+        """When its server's response began, if that was seen."""
         self.is_uploading = False
-        """Whether its body may not have been complete when it was picked."""
+        """Whether its body may have been incomplete when it was picked."""
         self.left_at: float | None = None
         self.model_pool = ""
-        """The model whose slots it takes, by its own name, where a server has slots by model."""
+        """The model whose slots it takes, by the server's name, if slots are separate by model."""
         self.state = LeaseState.OPEN
 
     def leave(self, now: float) -> None:
-        """The client left; raises `LeaseError` unless open."""
+        """The client left; raises `LeaseError` unless the lease is open."""
         if self.state is not LeaseState.OPEN:
             raise LeaseError(f"lease {self.id} cannot drain: it is {self.state.value}")
         self.state = LeaseState.DRAINING
         self.left_at = now
 
     def close(self) -> None:
-        """The slots are free; raises `LeaseError` when that was said before."""
+        """The slots are free; raises `LeaseError` if the lease is closed already."""
         if self.state is LeaseState.CLOSED:
             raise LeaseError(f"lease {self.id} was released twice")
         self.state = LeaseState.CLOSED

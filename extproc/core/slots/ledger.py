@@ -1,10 +1,10 @@
-"""The books over all endpoints: which leases are open where, and what each look corrects.
+"""The record of all leases and of the slots of each endpoint.
 
-Rules, which the property tests hold:
+Rules, which the property tests check:
   1. `free` is never negative and no call here leases more than `free` slots, except
      `move`, which records where Envoy has already sent a request.
   2. Every lease is released exactly once; a second release raises.
-  3. A draining lease closes when a look that began after its client left proves its slot
+  3. A draining lease closes when a scrape that began after its client left proves its slot
      free (`draining_evidence`), when its server was replaced by another, or when its cap passed.
 Synchronous and pure; `now` is an argument everywhere.
 """
@@ -25,17 +25,17 @@ from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.slots.model_pools import observe_model_pools
 
 HANDOVER_S = 0.25
-"""How long a gateway takes at most from our answer to its request's arrival at the server. Looks
-that began before say nothing of a request whose stream ended with the answer."""
+"""The longest time from our response until a gateway's request reaches the server. Scrapes that
+began before prove nothing about a request whose stream ended with the response."""
 GRACE_S = 2.0
-"""A draining lease that is kept for so much longer than its cap was forgotten."""
+"""A draining lease that exceeds its cap by this time was forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingCaps:
-    """How long a left client's slot counts as taken at most, in seconds.
+    """How long the slot of a client that left counts as busy at most, in seconds.
 
-    `blind_s` is for servers that do not show their slots, where nothing else can end it.
+    `blind_s` is for servers that do not report their slots, so that nothing else can end it.
     """
 
     sighted_s: float = 10.0
@@ -43,7 +43,7 @@ class DrainingCaps:
 
 
 class Ledger:
-    """Leases by endpoint. O(log n) a call, and O(leases of one endpoint) for a look."""
+    """Leases by endpoint. O(log n) a call, and O(leases of one endpoint) for a scrape."""
 
     def __init__(self, caps: DrainingCaps | None = None) -> None:
         self._caps = caps or DrainingCaps()
@@ -51,22 +51,22 @@ class Ledger:
         self._leases: dict[int, Lease] = {}
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
-        self._judgements_due: OrderedDict[Address, float] = OrderedDict()
+        self._rechecks_due: OrderedDict[Address, float] = OrderedDict()
         self.unproved: list[Address] = []
-        """Where the last `expire` found no proof yet: another scrape may bring it."""
+        """Endpoints for which the last `expire` found no proof: another scrape may have it."""
 
     def add_endpoint(self, address: Address, now: float) -> None:
-        """Begin to keep books for an endpoint; one that has books keeps them."""
+        """Add an endpoint; one that is known keeps its leases."""
         self._by_endpoint.setdefault(address, EndpointSlots(now))
 
     def remove_endpoint(self, address: Address) -> None:
-        """Forget an endpoint whose leases have ended; raises `ValueError` while some run."""
+        """Remove an endpoint without leases; raises `ValueError` if it has some."""
         if self._by_endpoint[address].leases:
             raise ValueError(f"{address} still has leases")
         del self._by_endpoint[address]
 
     def endpoint_slots(self, address: Address) -> EndpointSlots:
-        """The numbers of one endpoint; raises `KeyError` for a stranger."""
+        """The slots of one endpoint; raises `KeyError` if it is unknown."""
         return self._by_endpoint[address]
 
     def leases(self) -> Iterable[Lease]:
@@ -81,41 +81,41 @@ class Ledger:
         pool: str | None = None,
         model: str | None = None,
     ) -> Lease:
-        """Lease slots, in a room if one is named; raises `ValueError` when they are not free: a
-        bug of the caller. `model` is what was asked for."""
+        """Lease slots, in a model pool if one is named; `model` is the requested one. Raises
+        `ValueError` if they are not free: a bug of the caller."""
         endpoint_slots = self._by_endpoint[address]
-        place = endpoint_slots.pool(pool)
-        if not can_fit(weight_slots, place.free_slots, place.slots):
+        target = endpoint_slots.pool(pool)
+        if not can_fit(weight_slots, target.free_slots, target.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(
             next(self._ids),
             address,
-            min(weight_slots, place.slots),
+            min(weight_slots, target.slots),
             now,
             asked_slots=weight_slots,
             model=model,
         )
-        if pool is not None and place is not endpoint_slots:
+        if pool is not None and target is not endpoint_slots:
             lease.model_pool = pool
         try:
             self._leases[lease.id] = lease
             endpoint_slots.add(lease)
         except Exception:
-            lease.state = LeaseState.CLOSED  # nobody would know it
+            lease.state = LeaseState.CLOSED  # no index refers to it
             raise
         return lease
 
     def move(self, lease: Lease, address: Address, now: float, pool: str | None = None) -> None:
-        """Another endpoint than the picked one served: its slots are the ones in use."""
+        """Move the lease to the endpoint that served the request instead of the picked one."""
         self._by_endpoint[lease.address].remove(lease, now)
         endpoint_slots = self._by_endpoint[address]
         lease.address = address
         lease.model_pool = pool or ""
         lease.weight_slots = max(1, min(lease.asked_slots, endpoint_slots.pool(pool).slots))
-        endpoint_slots.add(lease, is_here=True)
+        endpoint_slots.add(lease, is_running=True)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> None:
-        """The exchange is over. A served one frees its slots now, an abandoned one drains; so does
+        """An exchange ended. A served one frees its slots now, an abandoned one drains; so does
         one that was handed over, as if its client left when it must have reached its server."""
         if end is LeaseEnd.SERVED:
             self._close(lease, now)
@@ -127,22 +127,22 @@ class Ledger:
         heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
 
     def observe(self, observation: Observation, now: float) -> None:
-        """Correct one endpoint's numbers; raises `KeyError` for a stranger."""
+        """Apply a scrape to one endpoint; raises `KeyError` if it is unknown."""
         endpoint_slots = self._by_endpoint[observation.address]
-        is_by_room = endpoint_slots.is_newer(observation) and is_router(observation.models)
+        has_model_pools = endpoint_slots.is_newer(observation) and is_router(observation.models)
         freed = endpoint_slots.observe(observation)
-        if is_by_room:
+        if has_model_pools:
             freed = observe_model_pools(endpoint_slots, observation, freed)
         for lease in freed:
             self._close(lease, now)
-        self._expect_judgement(observation.address)
-        if endpoint_slots.has_draining:  # also one that proved nothing is followed by another
-            self._judgements_due.setdefault(observation.address, now + RELEASE_S)
+        self._schedule_recheck(observation.address)
+        if endpoint_slots.has_draining:  # also one without a proof is followed by another
+            self._rechecks_due.setdefault(observation.address, now + RELEASE_S)
 
     def expire(self, now: float) -> list[Address]:
-        """Close the draining leases that are proved over by now, and those whose cap passed;
+        """Close the draining leases that are proved over now, and those whose cap passed;
         returns the endpoints that changed."""
-        changed = self._judge_again(now)
+        changed = self._recheck(now)
         while self._caps_due and self._caps_due[0][0] <= now:
             lease = heapq.heappop(self._caps_due)[2]
             if lease.state is LeaseState.DRAINING:
@@ -152,24 +152,24 @@ class Ledger:
         return changed
 
     def next_expiry(self) -> float | None:
-        """When `expire` has something to do next, or None."""
+        """When `expire` must be called next, or None."""
         while self._caps_due and self._caps_due[0][2].state is LeaseState.CLOSED:
             heapq.heappop(self._caps_due)
         cap_at = self._caps_due[0][0] if self._caps_due else None
-        judged_at = next(iter(self._judgements_due.values()), None)
-        return min((when for when in (cap_at, judged_at) if when is not None), default=None)
+        recheck_at = next(iter(self._rechecks_due.values()), None)
+        return min((when for when in (cap_at, recheck_at) if when is not None), default=None)
 
-    def _expect_judgement(self, address: Address) -> None:
-        """Looks are judged in the order in which they came in, or soon after."""
+    def _schedule_recheck(self, address: Address) -> None:
+        """Scrapes are evaluated in the order in which they were applied, or soon after."""
         due_at = self._by_endpoint[address].next_recheck
-        if due_at is not None and address not in self._judgements_due:
-            self._judgements_due[address] = due_at
+        if due_at is not None and address not in self._rechecks_due:
+            self._rechecks_due[address] = due_at
 
-    def _judge_again(self, now: float) -> list[Address]:
+    def _recheck(self, now: float) -> list[Address]:
         changed = []
         self.unproved = []
-        while self._judgements_due and next(iter(self._judgements_due.values())) <= now:
-            address, _ = self._judgements_due.popitem(last=False)
+        while self._rechecks_due and next(iter(self._rechecks_due.values())) <= now:
+            address, _ = self._rechecks_due.popitem(last=False)
             endpoint_slots = self._by_endpoint.get(address)
             if endpoint_slots is None:
                 continue
@@ -180,7 +180,7 @@ class Ledger:
                 changed.append(address)
             if endpoint_slots.has_draining:
                 self.unproved.append(address)
-            self._expect_judgement(address)
+            self._schedule_recheck(address)
         return changed
 
     def _close(self, lease: Lease, now: float) -> None:
@@ -188,34 +188,34 @@ class Ledger:
         self._leases.pop(lease.id, None)
         self._by_endpoint[lease.address].remove(lease, now)
 
-    # What is derived
+    # Derived state
 
     def faults(self, now: float) -> list[str]:
-        """What of the accounts does not fit the leases that there are. O(endpoints + leases)."""
+        """Differences between the endpoints' slots and the leases. O(endpoints + leases)."""
         found: list[str] = []
         counted = 0
         for address, endpoint_slots in self._by_endpoint.items():
             counted += len(endpoint_slots.leases)
             found += [
-                f"{lease} stands in the account of {address}"
+                f"{lease} is listed at {address}"
                 for lease in endpoint_slots.leases.values()
                 if self._leases.get(lease.id) is not lease or lease.address != address
             ]
             found += [f"{address}: {fault}" for fault in endpoint_slots.faults()]
         if counted != len(self._leases):
-            found.append(f"{len(self._leases)} leases are open, and {counted} in accounts")
+            found.append(f"{len(self._leases)} leases are open, and {counted} at endpoints")
         longest_s = max(self._caps.sighted_s, self._caps.blind_s) + GRACE_S
         for lease in self._leases.values():
             if lease.state is LeaseState.CLOSED:
-                found.append(f"{lease} was closed and is still kept")
+                found.append(f"{lease} was closed and is still listed")
             elif lease.left_at is not None and lease.left_at < now - longest_s:
                 found.append(f"{lease} drains for longer than its cap")
         return found
 
     def rebuild(self) -> None:
-        """Derive every account anew from the leases that there are. O(endpoints + leases).
+        """Derive the slots of all endpoints again from the leases. O(endpoints + leases).
 
-        A draining lease gets its whole cap again from its leaving on.
+        A draining lease gets its whole cap again, from the time when its client left.
         """
         self._leases = {
             id_: lease
@@ -225,8 +225,8 @@ class Ledger:
         for endpoint_slots in self._by_endpoint.values():
             endpoint_slots.clear()
         for lease in self._leases.values():
-            self._by_endpoint[lease.address].add(lease, is_here=True)
-        self._judgements_due.clear()
+            self._by_endpoint[lease.address].add(lease, is_running=True)
+        self._rechecks_due.clear()
         self._caps_due = [
             (lease.left_at + self._caps.sighted_s, lease.id, lease)
             for lease in self._leases.values()

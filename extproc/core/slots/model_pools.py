@@ -1,9 +1,9 @@
-"""The slots of a llama-server in router mode: each of its models is a process with its own.
+"""Model pools: the slots of a llama-server in router mode, where each model is a process.
 
-Six free slots of one model do not help a request for another, so each model is a room with
-an account of its own, beside the endpoint's account that counts them all. A model that is
-not loaded is a room of one slot: the request that takes it makes the server load the model.
-A lease whose model nobody could read is in no room, but counts for the endpoint.
+Free slots of one model are of no use to a request for another. So each model has its own pool,
+beside the endpoint's slots, which count all of them. A model that is not loaded is a pool of one
+slot: the request that takes it makes the server load the model. A lease whose model could not be
+read is in no pool, but counts for the endpoint.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ UNLOADED_SLOTS = 1
 def observe_model_pools(
     endpoint_slots: EndpointSlots, observation: Observation, freed_by_sum: list[Lease]
 ) -> list[Lease]:
-    """Take in a router's look, by model, after the account has; returns the draining leases that
-    it shows free: those in rooms, and of `freed_by_sum` those in none."""
+    """Apply a router's scrape by model, after it was applied to the endpoint's slots; returns the
+    draining leases that are proved over: those in pools, and of `freed_by_sum` those in none."""
     freed = [lease for lease in freed_by_sum if lease.model_pool not in endpoint_slots.model_pools]
     freed_slots = sum(lease.weight_slots for lease in freed)
     for model in observation.models:
         pool = endpoint_slots.model_pools.get(model.name)
         if pool is None:
             pool = endpoint_slots.model_pools[model.name] = EndpointSlots(observation.began_at)
-        # Whose client left while it is loading, may run there when it is loaded.
-        room_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
+        # A request whose client left while the model is loading may run once it is loaded.
+        pool_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
         if model.is_loaded and model.slots is not None:
-            room_slots = model.slots
-            _fill(endpoint_slots, pool, room_slots)
+            pool_slots = model.slots
+            _fill(endpoint_slots, pool, pool_slots)
         if model.is_loaded and observation.busy_slots is not None:
             busy_slots = model.busy_slots
         readings = tuple(one for one in observation.slot_readings if one.model == model.name)
         part = replace(
             observation,
             models=(),
-            slots=room_slots,
+            slots=pool_slots,
             busy_slots=busy_slots,
             slot_readings=readings,
         )
@@ -65,16 +65,16 @@ def observe_model_pools(
 
 
 def close_model_pools(endpoint_slots: EndpointSlots) -> None:
-    """Another process is there, and no router: the leases of the old one are in no room now."""
+    """A new process that is no router replaced it: the old leases are in no pool now."""
     for lease in endpoint_slots.leases.values():
         lease.model_pool = ""
     endpoint_slots.model_pools.clear()
 
 
-def _fill(endpoint_slots: EndpointSlots, pool: EndpointSlots, room_slots: int) -> None:
-    """Who made the server load the model takes as many of its slots as it asked for."""
+def _fill(endpoint_slots: EndpointSlots, pool: EndpointSlots, pool_slots: int) -> None:
+    """A request that made the server load the model takes the slots that it asked for."""
     for lease in pool.leases.values():
-        more = min(lease.asked_slots, room_slots) - lease.weight_slots
+        more = min(lease.asked_slots, pool_slots) - lease.weight_slots
         if more > 0:
             lease.weight_slots += more
             pool.leased_slots += more
@@ -82,8 +82,8 @@ def _fill(endpoint_slots: EndpointSlots, pool: EndpointSlots, room_slots: int) -
 
 
 class SlotPool(NamedTuple):
-    """Where at an endpoint a request finds its slots: `model` is the room's name, if any; one
-    that is not loaded comes after all that are."""
+    """The slots for a request at an endpoint: `model` is the name of the model pool, if any;
+    pools of loaded models are preferred."""
 
     slots: EndpointSlots
     model: str | None = None
@@ -91,13 +91,11 @@ class SlotPool(NamedTuple):
 
 
 def slot_pool(endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | None) -> SlotPool:
-    """The slots for that model at an endpoint that suits."""
+    """The slots for that model at an eligible endpoint."""
     if not endpoint_slots.model_pools:
         return SlotPool(endpoint_slots)
     if model is None:
-        return SlotPool(
-            endpoint_slots, is_loaded=False
-        )  # which of its models it means nobody knows
+        return SlotPool(endpoint_slots, is_loaded=False)  # the request's model is not known
     reading = endpoint.models_by_name.get(model)
     if reading is None:
         return SlotPool(endpoint_slots)
@@ -107,8 +105,8 @@ def slot_pool(endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | No
 def available_pool(
     endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | None, loads: ModelLoadTracker
 ) -> EndpointSlots | None:
-    """Where a request for that model finds its slots there; None while it is to be loaded
-    and somebody else loads it already."""
+    """The slots for that model at an endpoint; None if the model must be loaded and another
+    endpoint is loading it."""
     pool, name, is_loaded = slot_pool(endpoint, endpoint_slots, model)
     is_open = is_loaded or name is None or loads.may_start(name)
     return pool if is_open else None

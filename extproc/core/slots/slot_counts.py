@@ -1,4 +1,4 @@
-"""The slots of one endpoint as they are told: who has them, and which of the rest can be had."""
+"""The slots of one endpoint, counted by use, for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCounts:
-    """`idle` ones can be had by the next request. `unusable` ones are free too, but their server
+    """`idle` slots are available to the next request. `unusable` slots are free, but their server
     is not pickable: down or loading, drained, disabled, leaving, or unknown to Envoy."""
 
     total: int
@@ -23,7 +23,7 @@ class SlotCounts:
 
 
 def count_slots(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> SlotCounts:
-    """Those of an endpoint with this account. O(1)."""
+    """Count the slots of an endpoint. O(1)."""
     free_slots = endpoint_slots.free_slots
     idle = free_slots if endpoint.is_pickable else 0
     return SlotCounts(

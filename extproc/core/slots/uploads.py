@@ -1,10 +1,10 @@
-"""Uploads that hold slots: requests that got a slot before their whole body was here.
+"""Uploads that hold slots: requests that got a slot before their body was complete.
 
-A client that sends slowly wastes its slot for a moment before it is ended. Many such clients, one
-after another, would waste all slots, so the time that others waited for slow uploads is added up
-by tenant, and forgotten within a minute. A tenant whose uploads wasted more than a share of the
-fleet is a suspect for a while: its uploads take only a few slots at once, and wait for none.
-Requests that are here as a whole, and other tenants, are not affected.
+A client that sends slowly wastes its slot until it is ended. Many such clients, one after another,
+would waste all slots. So the time that other requests waited for slow uploads is added up by
+tenant, with a decay of a minute. A tenant whose uploads wasted more than a share of the fleet is a
+suspect for a while: its uploads take only a few slots at once, and are not queued. Complete
+requests and other tenants are not affected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from extproc.core.slots.lease import Lease
 
 MEMORY_S: Final = 60.0
-"""Within this time a waste fades to a third."""
+"""Within this time a waste decays to a third."""
 MAX_WASTE_SHARE: Final = 0.02
 MIN_WASTE_S: Final = 3.0
-"""So much may be wasted of `MEMORY_S` of all slots, or in a small fleet at least so much: a client
-on a bad line makes nobody a suspect."""
+"""The share of the slot-seconds in `MEMORY_S` that may be wasted, and the least amount in a small
+fleet: one client with a bad connection makes no tenant a suspect."""
 SUSPICION_S: Final = 300.0
 SLOTS_PER_UPLOAD: Final = 8
-"""A suspect gets a slot for an upload while fewer than one slot in so many is held by one."""
+"""A suspect's upload gets a slot while uploads hold fewer than one slot in this number."""
 MAX_TENANTS: Final = 1024
 
 
@@ -38,7 +38,7 @@ class Waste(NamedTuple):
 
 
 class Uploads:
-    """Which uploads hold slots, and whose were too slow. Every call is O(1)."""
+    """The uploads that hold slots, and the tenants that were too slow. Every call is O(1)."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
@@ -49,11 +49,11 @@ class Uploads:
         return len(self._open)
 
     def began(self, lease: Lease) -> None:
-        """A request that is not whole got a slot."""
+        """A request with an incomplete body got a slot."""
         self._open.add(lease.id)
 
     def ended(self, lease: Lease) -> None:
-        """It is whole, or over; any other lease is no error."""
+        """The body is complete, or the request ended; no error for other leases."""
         self._open.discard(lease.id)
 
     def faults(self, open_ids: set[int]) -> list[str]:
@@ -61,11 +61,11 @@ class Uploads:
         return [f"an upload of lease {id_}, which is not open" for id_ in self._open - open_ids]
 
     def rebuild(self, open_ids: set[int]) -> None:
-        """Keep those with an open lease."""
+        """Keep the uploads with an open lease."""
         self._open &= open_ids
 
     def failed(self, request: Request, wasted_s: float, slots: int, now: float) -> None:
-        """It was ended after others had waited so long for its slot, in a fleet of `slots`."""
+        """An upload was ended after it wasted `wasted_s`, in a fleet of `slots`."""
         self._slots = slots
         before = self._wastes.pop(request.tenant, Waste(0.0, now, 0.0))
         slot_s = before.slot_s * exp((before.at - now) / MEMORY_S) + wasted_s
@@ -76,14 +76,14 @@ class Uploads:
             self._wastes.popitem(last=False)
 
     def is_suspect(self, request: Request, now: float) -> bool:
-        """Whether it is an upload of a tenant whose uploads wasted too much."""
+        """Whether it is an upload of a suspect tenant."""
         if not request.is_partial or not self._wastes:
             return False
         waste = self._wastes.get(request.tenant)
         return waste is not None and now < waste.suspect_until
 
     def may_begin(self, request: Request, now: float) -> bool:
-        """Whether it may take a slot, as far as uploads go."""
+        """Whether the limits on uploads allow it to take a slot."""
         if not self.is_suspect(request, now):
             return True
         return len(self._open) < max(1, self._slots // SLOTS_PER_UPLOAD)

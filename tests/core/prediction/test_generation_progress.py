@@ -26,7 +26,7 @@ def test_nothing_is_known_while_it_reads() -> None:
     seen(course, 10.0, 0)
     seen(course, 12.0, 0, processed=512)
     assert course.first_token(0.05) is None
-    assert course.reading_until == pytest.approx(11.99)
+    assert course.prefill_until == pytest.approx(11.99)
 
 
 def test_seen_once_it_goes_back_at_the_servers_pace() -> None:

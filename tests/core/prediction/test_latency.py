@@ -35,7 +35,7 @@ def test_a_line_is_found_through_noise_and_outliers() -> None:
         tokens = random.uniform(100, 4000)
         seconds = 0.2 + 0.001 * tokens * random.uniform(0.9, 1.1)
         fit.add(tokens, 60.0 if number % 40 == 39 else seconds)
-    fixed_s, prefill_s = fit.line((0.1, 0.0005))
+    fixed_s, prefill_s = fit.coefficients((0.1, 0.0005))
     assert prefill_s == pytest.approx(0.001, rel=0.3)
     assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
 
@@ -46,7 +46,7 @@ def test_points_at_one_place_scale_the_default() -> None:
     fit = RobustLinearFit()
     for _ in range(2):
         fit.add(100.0, 0.5)
-    a, b = fit.line((0.1, 0.001), trust=2.0)
+    a, b = fit.coefficients((0.1, 0.001), prior_weight=2.0)
     assert b == pytest.approx(0.00175, rel=0.02)
     assert a + 100.0 * b == pytest.approx((0.5 + 0.35) / 2, rel=0.02)
 
@@ -68,10 +68,10 @@ def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
     for second in range(1, 200):
         busy = 1 + second % 4
         then = float(2 * second)
-        watch.looked([SlotReading(task_id=second, decoded_tokens=10)], busy, then, then)
+        watch.observe_slots([SlotReading(task_id=second, decoded_tokens=10)], busy, then, then)
         tokens = round(1 / (0.01 + 0.002 * busy))
         reading = SlotReading(task_id=second, decoded_tokens=10 + tokens)
-        watch.looked([reading], busy, then + 1.0, then + 1.0)
+        watch.observe_slots([reading], busy, then + 1.0, then + 1.0)
     speed = timing.estimate(A, 1000.0)
     assert speed.token_s(1) == pytest.approx(0.012, rel=0.1)
     assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)
@@ -107,7 +107,7 @@ def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
             watch.ended(first_s + 100 * token_s)
             for late_s, decoded in ((0.0, 1), (1.0, 1 + round(1 / token_s))):
                 reading = SlotReading(task_id=second, decoded_tokens=decoded)
-                watch.looked([reading], 1, then + late_s, then + late_s)
+                watch.observe_slots([reading], 1, then + late_s, then + late_s)
     fleet.now += 100.0
     asked = {"prompt_tokens": 100, "max_tokens": 200}
     assert fleet.pick(objective="hasty", **asked).address == cheap
@@ -278,5 +278,5 @@ def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
         fleet.now += 1.0
         task = SlotReading(task_id=1, decoded_tokens=decoded)
         fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
-    speed = fleet.dispatcher.state.latency.endpoint(address).speed(DEFAULT_ESTIMATE)
+    speed = fleet.dispatcher.state.latency.endpoint(address).estimate(DEFAULT_ESTIMATE)
     assert speed.token_s(1) > DEFAULT_ESTIMATE.token_s(1)

@@ -13,9 +13,9 @@ A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
 
 def test_a_session_is_at_home_where_it_was_served_last() -> None:
     sessions = Sessions()
-    assert sessions.home("s") is None and sessions.home(None) is None
+    assert sessions.last_endpoint("s") is None and sessions.last_endpoint(None) is None
     sessions.served("s", A, 700)
-    assert sessions.home("s") == A
+    assert sessions.last_endpoint("s") == A
     assert (sessions.tokens_at("s", A), sessions.tokens_at("s", B)) == (700.0, 0.0)
     sessions.served("s", B, None)
     assert (sessions.tokens_at("s", A), sessions.tokens_at("s", B)) == (0.0, UNKNOWN_TOKENS)
@@ -29,7 +29,7 @@ def test_sessions_are_bounded_and_the_one_that_is_used_stays() -> None:
     sessions.served("0", A, 1)
     for name in ("x", "y"):
         sessions.served(name, A, 1)
-    assert [sessions.home(name) for name in ("0", "1", "2", "3")] == [A, None, None, A]
+    assert [sessions.last_endpoint(name) for name in ("0", "1", "2", "3")] == [A, None, None, A]
 
 
 def test_a_server_that_was_restarted_is_nobodys_home() -> None:
@@ -41,11 +41,11 @@ def test_a_server_that_was_restarted_is_nobodys_home() -> None:
     sessions.served("came", A, 3)
     for _ in range(2):
         sessions.forget(A)
-    assert (sessions.home("went"), sessions.home("came")) == (B, None)
+    assert (sessions.last_endpoint("went"), sessions.last_endpoint("came")) == (B, None)
     assert sessions.tokens_at("came", A) == 0.0
     sessions.forget(B)
     sessions.served("went", A, 4)
-    assert sessions.home("went") == A
+    assert sessions.last_endpoint("went") == A
 
 
 def test_what_was_forgotten_for_its_age_can_be_forgotten_with_its_server() -> None:
@@ -53,7 +53,7 @@ def test_what_was_forgotten_for_its_age_can_be_forgotten_with_its_server() -> No
     for number in range(MAX_SESSIONS + 2):
         sessions.served(str(number), A if number % 2 else B, 1)
     sessions.forget(A)
-    assert [sessions.home(str(number)) for number in (0, 1, 2, 3)] == [None, None, B, None]
+    assert [sessions.last_endpoint(str(number)) for number in (0, 1, 2, 3)] == [None, None, B, None]
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
@@ -68,9 +68,9 @@ def test_a_session_goes_where_it_was_until_its_server_is_another_process(is_repl
     sessions, home = fleet.dispatcher.state.sessions, lease.address
     fleet.now += 1.0
     fleet.look(home, slots=2, busy_slots=0, instance="one")
-    assert sessions.home("s") == home
+    assert sessions.last_endpoint("s") == home
     if is_replaced:
         fleet.look(home, slots=2, busy_slots=0, instance="two")
     else:
         fleet.dispatcher.set_members("test", [], fleet.now)
-    assert sessions.home("s") is None
+    assert sessions.last_endpoint("s") is None

@@ -15,7 +15,7 @@ def test_a_line_through_equal_points_still_bends(before: float) -> None:
         fit.add(100.0, before)
     for _ in range(100):
         fit.add(100.0, 3.0)
-    a, b = fit.line((0.0, 0.0), trust=0.0)
+    a, b = fit.coefficients((0.0, 0.0), prior_weight=0.0)
     assert a + b * 100.0 == pytest.approx(3.0, rel=0.25)
 
 
@@ -25,7 +25,7 @@ def test_one_odd_point_bends_little() -> None:
     for x in range(20):
         fit.add(float(x), 1.0 + 0.1 * x)
     fit.add(10.0, 500.0)
-    a, b = fit.line((0.0, 0.0), trust=0.0)
+    a, b = fit.coefficients((0.0, 0.0), prior_weight=0.0)
     assert a + b * 10.0 == pytest.approx(2.0, rel=0.05)
 
 

@@ -140,8 +140,8 @@ def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
 def test_shares_are_those_of_five_minutes() -> None:
     attainment = Attainment()
     assert attainment.share(0.0) == 1.0
-    attainment.judged(was_met=False, now=1000.0)
-    attainment.judged(was_met=True, now=1100.0)
+    attainment.record(was_met=False, now=1000.0)
+    attainment.record(was_met=True, now=1100.0)
     assert attainment.share(1100.0) == 0.5
     assert attainment.share(1000.0 + 299.0) == 0.5
     assert attainment.share(1000.0 + 300.0) == 1.0

@@ -41,23 +41,23 @@ def remembering(capacity_blocks: float) -> tuple[SteeredFleet, Address]:
     return fleet, address
 
 
-def cached(fleet: SteeredFleet, address: Address, *, is_hopeful: bool, **asked: object) -> float:
+def cached(fleet: SteeredFleet, address: Address, *, is_optimistic: bool, **asked: object) -> float:
     request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN, **asked)  # type: ignore[arg-type]
-    return fleet.dispatcher.state.costs.cached_tokens(request, address, is_hopeful=is_hopeful)
+    return fleet.dispatcher.state.costs.cached_tokens(request, address, is_optimistic=is_optimistic)
 
 
 def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
     """And half of what lies a little beyond, where it is hoped for: or it would never be tried."""
     for capacity_blocks, expected, hoped in ((100, 40, 40), (30, 0, 20), (10, 0, 0)):
         fleet, address = remembering(capacity_blocks)
-        for is_hopeful, blocks in ((False, expected), (True, hoped)):
-            found = cached(fleet, address, is_hopeful=is_hopeful, prompt_tokens=26_000)
+        for is_optimistic, blocks in ((False, expected), (True, hoped)):
+            found = cached(fleet, address, is_optimistic=is_optimistic, prompt_tokens=26_000)
             assert found == blocks * BLOCK_TOKENS
 
 
 def test_the_last_token_is_always_read() -> None:
     fleet, address = remembering(100)
-    assert cached(fleet, address, is_hopeful=False, prompt_tokens=1000) == 999
+    assert cached(fleet, address, is_optimistic=False, prompt_tokens=1000) == 999
 
 
 def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
@@ -73,4 +73,4 @@ def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
 
 def test_an_embedding_finds_nothing() -> None:
     fleet, address = remembering(100)
-    assert cached(fleet, address, is_hopeful=True, kind=Kind.EMBEDDING) == 0
+    assert cached(fleet, address, is_optimistic=True, kind=Kind.EMBEDDING) == 0

@@ -49,10 +49,10 @@ class Books:
             status=ScrapeStatus.READY,
             slot_readings=numbered,
         )
-        return self.evidence.judge(observation, len(tasks), self.leases, is_quiet=self.is_quiet)
+        return self.evidence.evaluate(observation, len(tasks), self.leases, is_quiet=self.is_quiet)
 
     def later(self, now: float) -> list[Lease]:
-        return self.evidence.judge_again(self.leases, now)
+        return self.evidence.reevaluate(self.leases, now)
 
 
 # The two races
@@ -235,7 +235,7 @@ def test_a_request_that_moved_here_may_have_come_before_it_was_known() -> None:
     lease = Lease(next(ids), ADDRESS, 1, 1.0)
     lease.answered_at = 2.5
     books.leases.append(lease)
-    books.evidence.opened(lease, is_here=True)
+    books.evidence.opened(lease, is_running=True)
     lease.leave(3.0)
     assert books.scrape(4.0, 10) == []
     assert books.scrape(5.0) == [lease]

@@ -210,7 +210,7 @@ async def test_a_bug_in_a_look_is_a_failed_observation(
     async def explode(*_: object) -> Observation:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("scraper.probe.endpoint_probe.Lookout.look", explode)
+    monkeypatch.setattr("scraper.probe.endpoint_probe.EndpointProbe.scrape", explode)
     scraper = Scraper(sink=sink, options=QUICK)
     scraper.watch(target(fake))
     observation = await sink.saw(lambda o: o.status is ScrapeStatus.FAILED, after=3)

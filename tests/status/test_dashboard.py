@@ -117,7 +117,7 @@ def test_every_word_has_its_meaning() -> None:
     """Each outcome is explained on the page, and each health has a sign beside its colour."""
     meanings = SCRIPT.partition("MEANINGS = {")[2].partition("};")[0]
     explained = set(re.findall(r"^  \"?([\w-]+)\"?:", meanings, flags=re.MULTILINE))
-    outcomes = {verdict.value for verdict in Outcome if verdict is not Outcome.REJECTED}
+    outcomes = {one.value for one in Outcome if one is not Outcome.REJECTED}
     assert explained == outcomes | {reason.value for reason in Reason}
     for health in Health:
         assert f'.state[data-health="{health.value}"]::before' in STYLE

@@ -15,7 +15,7 @@ def record(**changes: Any) -> ExchangeRecord:
     values: dict[str, Any] = {
         "exchange_id": "e1",
         "request_id": "r1",
-        "verdict": Outcome.SERVED,
+        "outcome": Outcome.SERVED,
         "reason": None,
         "endpoint": ADDRESS,
         "status": 200,

@@ -51,7 +51,7 @@ class Desk:
         self.exchange.feed(answer, self.fleet.now)
         self.registry._exchanges[self.exchange.id] = self.exchange  # type: ignore[assignment]
 
-    def verdict(self) -> Outcome:
+    def outcome(self) -> Outcome:
         return self.exchange.end(self.fleet.now).outcome
 
 
@@ -59,7 +59,7 @@ def test_a_running_exchange_is_marked() -> None:
     """It counts as broken when its stream ends; nobody is late."""
     desk = Desk()
     desk.reports.take_in(message({"x-coxswain-exchange": desk.exchange.id}))
-    assert desk.verdict() is Outcome.BROKEN
+    assert desk.outcome() is Outcome.BROKEN
     assert desk.late == []
 
 
@@ -90,7 +90,7 @@ def test_without_a_report_it_was_served() -> None:
     """A report about another exchange is none about this one."""
     desk = Desk()
     desk.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
-    assert desk.verdict() is Outcome.SERVED
+    assert desk.outcome() is Outcome.SERVED
 
 
 def test_a_late_report_tells_where_to_look() -> None:
@@ -113,7 +113,7 @@ def test_odd_entries_are_passed_over(text: str) -> None:
     desk.reports.take_in(message({DESTINATION: "10.0.0.1:8000"}, namespace="envoy.other"))
     desk.reports.take_in(pb.StreamAccessLogsMessage())
     assert desk.late == []
-    assert desk.verdict() is Outcome.BROKEN
+    assert desk.outcome() is Outcome.BROKEN
 
 
 async def test_over_a_real_stream() -> None:

@@ -60,7 +60,7 @@ nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and request
 		tests/e2e/test_leaving_clients.py tests/e2e/test_outliers.py
 
 coverage: venv ## Measure which branches the unit and property tests reach
-	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \
+	@COVERAGE=1 $(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \
 		--cov-report=html:build/coverage tests
 	@echo "line by line: build/coverage/index.html"
 

@@ -27,4 +27,5 @@ def test_only_the_poller_yields() -> None:
     out = subprocess.run(
         [sys.executable, "-c", REPORT], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    assert sorted(out.splitlines()) == [f"main {os.SCHED_OTHER}", f"other {os.SCHED_BATCH}"]
+    usual = os.sched_getscheduler(0)  # another one where somebody runs the tests at idle priority
+    assert sorted(out.splitlines()) == [f"main {usual}", f"other {os.SCHED_BATCH}"]

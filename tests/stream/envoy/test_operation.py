@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -177,6 +178,7 @@ def _exchange(process: Callable[..., Any], way: str) -> None:
     is_over.set()
 
 
+@pytest.mark.skipif("COVERAGE" in os.environ, reason="measuring coverage takes memory")
 @pytest.mark.parametrize("way", ["reset", "half-closed and reset"])
 async def test_a_stream_leaves_nothing_in_memory(way: str) -> None:
     """Thousands of exchanges that end as Envoy ends them do not make the process larger."""

@@ -11,6 +11,9 @@ import httpx
 
 from tests.e2e.stack import Stack
 
+PAUSE_S = 0.05
+"""Other tests want to compute, too."""
+
 
 class Load:
     """What became of the requests so far: `served` by endpoint, `failures` in words."""
@@ -31,7 +34,7 @@ class Load:
 
 @asynccontextmanager
 async def constant_load(stack: Stack, clients: int = 4) -> AsyncIterator[Load]:
-    """So many clients, each asking again as soon as it is answered. Fails with any request."""
+    """So many clients, each asking again soon after it is answered. Fails with any request."""
     load = Load()
 
     async def ask_on() -> None:
@@ -44,6 +47,7 @@ async def constant_load(stack: Stack, clients: int = 4) -> AsyncIterator[Load]:
             if answer.status_code != 200:
                 load.failures.append(f"{answer.status_code} {answer.text[:200]}")
             load.served[answer.headers.get("x-coxswain-endpoint", "")] += 1
+            await asyncio.sleep(PAUSE_S)
 
     tasks = [asyncio.create_task(ask_on()) for _ in range(clients)]
     try:

@@ -36,7 +36,7 @@ PATIENT_SCRAPER = {"connect_timeout_s": 20.0, "read_timeout_s": 20.0}
 """On a busy machine a server that is well may not get to answering for seconds."""
 MERGED = {"envoy", "scraper"}
 """Sections of which a stack sets some, and a test may set others."""
-POLL_S = 0.02
+POLL_S = 0.05
 AUDIT = "coxswain_audit_corrections_total{"
 CHAT = "/v1/chat/completions"
 

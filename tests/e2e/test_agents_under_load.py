@@ -18,7 +18,7 @@ from extproc.demo.process import Child
 from tests.e2e.constant_load import constant_load
 from tests.e2e.stack import Server, Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e]
 
 PAUSE_S = 10.0
 
@@ -178,7 +178,7 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
         agent = await fleet.attach(server)
         async with constant_load(stack, clients=2) as load:
             await load.grew(5)
-            await asyncio.sleep(2.0)  # for the agent to come; either way nothing may fail
+            await agent.wait_ready(lambda: has_come(agent), timeout_s=60)
             signalled(agent, signal.SIGKILL)
             await asyncio.sleep(4.0)  # longer than agents.ttl_s
             await load.grew(5)
@@ -188,6 +188,11 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
             return bool(picture["health"] == "ready" and picture["observed_age_s"] < 4.0)
 
         await stack.until(is_seen)
+
+
+async def has_come(agent: Child) -> bool:
+    """Whether the picker has heard this agent; either way nothing may fail."""
+    return " hears us" in agent.log.read_text()
 
 
 async def until_idle(fleet: Reported) -> None:

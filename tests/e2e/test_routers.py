@@ -21,7 +21,7 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e]
 
 SMALL = ModelShape(embedding=64, layers=2)
 SETTINGS: dict[str, Any] = {

@@ -24,16 +24,20 @@ POLL_S = 0.2
 CORRECTIONS = "coxswain_audit_corrections_total"
 SPARE_DESCRIPTORS = 24
 """Connections to servers and to Envoy that are kept open, in one or another number."""
+SPARE_CONNECTIONS = 8
+"""From Envoy to the servers: opened for clients that left before they were used, and kept for the
+next requests. No request is on them."""
 SPARE_TASKS = 12
 SPARE_OBJECTS = 24
 """Ended leases that a server's next observation is still compared with."""
 SPARE_MIB = 64
+KEPT = "cluster.llama.upstream_cx_active"
 OF_ENVOY = frozenset(
     {
         "http.coxswain.downstream_rq_active",
         "http.coxswain.downstream_cx_active",
         "cluster.llama.upstream_rq_active",
-        "cluster.llama.upstream_cx_active",
+        KEPT,
     }
 )
 
@@ -83,7 +87,7 @@ async def _left(stage: Stage) -> list[Leftover]:
             except (httpx.HTTPError, ValueError, TypeError):
                 numbers[f"unanswered questions of {server.name}"] = 1
     numbers |= {
-        f"envoy {name}": value
+        f"envoy {name}": max(0, value - SPARE_CONNECTIONS) if name == KEPT else value
         for name, value in (await stage.envoy_stats()).items()
         if name in OF_ENVOY
     }

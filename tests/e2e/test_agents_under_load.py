@@ -178,7 +178,7 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
         agent = await fleet.attach(server)
         async with constant_load(stack, clients=2) as load:
             await load.grew(5)
-            await agent.wait_ready(lambda: has_come(agent), timeout_s=60)
+            await asyncio.sleep(2.0)  # for the agent to come; either way nothing may fail
             signalled(agent, signal.SIGKILL)
             await asyncio.sleep(4.0)  # longer than agents.ttl_s
             await load.grew(5)
@@ -188,11 +188,6 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
             return bool(picture["health"] == "ready" and picture["observed_age_s"] < 4.0)
 
         await stack.until(is_seen)
-
-
-async def has_come(agent: Child) -> bool:
-    """Whether the picker has heard this agent; either way nothing may fail."""
-    return " hears us" in agent.log.read_text()
 
 
 async def until_idle(fleet: Reported) -> None:

@@ -19,8 +19,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 SLOW, FAST = ModelShape(embedding=512, layers=8), ModelShape()
 REQUESTS = 24
+PROMPT_WORDS = 200
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
-CHATS, TURNS, AT_ONCE = 6, 4, 3
+CHATS, TURNS, AT_ONCE = 6, 3, 3
 SLOTS = (AT_ONCE,) * 3
 """Wherever a chat was, there is room for it: nobody has to leave a cache for want of a slot."""
 SHAPES = (SLOW,) * len(SLOTS)
@@ -38,7 +39,7 @@ class Chat:
         self._stack = stack
         self._random = random
         # Long, as system prompts are: there is something to save.
-        self._messages = [{"role": "system", "content": prose(random, 500)}]
+        self._messages = [{"role": "system", "content": prose(random, 300)}]
         self._known_tokens = 0
         self.endpoints: list[str] = []
         self.cached_tokens = 0
@@ -103,7 +104,7 @@ async def ask_one_after_another(stack: Stack) -> list[bool]:
     random = Random(3)
     went_fast = []
     for _ in range(REQUESTS):
-        asked = body_of(chat(4, stream=True, content=prose(random, 300)))
+        asked = body_of(chat(4, stream=True, content=prose(random, PROMPT_WORDS)))
         headers = {"content-type": "application/json"}
         async with stack.client.stream(
             "POST", stack.url(CHAT), content=asked, headers=headers

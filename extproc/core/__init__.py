@@ -1,1 +1,1 @@
-"""Decisions: pure, synchronous state machines; no clock, no I/O, standard library only."""
+"""The decisions: pure, synchronous state machines; no clock, no I/O, standard library only."""

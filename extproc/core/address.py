@@ -1,4 +1,4 @@
-"""The identity of an endpoint: one IP address and one port, in one canonical spelling."""
+"""The identity of an endpoint: one IP address and one port, in canonical form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ MAX_PORT = 65_535
 
 
 class AddressError(ValueError):
-    """A text that is no `ip:port`; `str(error)` says what would be one."""
+    """A text that is no `ip:port`; `str(error)` describes a valid one."""
 
 
 class Address(NamedTuple):
-    """Where a server listens. Equal addresses are one endpoint, whoever named them.
+    """Where a server listens. Equal addresses are one endpoint, from any source.
 
-    `host` is an IP literal in canonical spelling (an IPv4-mapped IPv6 address is
-    its IPv4 address); names are resolved before they get here. A tuple, because every
-    decision hashes some.
+    `host` is an IP literal in canonical form (an IPv4-mapped IPv6 address becomes its IPv4
+    address); names are resolved before. A tuple, because every decision hashes some.
     """
 
     host: str
@@ -25,7 +24,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read `10.0.0.5:8080` or `[::1]:8080`.
+        """Parse `10.0.0.5:8080` or `[::1]:8080`.
 
         Raises `AddressError` for anything else: a name, a missing or impossible port.
         """
@@ -40,7 +39,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, host: str, port: int | str) -> Address:
-        """Build one from its parts; raises `AddressError` when either is impossible."""
+        """Create an address from its parts; raises `AddressError` if either is impossible."""
         try:
             literal = ipaddress.ip_address(host)
         except ValueError:
@@ -66,7 +65,7 @@ class Address(NamedTuple):
 
 
 def is_ip(host: str) -> bool:
-    """Whether it is an IP address, without brackets, and no name."""
+    """Whether the text is an IP address without brackets."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -75,5 +74,5 @@ def is_ip(host: str) -> bool:
 
 
 def _is_zone(scope_id: str | None) -> bool:
-    """An address is written into headers and lists: its zone must not hold what separates there."""
+    """Addresses are written into headers and lists: a zone must not contain their separators."""
     return scope_id is None or all(c.isascii() and (c.isalnum() or c in "._-") for c in scope_id)

@@ -1,7 +1,7 @@
-"""What a request may use: the question that decides which endpoints it can wait for.
+"""The constraints of a request, which decide the endpoints that can serve it.
 
-Requests of equal demand share a lane of the line and a ranking of the endpoints, so that
-waiting for one model never blocks another.
+Requests with equal constraints share a constraint queue and a ranking of the endpoints, so that a
+wait for one model never blocks another.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 IndexKey = Address | str | None
-"""A handle by which an endpoint finds the lanes that may suit it: its address, a model, any."""
+"""The key by which an endpoint finds the queues that it may serve: its address, a model, any."""
 
 
 NO_NUMBERS: Final[frozenset[int]] = frozenset()
-"""One for all requests: each empty set would be a new one, of 216 bytes."""
+"""Shared by all requests: each empty set would take 216 bytes."""
 
 
 class Constraints(NamedTuple):
-    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no matter.
+    """The endpoints that serve `model` with `adapter` and are `allowed`; None: no constraint.
 
-    `model_name_on_wire` is the name that the server will read, where that is another name.
-    `adapter_numbers` are adapters that the request names by numbers.
+    `model_name_on_wire` is the name that the server will read, if that is a different one.
+    `adapter_numbers` are adapters that the request names by number.
     """
 
     model: str | None = None
@@ -36,7 +36,7 @@ class Constraints(NamedTuple):
     adapter_numbers: frozenset[int] = NO_NUMBERS
 
     def index_keys(self) -> Iterable[IndexKey]:
-        """Where its lane is found: at each allowed address, else at its model, else everywhere."""
+        """The keys of its queue: each allowed address, else its model, else None for any."""
         return (self.model,) if self.allowed is None else self.allowed
 
 
@@ -44,13 +44,13 @@ class Constraints(NamedTuple):
 def constraints_for(
     model: str | None,
     adapter: str | None,
-    said: str | None,
+    model_name_on_wire: str | None,
     adapter_numbers: frozenset[int],
 ) -> Constraints:
-    """The demand of these parts, of any endpoint: one for all requests that want the same."""
-    return Constraints(model, adapter, None, said, adapter_numbers)
+    """The constraints of these parts, on any endpoint; cached, so that equal ones are shared."""
+    return Constraints(model, adapter, None, model_name_on_wire, adapter_numbers)
 
 
 UNCONSTRAINED = Constraints()
 UNRESOLVED = Constraints(allowed=frozenset())
-"""Of a request whose names may stand for what no server has told yet: for now nobody suits."""
+"""For a request with names that no server has reported yet: no endpoint is eligible for now."""

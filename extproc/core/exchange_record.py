@@ -1,4 +1,4 @@
-"""What became of one exchange: the fact that logs, metrics and traces are made of."""
+"""The record of one exchange, from which logs, metrics and traces are made."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from extproc.core.rejection import Reason
 
 
 class Outcome(Enum):
-    """How an exchange ended, as one label."""
+    """How an exchange ended, as a label."""
 
     SERVED = "served"
     PASSED = "passed"  # took no slot
-    REJECTED = "rejected"  # refused; the reason says why
-    WITHDRAWN = "withdrawn"  # its client left while it waited
-    BROKEN = "broken"  # it broke off after a slot was given: client left or server died
+    REJECTED = "rejected"  # got an error; the reason says why
+    WITHDRAWN = "withdrawn"  # its client left while it was queued
+    BROKEN = "broken"  # it broke off after it got a slot: client left or server died
 
 
 class ExchangeRecord(NamedTuple):
-    """One exchange, told once at its end. Times are seconds; `status` is 0 when none was sent.
+    """One exchange, recorded once at its end. Times are seconds; `status` is 0 if none was sent.
 
-    `request_id` is the client's `x-request-id`; `endpoint` is who served, or who was picked;
-    `path` is without its query. `began_at` and `decided_at` are monotonic; `decided_at` is when
-    enough of the request had come to decide about it, and its wait began, if it had to wait; None
-    when it ended before that. `pick_s` is how long the decision took. `trace_parent` is the
-    caller's `traceparent` as it was written, unchecked. `criticality` is the request's class,
-    empty where it takes no slot.
+    `request_id` is the client's `x-request-id`; `endpoint` is the one that served, or the picked
+    one; `path` has no query. `began_at` and `decided_at` are monotonic; `decided_at` is when enough
+    of the request had come for the decision, and its wait began if it was queued; None if it ended
+    before that. `pick_s` is the time that the decision took. `trace_parent` is the caller's
+    `traceparent` as received, unchecked. `criticality` is empty if the request takes no slot.
     """
 
     exchange_id: str

@@ -1,4 +1,4 @@
-"""Objectives: the services that share a fleet, how much each matters and what it was promised."""
+"""Objectives: the services that share a fleet, with their criticality, weight and SLO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Criticality(IntEnum):
-    """The class of a request; a smaller value goes first and is refused last."""
+    """The importance of a request; a smaller value is served first and rejected last."""
 
     CRITICAL = 0
     STANDARD = 1
@@ -16,15 +16,15 @@ class Criticality(IntEnum):
 
     @property
     def label(self) -> str:
-        """The word that settings, metrics and people use."""
+        """The name in settings, metrics and for display."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One service. `ttft_s` and `queue_s` are its promise, in seconds; None promises nothing.
+    """One service. `ttft_s` and `queue_s` are its SLO, in seconds; None sets none.
 
-    `weight` is its share against the others of its class that have no promise.
+    `weight` is its share against the others of its criticality that have no SLO.
     """
 
     name: str = ""
@@ -47,14 +47,14 @@ NO_OBJECTIVE = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """All objectives by name, and which models imply one. Who names none gets the default."""
+    """All objectives by name, and the models that imply one. There is a default."""
 
     by_name: Mapping[str, Objective] = field(default_factory=dict)
     by_model: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str | None, model: str | None) -> Objective:
-        """The objective of that name, else the model's, else the default. A name that the
-        settings do not know counts as none: a typing error must not change the priority."""
+        """The objective of that name, else the model's, else the default. An unknown name counts
+        as none: a typing error must not change the priority."""
         if name is not None:
             named = self.by_name.get(name)
             if named is not None:

@@ -1,4 +1,4 @@
-"""What one look at a server told: the only thing that the outside world feeds the ledger with."""
+"""The result of one scrape: the only input of the ledger from outside."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from enum import Enum
 from extproc.core.address import Address
 
 MAX_SLOTS = 65_536
-"""More slots than any llama-server runs; a server that claims more is misread, not huge."""
+"""More slots than any llama-server runs; a larger number is a misread, not a large server."""
 MAX_ENTRIES = 1_024
-"""Of each kind that one look tells of, models, adapters, busy slots; the first ones are kept."""
+"""Entries of each kind in one scrape (models, adapters, busy slots); the first ones are used."""
 MAX_TEXT_CHARS = 512
-"""Of one name that it tells."""
+"""The length of one name in a scrape."""
 
 
 class ObservationError(ValueError):
-    """An observation that cannot be true (negative counts, an answer before its question)."""
+    """An impossible observation (negative counts, an answer before its request)."""
 
 
 class ScrapeStatus(Enum):
-    """How the look ended."""
+    """The result of a scrape in one word."""
 
     READY = "ready"  # it answered and serves
-    LOADING = "loading"  # it answered 503: its model is not there yet
-    ASLEEP = "asleep"  # it answers, its model is unloaded until a request comes
+    LOADING = "loading"  # it answered 503: its model is not loaded yet
+    ASLEEP = "asleep"  # it answers, but its model is unloaded until a request comes
     UNREACHABLE = "unreachable"  # the connection was refused or the host is gone
     FAILED = "failed"  # it was reached and gave no usable answer (timeout, garbage, 5xx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """Something that an operator should mend: a stable `code`, what is wrong, and the remedy."""
+    """A problem that an operator should fix: a stable `code`, a message, and the remedy."""
 
     code: str
     message: str
@@ -40,9 +40,9 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
-    """One model that a server reports; `slots` and `busy_slots` only where told per model.
+    """One model that a server reports; `slots` and `busy_slots` only if reported per model.
 
-    `is_loading` tells of a router that it is getting the model ready, for whoever asked for it.
+    `is_loading`: a router is loading the model, for any client.
     """
 
     name: str
@@ -57,11 +57,11 @@ class ModelReading:
 class SlotReading:
     """One busy slot. `task_id` grows with each request of a server process.
 
-    `cached_tokens` of the prompt were found in the server's cache, `processed_tokens` were read
-    so far, counted by whole batches; `decoded_tokens` were generated so far, at most
-    `remaining_tokens` more will be (None: no limit). `prompt_tokens` is all that the slot holds
-    now: the prompt as far as its batches began, and the answer. `model` is the router's model
-    whose slot it is, by its own name; empty where a server has one.
+    `cached_tokens` of the prompt were found in the server's cache, `processed_tokens` were
+    processed so far, in whole batches; `decoded_tokens` were generated so far, at most
+    `remaining_tokens` more will be (None: no limit). `prompt_tokens` is what the slot holds now:
+    the prompt as far as its batches began, and the response. `model` is the router's model of the
+    slot, by its own name; empty if the server has one model.
     """
 
     task_id: int
@@ -74,18 +74,18 @@ class SlotReading:
 
     @property
     def whole_prompt_tokens(self) -> int | None:
-        """The prompt's length; None while it is not known because it is still being read."""
+        """The length of the prompt; None while it is not known, during the prefill."""
         cached, processed = self.cached_tokens, self.processed_tokens
         if cached is None or processed is None:
             return self.prompt_tokens
         if self.decoded_tokens:
             return cached + processed
-        return None if cached else self.prompt_tokens  # nothing was found: of however much
+        return None if cached else self.prompt_tokens  # nothing cached: the prompt so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterReading:
-    """One LoRA adapter that a server holds: its number there, and its file's stem as its name."""
+    """One LoRA adapter of a server: its number there, and its file's stem as its name."""
 
     id: int
     name: str
@@ -93,18 +93,18 @@ class AdapterReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The answer of one look at the server at `address`.
+    """The result of one scrape of the server at `address`.
 
-    `began_at` and `answered_at` are monotonic seconds of this process: the questions
-    were sent at the first, the answer that counted `busy_slots` was complete at the second.
-    `slots` is the server's slot count, None when it was not told this time (the last one
-    known stays). `busy_slots` is how many of them were processing, None when the server
-    does not show its slots. `instance` changes when another process took over the address.
-    `slot_readings` are the busy slots as far as they were shown, `context_tokens` what one slot
-    holds at most (the largest of a router's); `adapters` is None when they were not told, and
-    `awaits_adapters` then tells that the next looks will ask for them again.
+    `began_at` and `answered_at` are monotonic seconds of this process: the requests were sent at
+    the first, the response that counted `busy_slots` was complete at the second. `slots` is the
+    server's slot count, None if it was not reported this time (the last known one stays).
+    `busy_slots` is how many of them were processing, None if the server does not report its slots.
+    `instance` changes when another process took over the address. `slot_readings` are the busy
+    slots as far as they were reported, `context_tokens` is the capacity of one slot (the largest of
+    a router's); `adapters` is None if they were not reported, and `awaits_adapters` then says that
+    the next scrapes will request them again.
 
-    Raises `ObservationError` when built from impossible numbers.
+    Raises `ObservationError` for impossible numbers.
     """
 
     address: Address

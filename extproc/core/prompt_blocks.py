@@ -1,8 +1,8 @@
-"""A prompt as a chain of blocks: two prompts share as many first blocks as they share text.
+"""A prompt as a chain of block hashes: two prompts share blocks as far as they share text.
 
-A block's hash covers its own text and all before it, so equal hashes mean equal beginnings.
-The hashes are this process's own (Python's keyed hash): nobody outside can aim at one, and
-they mean nothing anywhere else.
+The hash of a block covers its own text and all text before it, so equal hashes mean equal
+beginnings. The hashes are specific to this process (Python's keyed hash): they cannot be forged
+from outside, and mean nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final
 
 BLOCK_CHARS: Final = 256
 CHARS_PER_TOKEN: Final = 4
-"""A rule of thumb for text; what a server really counted corrects it."""
+"""A rule of thumb for text; corrected by the server's real counts."""
 BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
 
 Seed = tuple[str | int | None, ...]
-"""What else must be equal for a prompt to be the same to a server: its model, its adapters."""
+"""What else must be equal for a prompt to be the same to a server: its model and adapters."""
 
 
 def chain(seed: Seed, text: str) -> tuple[int, ...]:
-    """The hash of each full block of `text`, first to last; the rest behind them has none.
+    """The hash of each full block of `text`, first to last; an incomplete last block has none.
 
     O(length of `text`), about 0.4 us a block.
     """

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why a request was refused; the value is what clients read in `x-coxswain-reason`."""
+    """Why a request was rejected; clients read the value in `x-coxswain-reason`."""
 
     QUEUE_FULL = "queue-full"
     QUEUE_TIMEOUT = "queue-timeout"
@@ -26,7 +26,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Refused; `retry_after_s` is when a new try may do better, as far as we can tell."""
+    """A rejection; `retry_after_s` is when a retry may succeed, as far as is known."""
 
     reason: Reason
     waited_s: float

@@ -1,4 +1,4 @@
-"""What one HTTP request asks of the fleet, as far as a decision needs to know."""
+"""The properties of an HTTP request that a decision needs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from extproc.core.constraints import NO_NUMBERS
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 
 HOLD_MARGIN_S: Final = 5.0
-"""Envoy's patience beyond `Request.timeout_s`, so that our refusal always comes first."""
+"""How much longer Envoy waits than `Request.timeout_s`, so that our rejection comes first."""
 UNKNOWN_PROMPT_TOKENS: Final = 500
-"""For how long a prompt is taken of which nothing else is known."""
+"""The assumed length of a prompt of which nothing else is known."""
 
 
 Adapters = str | frozenset[int] | None
-"""An adapter's name, a server's numbers of some, or none."""
+"""An adapter's name, a server's numbers of adapters, or none."""
 
 
 class Kind(Enum):
-    """What the server is asked to do; only a generation fills the prompt cache."""
+    """The kind of work for the server; only a generation fills the prefix cache."""
 
     GENERATION = "generation"
     EMBEDDING = "embedding"  # rerank too
@@ -29,25 +29,23 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request that takes slots. What could not be read stays at its default.
+    """A request that takes slots. What could not be read has its default.
 
-    `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer
-    slots gives it all it has). `timeout_s` is how long it may wait in line; 0 means
-    that it is served at once or not at all. `prompt_blocks` are the chained hashes of the
-    prompt's beginning (see `extproc.core.prompt_blocks`), `prompt_tokens` an estimate of its whole
-    length, None where nothing tells it: such a request teaches no speeds. `allowed` names the
-    only endpoints that may serve it, None for any. `ttft_s` is a promise of its own, in place of
-    its objective's: it steers where the request goes, never its turn in line, or a client could
-    ask its way past the others. `is_verbatim` tells that its body cannot be changed: the server
-    will read the model's name that the client wrote. `is_uploading` tells that its body may not be
-    complete at Envoy yet: nobody knows when it reaches the server. `tenant` is whose key it came
-    with, empty without one; `fairness_id` a part of that tenant's use, or, without a tenant, of its
-    objective's. `adapter_numbers` are adapters that it names by the server's own numbers.
-    `body_bytes` is how much of its body has to be kept while it waits. `traits` names what a
-    server may fail at while it serves other requests well: the path, a grammar, images.
-    `fingerprint` is equal for equal bodies, 0 where none was read; only this process knows how it
-    is made.
-    `is_partial` tells that the rest of its body comes only once it has a slot.
+    `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer slots
+    gives all it has). `timeout_s` is the longest time in the queue; with 0 it is served at once or
+    rejected. `prompt_blocks` are the chained hashes of the prompt's beginning (see
+    `extproc.core.prompt_blocks`), `prompt_tokens` an estimate of its whole length, None if there is
+    none: no latency is learned from such a request. `allowed` are the only endpoints that may serve
+    it, None for any. `ttft_s` is its own SLO, in place of its objective's: it affects the choice of
+    the endpoint but not the queue position, because a client could otherwise overtake others.
+    `is_verbatim`: its body cannot be changed; the server will read the client's model name.
+    `is_uploading`: its body may be incomplete at Envoy; its arrival at the server is unknown.
+    `tenant` identifies the key that it came with, empty without one; `fairness_id` a part of that
+    tenant's use or, without a tenant, of its objective's. `adapter_numbers` are adapters that it
+    names by the server's own numbers. `body_bytes` is how much of its body is held while it is
+    queued. `traits` are what a server may fail at while it serves other requests: the path, a
+    grammar, images. `fingerprint` is equal for equal bodies, 0 if none was read; only this process
+    can compute it. `is_partial`: the rest of its body comes only once it has a slot.
     """
 
     id: str
@@ -79,12 +77,12 @@ class Request:
 
     @property
     def likely_tokens(self) -> int:
-        """The length of its prompt, or what to take for it: at least what was read of it."""
+        """The length of its prompt, or an estimate: at least what was read of it."""
         if self.prompt_tokens is not None:
             return self.prompt_tokens
         return max(UNKNOWN_PROMPT_TOKENS, len(self.prompt_blocks) * BLOCK_TOKENS)
 
     @property
     def adapters(self) -> Adapters:
-        """What a server's batches must agree in."""
+        """The adapters, which must be equal for all requests in a server's batch."""
         return self.adapter or self.adapter_numbers or None

@@ -1,4 +1,4 @@
-"""A request, understood in the terms of the fleet."""
+"""A request after its names are resolved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extproc.core.objective import NO_OBJECTIVE, Objective
 
 
 class ResolvedRequest(NamedTuple):
-    """What it may use, whom it serves, and the `model` that its model's name stands for."""
+    """Its constraints, its objective, and the `model` that its model name stands for."""
 
     constraints: Constraints = UNCONSTRAINED
     objective: Objective = NO_OBJECTIVE

@@ -1,7 +1,8 @@
-"""Which addresses may come into the fleet by word of an agent or an operator.
+"""The addresses that an agent or an operator may add to the fleet.
 
-Clients' requests go where an endpoint is said to be. So who may name one could have Envoy ask
-its own admin pages, a cloud's metadata service or any stranger, and read the answer.
+Clients' requests are sent to the address of an endpoint. So a caller who can add any address could
+make Envoy request its own admin pages, a cloud's metadata service or any other host, and read the
+response.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ METADATA: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPolicy:
-    """`networks` are those that may be named; `own_ports` those of Envoy and of Coxswain."""
+    """`networks` are the permitted ones; `own_ports` are the ports of Envoy and of Coxswain."""
 
     networks: tuple[Network, ...]
     own_ports: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, networks: Iterable[str], own_ports: Iterable[int] = ()) -> AddressPolicy:
-        """From networks as texts; raises `ValueError` for one that is none."""
+        """Create a policy from networks as text; raises `ValueError` for an invalid one."""
         return cls(
             networks=tuple(ipaddress.ip_network(each, strict=False) for each in networks),
             own_ports=frozenset(own_ports),
         )
 
     def refusal(self, address: Address, peer: str) -> str:
-        """Why `address` may not be named by a caller at the IP address `peer` (empty: unknown);
-        empty when it may.
+        """Why a caller at the IP address `peer` (empty: unknown) may not add `address`; empty if
+        it may.
 
-        Its own address a caller may name, and loopback one that calls over loopback.
+        A caller may add its own address, and a loopback address if it calls over loopback.
         """
         ip = ipaddress.ip_address(address.host)
         if ip.is_link_local or ip in METADATA:

@@ -1,11 +1,12 @@
-"""The paths of llama-server: which of them take a slot, and which are open to clients at all.
+"""The paths of llama-server: which of them take a slot, and which are open to clients.
 
 A path that is in no table here is closed, unless the settings open it. Closed on purpose:
-`/slots` (shows what others do; saves, restores and erases caches), `/metrics` (each scrape resets
-the averages), `POST /props`, `/lora-adapters`, `/models/*` and `POST`, `DELETE /models` (change
-the server for everybody), `/tools` (a shell among them), `/cors-proxy` (fetches any address that
-the server reaches), `/predict` (its body names any other route), `/v1/stream*` (replays or cancels
-others' answers), and `/v1/chat/completions/control` (one server's affair, and any may get it).
+`/slots` (shows other clients' requests; saves, restores and erases caches), `/metrics` (each scrape
+resets the averages), `POST /props`, `/lora-adapters`, `/models/*` and `POST`, `DELETE /models`
+(change the server for all clients), `/tools` (includes a shell), `/cors-proxy` (fetches any address
+that the server reaches), `/predict` (its body names any other route), `/v1/stream*` (replays or
+cancels other clients' responses), and `/v1/chat/completions/control` (concerns one server, and any
+may get it).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _EMBEDDING = (
 SLOT_PATHS: Final = dict.fromkeys(_GENERATING, Kind.GENERATION) | dict.fromkeys(
     _EMBEDDING, Kind.EMBEDDING
 )
-"""POST to one of these occupies a slot while it runs; all else is answered beside the slots."""
+"""A POST to one of these uses a slot while it runs; all other requests need no slot."""
 
 MODELS_PATHS: Final = frozenset({"/v1/models", "/models"})
-"""GET of one of these asks which models there are."""
+"""A GET of one of these lists the models."""
 
 _BESIDE_SLOTS = (
     "GET /health",
@@ -80,10 +81,10 @@ OPEN_PATHS: Final = (
     *map(PathRule.parse, _BESIDE_SLOTS),
     *map(PathRule.parse, _WEB_PAGE),
 )
-"""What clients may ask of llama-servers, of any version, where the settings say no more."""
+"""The paths of llama-servers of any version that are open unless the settings say otherwise."""
 
 CLOSED: Final = (
     "This path is closed here. Open are the paths of llama-server that answer model requests, "
     "its models, health and properties, and its web page."
 )
-"""What a client is told of any other."""
+"""The message for a request to any other path."""

@@ -1,6 +1,6 @@
-"""Rules about paths: how one is written, and the pattern that a set of them makes.
+"""Rules about paths: their notation, and the regular expression for a set of rules.
 
-The same patterns are used in Envoy's routes (RE2) and in the picker (`re`), so both agree.
+Envoy's routes (RE2) and the picker (`re`) use the same expressions, so they agree.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Those that a rule may name. HEAD goes with GET."""
+"""The methods that a rule may name. HEAD is treated as GET."""
 FILE_CHARACTERS: Final = "[A-Za-z0-9._-]"
-"""Of which a file's name may consist that `*` stands for: nothing that needs an escape."""
+"""The characters of a file name that `*` stands for: none of them needs an escape."""
 
 MAX_RULE_CHARS: Final = 48
 MAX_PREFIX_CHARS: Final = 24
 """Longer ones would not fit into one of Envoy's patterns, see `envoy_config/path_patterns.py`."""
 UNFIT: Final = re.compile(r"[^!-~]|[*?#%]")
-"""What no path has after it was normalized, or what means something else in a rule."""
+"""Characters that no normalized path has, or that have another meaning in a rule."""
 
 HIDDEN_CHARACTER: Final = r".*%(?:[uU]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|2[dDeEfF]|5[fF]|7[eE]).*"
 """An escape for a character that needs none (letters, digits, `-` `.` `/` `_` `~`), or `%u`.
 
-After a path was normalized none is left in an honest one; what still has one could be another
-path for llama-server, which decodes `%XX` and even `%uXXXX`, than for our rules.
+An honest path has none after normalization. A path that still has one could be a different path
+for llama-server, which decodes `%XX` and even `%uXXXX`, than for our rules.
 """
 
 
 class PathRuleError(ValueError):
-    """A text that is no rule; `str(error)` shows what would be one."""
+    """A text that is no rule; `str(error)` shows a valid one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """`path` without a trailing slash (empty: the root), for `method` (any when None).
+    """`path` without a trailing slash (empty: the root), for `method` (None: any).
 
-    `and_below` it too; with a `suffix` instead the files directly below it whose names end so.
+    `and_below` includes the paths below it; a `suffix` selects instead the files directly below it
+    with this ending.
     """
 
     path: str
@@ -49,7 +50,7 @@ class PathRule:
 
     @classmethod
     def parse(cls, rule: str) -> PathRule:
-        """Read `[METHOD] /path`, `/path*` or `/path/*.js`; raises `PathRuleError`."""
+        """Parse `[METHOD] /path`, `/path*` or `/path/*.js`; raises `PathRuleError`."""
         method, _, path = rule.strip().rpartition(" ")
         method = method.strip().upper()
         if method and method not in METHODS:
@@ -74,29 +75,30 @@ class PathRule:
         return f"{method}{self.path or '/'}{below}"
 
     def opens(self, method: str) -> bool:
-        """Whether it opens its paths to `method`, being a rule about what is open. OPTIONS goes
-        with every method: a browser asks so what a page of another origin may do."""
+        """Whether the rule opens its paths to `method`, if it is a rule about open paths. OPTIONS
+        is always included: browsers use it to ask what a page of another origin may do."""
         return self.blocks(method) or method == "OPTIONS"
 
     def blocks(self, method: str) -> bool:
-        """Whether it closes its paths to `method`, being a rule about what is closed. HEAD goes
-        with GET."""
+        """Whether the rule closes its paths to `method`, if it is a rule about closed paths. HEAD
+        is treated as GET."""
         return self.method in (None, method) or (method, self.method) == ("HEAD", "GET")
 
 
 def open_pattern(rules: Collection[PathRule], prefix: str = "") -> str:
-    """What whole paths (no query) these rules are about, at the root and below `prefix`.
+    """The regular expression for whole paths (no query) of these rules, at the root and below
+    `prefix`.
 
-    Exactly so: llama-server tells capital letters from small ones, and knows nothing below
-    another prefix. A trailing slash does not count.
+    It is exact: llama-server's paths are case-sensitive, and it serves nothing below another
+    prefix. A trailing slash is optional.
     """
     below = f"(?:{re.escape(prefix)})?" if prefix else ""
     return f"{below}{_choices(rules)}"
 
 
 def blocked_pattern(rules: Collection[PathRule]) -> str:
-    """The same whatever the case of letters and below any prefix: rather too much than too
-    little. The root alone is nobody's last part, so a rule about it holds at the root."""
+    """The same, case-insensitive and below any prefix: it blocks too much rather than too little.
+    A rule about the root applies only at the root."""
     roots = [rule for rule in rules if not (rule.path or rule.and_below or rule.suffix)]
     others = [rule for rule in rules if rule not in roots]
     choices = ["/"] * bool(roots) + [f"(?:/.*)?{_choices(others)}"] * bool(others)

@@ -1,5 +1,5 @@
-"""Certificates as people hand them over, in PEM. The core may not know ssl, and the parts above it
-not each other, so this stands beside the core for all of them."""
+"""Certificates in PEM. The core may not import ssl, and the packages above the core may not import
+each other, so this module is beside the core for all of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ssl
 
 
 def are_certificates(pem: str | None) -> bool:
-    """Whether somebody is trusted by this text; one broken certificate in it is enough for no."""
+    """Whether the text holds certificates and all of them are valid."""
     if not pem or not pem.isascii():
         return False
-    # A trusted certificate is a plain one with remarks behind it, which Envoy takes, too.
+    # A trusted certificate is a plain one with trust settings after it; Envoy accepts it too.
     plain = pem.replace(" TRUSTED CERTIFICATE-----", " CERTIFICATE-----")
     try:
         context = ssl.create_default_context(cadata=plain)

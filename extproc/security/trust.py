@@ -1,4 +1,4 @@
-"""Whom to take for a server behind TLS."""
+"""How Envoy verifies a server behind TLS."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PUBLIC_PEM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whom to take for a server behind TLS, as Envoy is told it under the name `profile`.
+    """How Envoy verifies a server behind TLS, under the name `profile`.
 
-    `authorities` are those of its certificate, PEM, None the system's where Envoy runs. `ip`
-    is the address that the certificate must hold, None where it is the server's own name.
+    `authorities` are the CA certificates, PEM, None for the system's CA where Envoy runs. `ip` is
+    the address that the certificate must hold, None if it must hold the server's name.
     """
 
     profile: str
@@ -26,14 +26,14 @@ class Trust:
 
 
 def profile_name(authorities: str, ip: str | None) -> str:
-    """The name of the profile for servers of these authorities, whatever they go by."""
+    """The name of the profile for servers with these CA certificates."""
     return f"tls-{sha256(f'{authorities}|{ip or str()}'.encode()).hexdigest()[:12]}"
 
 
-def told_trust(authorities: str, ip: str | None) -> Trust:
-    """The trust in a server that tells its authorities itself, PEM; empty for the system's.
+def reported_trust(authorities: str, ip: str | None) -> Trust:
+    """The trust for a server that reports its CA certificates itself, PEM; empty for the system's.
 
-    Its profile goes by the content, for there is no file that two such servers share.
+    The profile is named by the content, because such servers share no file.
     """
     content = certificates_in(authorities.encode())
     name = f"sha256:{sha256(content.encode()).hexdigest()}" if content else ""
@@ -41,6 +41,7 @@ def told_trust(authorities: str, ip: str | None) -> Trust:
 
 
 def certificates_in(content: bytes) -> str:
-    """The certificates and revocations of a PEM file, without what else is in it: a key that
-    lies beside them is not to be told."""
+    """The certificates and revocation lists of a PEM file, without anything else: a private key in
+    the same file must not be passed on."""
+
     return "\n".join(part.decode("ascii", "replace") for part in _PUBLIC_PEM.findall(content))

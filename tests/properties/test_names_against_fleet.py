@@ -98,7 +98,7 @@ class NamingFleet:
             adapter=found,
         )
         havers = frozenset(a for a in self.members() if adapter in self.numbers[a])
-        is_known = bool(self.members()) and names.unreported() is Unreported.NOBODY
+        is_known = bool(self.members()) and names.unreported() is Unreported.NONE
         if is_known and found is None and self.is_lenient:
             self.taken.add(name)
         is_lost = name in self.taken and found is None
@@ -181,7 +181,7 @@ class NamingFleet:
 
     def tell(self, observation: Observation) -> None:
         self.dispatcher.observe(observation, self.now)
-        if self.dispatcher.state.resolver.names.unreported() is Unreported.NOBODY:
+        if self.dispatcher.state.resolver.names.unreported() is Unreported.NONE:
             left = [one for one in self.waiting.values() if one.constraints == UNRESOLVED]
             assert not left, "all have told"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.security.trust import certificates_in, profile_name, told_trust
+from extproc.security.trust import certificates_in, profile_name, reported_trust
 
 PEM = "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"
 KEY = "-----BEGIN PRIVATE KEY-----\nYg==\n-----END PRIVATE KEY-----"
@@ -21,7 +21,7 @@ def test_a_profile_goes_by_authorities_and_ip() -> None:
 
 def test_told_authorities_are_known_by_their_content() -> None:
     """Whatever lies around them; and those of the system by their usual name."""
-    assert told_trust(PEM, None) == told_trust(f"{KEY}\n{PEM}\n", None)
-    assert told_trust(PEM, None).profile != told_trust(PEM, "10.0.0.5").profile
-    system = told_trust("", None)
+    assert reported_trust(PEM, None) == reported_trust(f"{KEY}\n{PEM}\n", None)
+    assert reported_trust(PEM, None).profile != reported_trust(PEM, "10.0.0.5").profile
+    system = reported_trust("", None)
     assert (system.profile, system.authorities) == (profile_name("", None), None)

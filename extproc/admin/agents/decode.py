@@ -22,7 +22,7 @@ from extproc.core.observation import (
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.security.authorization import authorization_of, is_sendable_key
 from extproc.security.pem import are_certificates
-from extproc.security.trust import Trust, told_trust
+from extproc.security.trust import Trust, reported_trust
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -79,7 +79,7 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
         raise MessageError("hello.tls.server_name: a host name, or nothing for the IP address")
     if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
         raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
-    trust = told_trust(tls.authorities, None if name else address.host)
+    trust = reported_trust(tls.authorities, None if name else address.host)
     if tls.authorities and not are_certificates(trust.authorities):
         raise MessageError("hello.tls.authorities: these are no certificates")
     return trust

@@ -1,1 +1,1 @@
-"""The endpoints, what they serve, and what the names in a request mean."""
+"""The endpoints, the models they serve, and the resolution of the names in requests."""

@@ -1,7 +1,7 @@
-"""Which models the fleet serves, and which one a request's model name stands for.
+"""The models that the fleet serves, by name and alias.
 
-A name is known while an endpoint of the fleet reports it, as a name or an alias; that it
-was ever reported is remembered, so that a strict fleet can tell "gone" from "never heard of".
+A name is known while an endpoint of the fleet reports it. Names that were ever reported are
+remembered, so that a strict fleet can distinguish a lost model from an unknown one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
 
 MAX_REMEMBERED = 10_000
-"""Names ever reported; the oldest are forgotten first."""
+"""Names that were ever reported; the oldest are forgotten first."""
 
 
 class ModelMatch(Enum):
-    """What becomes of a model that no endpoint reports."""
+    """What happens to a request for a model that no endpoint reports."""
 
     LENIENT = "lenient"  # it may go anywhere, as llama-server itself ignores the name
-    STRICT = "strict"  # refused when nobody ever reported it; waits when its servers are gone
+    STRICT = "strict"  # rejected if no endpoint ever reported it; queued if its servers are gone
 
 
 class ModelIndex:
-    """Names by endpoint. O(names of one endpoint) a change, O(1) a question."""
+    """Names by endpoint. O(names of one endpoint) a change, O(1) a query."""
 
     def __init__(self) -> None:
         self._names: dict[Address, frozenset[str]] = {}
@@ -34,7 +34,7 @@ class ModelIndex:
         self._ever: dict[str, None] = {}
 
     def report(self, address: Address, names: Iterable[str]) -> frozenset[str]:
-        """What an endpoint reports now; returns the names that nobody reports any more."""
+        """Set what an endpoint reports; returns the names that no endpoint reports any more."""
         new = frozenset(names)
         old = self._names.get(address, frozenset())
         if new == old:
@@ -64,7 +64,7 @@ class ModelIndex:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no endpoint has ever reported a model: then nothing can be said of any."""
+        """Whether no endpoint has ever reported a model: then nothing is known about any name."""
         return not self._ever
 
     def _remember(self, name: str) -> None:

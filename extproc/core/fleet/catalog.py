@@ -1,7 +1,8 @@
-"""What the fleet's servers are of, each kind once: questions about all of them cost O(kinds).
+"""The models and adapters that the fleet serves, each kind of server stored once.
 
-Two servers are of one kind if they report the same models under the same names, or adapters of
-the same numbers. A fleet of a thousand servers has a few kinds.
+Two servers are of one kind if they report the same models under the same names, or adapters with
+the same numbers. A fleet of a thousand servers has a few kinds, so a query about all of them is
+O(kinds).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 Naming = frozenset[tuple[str, str]]
-"""Of one kind of server: each name with the name of the model that it stands for there."""
+"""For one kind of server: each name with the name of the model that it stands for there."""
 
 
 class RefCounts(Generic[K]):
@@ -31,7 +32,7 @@ class RefCounts(Generic[K]):
         return iter(self._count)
 
     def report(self, address: Address, kind: K | None) -> bool:
-        """A server is of that kind now, or gone; returns whether other kinds exist than before."""
+        """Set the kind of a server, None if it is gone; returns whether the kinds changed."""
         old = self._of.get(address)
         if kind == old:
             return False
@@ -51,14 +52,14 @@ class RefCounts(Generic[K]):
 
 
 class FleetCatalog:
-    """Kinds of servers. A report is O(what one server has); what follows from all kinds is
-    worked out once after a new kind came or an old one went."""
+    """The kinds of servers. A report is O(names of one server); results that depend on all kinds
+    are computed when a kind appears or disappears."""
 
     def __init__(self) -> None:
         self._namings: RefCounts[Naming] = RefCounts()
         self._numbers: RefCounts[frozenset[int]] = RefCounts()
         self._readings: dict[Address, Mapping[str, ModelReading]] = {}
-        self._same: dict[str, str] = {}
+        self._canonical_names: dict[str, str] = {}
         self._has_several_models = False
 
     def report(
@@ -67,21 +68,21 @@ class FleetCatalog:
         readings: Mapping[str, ModelReading],
         adapter_ids: Mapping[str, int],
     ) -> None:
-        """What a server has now: its models by all of their names, its adapters' numbers."""
+        """Set what a server has: its models by all of their names, and its adapters' numbers."""
         self._numbers.report(address, frozenset(adapter_ids.values()) or None)
         if self._readings.get(address) is readings:
             return
         self._readings[address] = readings
         naming = frozenset((name, reading.name) for name, reading in readings.items())
         if self._namings.report(address, naming or None):
-            self._work_out()
+            self._recompute()
 
     def forget(self, address: Address) -> None:
-        """It left the fleet; a stranger is no error."""
+        """The endpoint left the fleet; no error if it is unknown."""
         self._numbers.report(address, None)
         self._readings.pop(address, None)
         if self._namings.report(address, None):
-            self._work_out()
+            self._recompute()
 
     @property
     def has_several_models(self) -> bool:
@@ -89,17 +90,17 @@ class FleetCatalog:
         return self._has_several_models
 
     def has_adapters(self, numbers: frozenset[int]) -> bool:
-        """Whether one server has an adapter for each of its own numbers."""
+        """Whether one server has an adapter for each of these numbers."""
         return any(numbers <= kind for kind in self._numbers)
 
     def canonical_name(self, name: str) -> str:
-        """One name for all that stand for one model; the name itself if no server reports it.
+        """One name for all that stand for the same model; the name itself if it is unknown.
 
         Names that are one model on one server and two on another are not the same.
         """
-        return self._same.get(name, name)
+        return self._canonical_names.get(name, name)
 
-    def _work_out(self) -> None:
+    def _recompute(self) -> None:
         """O(names of all kinds): a router may have thousands, and requests wait meanwhile."""
         groups: dict[str, set[str]] = {}
         models: set[str] = set()
@@ -114,13 +115,13 @@ class FleetCatalog:
                     groups.update(dict.fromkeys(other, one))
         self._has_several_models = len(models) > 1
         split = self._split(groups)
-        self._same = {}
+        self._canonical_names = {}
         for number, group in {id(group): group for group in groups.values()}.items():
             if len(group) > 1 and number not in split:
-                self._same |= dict.fromkeys(group, min(group & models))
+                self._canonical_names |= dict.fromkeys(group, min(group & models))
 
     def _split(self, groups: Mapping[str, set[str]]) -> set[int]:
-        """Of these groups of names, by their ids, those that are several models somewhere."""
+        """The ids of those groups of names that stand for several models on some server."""
         found: set[int] = set()
         for naming in self._namings:
             models: dict[int, str] = {}

@@ -1,6 +1,6 @@
-"""Whether an endpoint, as last observed, can serve a request at all: the one rule about it.
+"""Decides whether an endpoint, as last observed, meets the constraints of a request.
 
-Health, load and ejection are not asked here: see `Endpoint.is_pickable` and the ranking.
+Health, load and ejection are decided elsewhere: see `Endpoint.is_pickable` and the ranking.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
-    """Whether `why_not` has nothing to say, decided faster."""
+    """Whether `why_not` yields nothing, computed faster."""
     if constraints.allowed is not None and endpoint.address not in constraints.allowed:
         return False
     if constraints.model is not None and constraints.model not in endpoint.models_by_name:
@@ -32,11 +32,11 @@ def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
 
 
 def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
-    """Each reason why the endpoint cannot serve it, in words for people; none where it can."""
+    """The reasons why the endpoint cannot serve the request, as text; none if it can."""
     if constraints == UNRESOLVED:
-        yield "not every server has told its adapters yet, and this may be the name of one"
+        yield "not every server has reported its adapters yet, and this may be the name of one"
     elif constraints.allowed is not None and endpoint.address not in constraints.allowed:
-        yield "it is not among those that the gateway allows"
+        yield "the gateway does not allow it"
     if constraints.model is not None and constraints.model not in endpoint.models_by_name:
         yield f"it does not serve {constraints.model}"
     if constraints.model_name_on_wire is not None and not endpoint.takes_name(
@@ -47,4 +47,4 @@ def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
         yield f"it has no adapter {constraints.adapter}"
     if not endpoint.has_adapters(constraints.adapter_numbers):
         numbers = ", ".join(map(str, sorted(constraints.adapter_numbers)))
-        yield f"it has not all of the adapters {numbers}"
+        yield f"it lacks some of the adapters {numbers}"

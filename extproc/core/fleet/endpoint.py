@@ -1,7 +1,7 @@
-"""One llama-server as we know it: what was observed of it, and what the operator wants.
+"""One llama-server: its specification, what was observed of it, and the operator's intent.
 
-Health (observed):  loading <-> ready <-> degraded <-> asleep, any -> down, down -> any by one
-good look. Intent (wanted): active, draining, disabled. A new endpoint is loading and active.
+Health is described in `extproc.core.fleet.health`. Intent: active, draining, disabled. A new
+endpoint is loading and active.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Intent(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec:
-    """How an endpoint was named: its address, a name for people, the host name it came from.
+    """The specification of an endpoint: address, display name, and the host name of the address.
 
-    `slots` is what to assume for a server that does not tell, None to believe the server.
-    `tls_profile` names how Envoy speaks TLS to it, empty for in the clear; `server_name` is
-    the name to find in its certificate, where the profile does not tell. `authorization` is
-    what Envoy sends it as that header, empty for what the client sent.
+    `slots` overrides the reported number; None uses that one. `tls_profile` names how Envoy
+    speaks TLS to it, empty for plain text; `server_name` is the name that its certificate must
+    hold, if the profile does not define it. `authorization` is the value of that header that Envoy
+    sends to it, empty for the client's own.
     """
 
     address: Address
@@ -40,21 +40,21 @@ class EndpointSpec:
     server_name: str = ""
     authorization: str = field(default="", repr=False)
     is_reported: bool = False
-    """An agent names it; what others say of the same address counts before."""
+    """An agent reports it; other sources for the same address take precedence."""
 
     @property
     def requires_envoy_support(self) -> bool:
-        """It has to wait for word that Envoy is able to: one that does not know better would
-        speak to it in the clear, or without its key."""
+        """Whether it needs an acknowledgement by Envoy: without its TLS profile or key Envoy
+        would send requests in plain text, or without the key."""
         return bool(self.tls_profile or self.authorization)
 
 
 ASSUMED_SLOTS = 1
-"""Slots of a server that serves but tells nobody how many: the only safe guess."""
+"""The number of slots of a server that serves and does not report it: the only safe guess."""
 
 
 class Endpoint:
-    """Live state of one endpoint. Its slot numbers are the ledger's, not here."""
+    """Live state of one endpoint. The ledger holds its slots."""
 
     __slots__ = (
         "adapter_ids",
@@ -82,27 +82,27 @@ class Endpoint:
         self.health = Health.LOADING
         self.intent = Intent.ACTIVE
         self.is_removed = False
-        """No source names it any more; it stays while its leases run."""
+        """No source names it any more; it remains while it has leases."""
         self.is_routable = not spec.requires_envoy_support
-        """Envoy knows it (endpoint discovery says when)."""
+        """Whether Envoy has it in its configuration, according to endpoint discovery."""
         self.envoy_issue: Issue | None = None
-        """What about Envoy's configuration keeps requests away from it."""
+        """The problem in Envoy's configuration that keeps requests away from it."""
         self.is_ejected = False
-        """It failed requests and gets none for now: see `extproc.core.outliers`."""
+        """Whether it failed requests and gets none for now: see `extproc.core.outliers`."""
         self.ejection_issue: Issue | None = None
         """Why it is or was ejected, until a trial request succeeds."""
         self.is_fresh = False
-        """Its last observation is recent enough; otherwise it is a backup."""
+        """Whether its last observation is recent enough; otherwise it is a backup."""
         self.observed_issues: tuple[Issue, ...] = ()
         self.models: tuple[ModelReading, ...] = ()
         self.models_by_name: Mapping[str, ModelReading] = {}
         """Its models by name and alias."""
         self.is_router = False
-        """It has several models, and reads in each request which one is meant."""
+        """Whether it has several models and selects one by the name in each request."""
         self.adapter_ids: Mapping[str, int] = {}
-        """The numbers that this server gives its adapters, by name."""
+        """The numbers of its adapters on this server, by name."""
         self.has_reported = False
-        """It told which models and adapters it has, as far as it ever will."""
+        """Whether it has reported its models and adapters, as far as it ever will."""
         self.context_tokens: int | None = None
         self.observed_at: float | None = None
         self.consecutive_failures = 0
@@ -113,7 +113,7 @@ class Endpoint:
 
     @property
     def issues(self) -> tuple[Issue, ...]:
-        """Whatever an operator should mend."""
+        """The problems that an operator should fix."""
         if self.envoy_issue is None and self.ejection_issue is None:
             return self.observed_issues
         ours = (self.envoy_issue, self.ejection_issue)
@@ -121,12 +121,12 @@ class Endpoint:
 
     @property
     def is_serving(self) -> bool:
-        """It answers requests, if only once its model is loaded again."""
+        """Whether it responds to requests, possibly after it has loaded its model again."""
         return self.health in SERVING
 
     @property
     def is_usable(self) -> bool:
-        """As far as health, Envoy and operators are concerned."""
+        """Whether health, Envoy and the operator permit requests."""
         return (
             self.health in SERVING
             and self.is_routable
@@ -136,28 +136,28 @@ class Endpoint:
 
     @property
     def is_pickable(self) -> bool:
-        """New leases may be opened here, as far as slots allow."""
+        """Whether new leases may be opened here, if slots are free."""
         return not self.is_ejected and self.is_usable
 
     @property
     def is_first_choice(self) -> bool:
-        """Fresh and awake; the others are backups, used when no first choice has a slot."""
+        """Whether it is fresh and awake; backups are used if no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP
 
     def has_adapters(self, numbers: frozenset[int]) -> bool:
-        """Whether it has an adapter for each of its own numbers."""
+        """Whether it has an adapter for each of these numbers."""
         return numbers <= frozenset(self.adapter_ids.values())
 
-    def takes_name(self, said: str, model: str | None) -> bool:
-        """Whether a request that is meant for `model` (None: any) may say `said` here: a plain
-        server does not read it, to a router it must be another name of that model."""
+    def takes_name(self, name: str, model: str | None) -> bool:
+        """Whether a request for `model` (None: any) may carry `name` here: a plain server ignores
+        the name, for a router it must be another name of that model."""
         if not self.is_router:
             return True
-        reading = self.models_by_name.get(said)
+        reading = self.models_by_name.get(name)
         return reading is not None and (model is None or reading is self.models_by_name.get(model))
 
     def observe(self, observation: Observation, failures_to_down: int) -> None:
-        """Take in what a look told about health. Freshness is set apart: see `refresh`."""
+        """Apply the health of an observation. Freshness is separate: see `refresh`."""
         match observation.status:
             case ScrapeStatus.READY:
                 self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
@@ -176,12 +176,12 @@ class Endpoint:
                 assert_never(observation.status)
 
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
-        """A connection to it was refused: it is down until one good look."""
+        """A connection to it was refused: it is down until one good scrape."""
         self.health = Health.DOWN
         self.observed_issues = issues
 
     def replaced(self) -> None:
-        """Another process is there: it has its own adapters, by its own numbers."""
+        """A new process runs there, with its own adapters and numbers."""
         self.adapter_ids = {}
         self.has_reported = False
 
@@ -200,13 +200,13 @@ class Endpoint:
         self.consecutive_failures = 0
 
     def refresh(self, observed_at: float) -> None:
-        """Its slot numbers were brought up to date."""
+        """Its slots were updated by an observation."""
         self.observed_at = observed_at
         self.is_fresh = True
 
 
 def _by_name(models: tuple[ModelReading, ...]) -> dict[str, ModelReading]:
-    """Names win over aliases, and of two equal names the first one."""
+    """Names take precedence over aliases, and the first of two equal names over the second."""
     readings: dict[str, ModelReading] = {}
     for model in models:
         readings.setdefault(model.name, model)

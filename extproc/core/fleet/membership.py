@@ -1,8 +1,8 @@
-"""Who is in the fleet, and who named it: membership, apart from health and from load.
+"""Membership: the endpoints of the fleet and the sources that name them.
 
-Several sources (the settings, a file, DNS, agents) may name the same address; it is one
-endpoint while any of them does. An endpoint that nobody names any more is removed, but
-stays until its last lease ended, so that Envoy keeps knowing where its requests run.
+Several sources (the settings, a file, DNS, agents) may name the same address; it is one endpoint
+while any of them does. An endpoint that no source names any more is removed, but remains until its
+last lease has ended, so that Envoy still knows where its requests run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What Envoy must know of one endpoint."""
+    """The part of an endpoint that Envoy must know."""
 
     address: Address
-    hostname: str = ""  # behind TLS the name in its certificate
+    hostname: str = ""  # with TLS, the name in its certificate
     is_draining: bool = False
     tls_profile: str = ""
     authorization: str = field(default="", repr=False)
@@ -27,7 +27,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One immutable picture of the fleet; a later one has a larger `version`."""
+    """An immutable snapshot of the fleet; a later one has a larger `version`."""
 
     version: int
     members: tuple[Member, ...]
@@ -35,8 +35,8 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedEnvoy:
-    """One Envoy that takes the fleet from us. `acknowledged_version` is of the last membership
-    that it took over, -1 before the first."""
+    """One Envoy that gets the fleet from us. `acknowledged_version` is that of the last membership
+    that it applied, -1 before the first."""
 
     node_id: str
     acknowledged_version: int
@@ -56,7 +56,7 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        """Grows with each change of who is in it, and of what the operator wants of whom."""
+        """Grows with each change of the members and of the operator's intents."""
         return self._version
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -69,18 +69,18 @@ class Fleet:
         return self._endpoints.get(address)
 
     def sources_of(self, address: Address) -> list[str]:
-        """Which sources name this address, sorted."""
+        """The sources that name this address, sorted."""
         return sorted(name for name, specs in self._sources.items() if address in specs)
 
     def specs_of(self, source: str) -> Mapping[Address, EndpointSpec]:
-        """What one source names now."""
+        """The endpoints that one source names."""
         return self._sources.get(source, {})
 
     def set_members(self, source: str, specs: Iterable[EndpointSpec]) -> list[Address]:
         """Replace what `source` names; returns the addresses that were added, removed or changed.
 
-        Of two specs for one address the first one counts, and so does the first source, but
-        for one that says TLS: that one counts before all that do not. An agent's counts last.
+        The first of two specs for one address applies, and so does the first source, with two
+        exceptions: a spec with TLS precedes those without, and an agent's comes last.
         """
         named: dict[Address, EndpointSpec] = {}
         for spec in specs:
@@ -96,13 +96,13 @@ class Fleet:
         return changed
 
     def _settle(self, address: Address) -> bool:
-        """Bring one endpoint in line with what the sources name; returns whether it changed."""
+        """Update one endpoint from what the sources name; returns whether it changed."""
         named = [specs[address] for specs in self._sources.values() if address in specs]
-        if not named:  # its last source let go of it
+        if not named:  # its last source removed it
             self._endpoints[address].is_removed = True
             return True
-        # Who says TLS is believed, or any source could have its traffic sent in the clear. And an
-        # agent comes last: it knows no key, and must not say whom to take for what others know.
+        # TLS takes precedence, because any source could otherwise have traffic sent in plain text.
+        # An agent comes last: it knows no key, and must not change the CA of what others name.
         spec = min(named, key=lambda each: (not each.tls_profile, each.is_reported))
         endpoint = self._endpoints.get(address)
         if endpoint is None:
@@ -117,21 +117,21 @@ class Fleet:
         return True
 
     def set_intent(self, address: Address, intent: Intent) -> None:
-        """What the operator wants of it; raises `KeyError` for a stranger."""
+        """Set the operator's intent; raises `KeyError` for an unknown endpoint."""
         endpoint = self._endpoints[address]
         if endpoint.intent is not intent:
             endpoint.intent = intent
             self._changed()
 
     def drop(self, address: Address) -> None:
-        """Forget a removed endpoint whose leases ended."""
+        """Forget a removed endpoint whose leases have ended."""
         if not self._endpoints[address].is_removed:
             raise ValueError(f"{address} is still a member")
         del self._endpoints[address]
         self._changed()
 
     def membership(self) -> Membership:
-        """The present picture, the same object until something changes."""
+        """The current snapshot, the same object until something changes."""
         if self._membership is None:
             members = tuple(
                 Member(

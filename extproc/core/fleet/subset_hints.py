@@ -1,8 +1,8 @@
-"""A gateway's hints which endpoints may serve a request, each understood once.
+"""A gateway's subset hints, which restrict the endpoints for a request; each is parsed once.
 
-An entry is `ip:port`, or an IP alone for all its ports; one that names nobody counts for nobody.
-A gateway sends the same hint with each request of a route, so a hint that comes again costs a
-look into a dictionary. What it allows is worked out anew when the fleet has changed since.
+An entry is `ip:port`, or an IP alone for all its ports; an entry without an endpoint is ignored.
+A gateway sends the same hint with each request of a route, so a repeated hint costs one dictionary
+lookup. The endpoints that it allows are computed again after the fleet has changed.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 MAX_HINTS: Final = 256
 MAX_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Bounds of what is remembered: the hints used last, about as large as this in all."""
+"""Bounds of the memory: the most recently used hints, about this size in total."""
 ENTRY_BYTES: Final = 150
-"""What an entry takes beside its place in the hint: a text, and a place among those allowed."""
+"""The memory of an entry beside its bytes in the hint: a string, and an item of a set."""
 MAX_ENTRY_CHARS: Final = 100
 """No spelling of an address is longer."""
 _ANY_PORT: Final = 1
-"""Stands for the port while the host of an entry without one is read."""
+"""Stands for the port while the host of an entry without a port is parsed."""
 
 
 class Hint:
-    """One hint. Only `SubsetHints` writes it."""
+    """One hint. Only `SubsetHints` changes it."""
 
     __slots__ = ("allowed", "entries", "version")
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self.entries = entries
         self.version = -1
-        """Of the membership that `allowed` was worked out for."""
+        """The version of the membership that `allowed` was computed for."""
         self.allowed: frozenset[Address] = frozenset()
 
 
 class SubsetHints:
-    """The hints that came last. A hint that is known is O(its bytes), to hash them."""
+    """The most recently used hints. A known hint is O(its bytes), to hash them."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -56,18 +56,18 @@ class SubsetHints:
 
     @property
     def kept_bytes(self) -> int:
-        """About how much the remembered hints take."""
+        """The approximate memory of all hints."""
         return self._kept_bytes
 
     def find(self, raw: bytes) -> Hint | None:
-        """The hint that came as these bytes before; None when it is not remembered."""
+        """The hint with these bytes; None if it is not remembered."""
         hint = self._hints.get(raw)
         if hint is not None:
             self._hints.move_to_end(raw)
         return hint
 
     def add(self, raw: bytes, entries: Iterable[str]) -> Hint:
-        """Remember a hint that came as these bytes, in place of those used longest ago."""
+        """Remember a hint with these bytes; evicts the least recently used ones."""
         hint = self._hints.get(raw)
         if hint is None:
             hint = self._hints[raw] = Hint(tuple(entries))
@@ -78,8 +78,8 @@ class SubsetHints:
         return hint
 
     def allowed(self, hint: Hint) -> frozenset[Address]:
-        """Which addresses of the present fleet it allows. O(1), and O(its entries) when the fleet
-        changed since it was asked last."""
+        """The addresses of the current fleet that it allows. O(1), and O(its entries) if the fleet
+        changed since the last call."""
         version = self._fleet.version
         if hint.version != version:
             if self._spelled_version != version:
@@ -104,7 +104,7 @@ def _size(raw: bytes, hint: Hint) -> int:
 
 
 def _spellings(fleet: Iterable[Address]) -> dict[str, tuple[Address, ...]]:
-    """Whom each canonical entry names."""
+    """The addresses of each canonical entry."""
     found: dict[str, tuple[Address, ...]] = {}
     for address in fleet:
         found[str(address)] = (address,)
@@ -113,9 +113,9 @@ def _spellings(fleet: Iterable[Address]) -> dict[str, tuple[Address, ...]]:
 
 
 def _respelled(entry: str) -> str | None:
-    """Another spelling of an address in its canonical one; None where there is no other.
+    """The canonical form of another spelling of an address; None if there is no other.
 
-    An IPv4 address has one spelling only, so most entries need not be read for it.
+    An IPv4 address has only one spelling, so most entries need not be parsed.
     """
     if len(entry) > MAX_ENTRY_CHARS:
         return None

@@ -1,1 +1,1 @@
-"""Endpoints that fail requests while they look healthy, and requests that kill servers."""
+"""Outlier detection: endpoints that fail requests while healthy, and requests that kill servers."""

@@ -1,13 +1,13 @@
-"""One endpoint that failed: kept out, then tried with one request at a time until one succeeds.
+"""The ejection of one endpoint, and its trial requests until one succeeds.
 
     HEALTHY   --eject--> EJECTED --backoff passed--> TRIAL_DUE --a request is sent--> TRIAL
-    TRIAL     --it succeeds, or outlives the failures by far--> HEALTHY, on probation
+    TRIAL     --it succeeds, or runs much longer than the failures--> HEALTHY, on probation
               --eject: it failed-----------------------------> EJECTED, for longer
-              --it tells nothing (4xx, its client left)------> TRIAL_DUE
+              --it shows nothing (4xx, its client left)------> TRIAL_DUE
     any       --readmit: no other endpoint is left-----------> HEALTHY, on probation
 
-On probation one failure ejects; it ends after some whole answers. Synchronous and pure; `now` is
-an argument everywhere.
+On probation one failure ejects; it ends after some complete responses. Synchronous and pure; `now`
+is an argument everywhere.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MIN_TRIAL_S: Final = 2.0
 TRIAL_FACTOR: Final = 3.0
-"""A trial that runs this many times longer than the failures took has passed: what fails at once
-did not fail, and a long answer must not keep the other slots out."""
+"""A trial that runs this many times longer than the failures took is passed: such failures are
+immediate, and a long response must not keep the other slots out of use."""
 MAX_LEVEL: Final = 30
 
 
@@ -35,23 +35,23 @@ class EjectionState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long an endpoint is kept out: doubled with each ejection in a row up to `max_s`; each
-    `max_s` of good health takes one doubling back."""
+    """How long an endpoint is ejected: doubled with each ejection in a row up to `max_s`; each
+    `max_s` of good health reverts one doubling."""
 
     base_s: float = 2.0
     max_s: float = 60.0
 
     def seconds(self, level: int) -> float:
-        """Of the ejection number `level` in a row, from 0."""
+        """The backoff of ejection number `level` in a row, from 0."""
         return min(self.max_s, self.base_s * 2.0 ** min(level, MAX_LEVEL))
 
 
 class EjectionError(Exception):
-    """A transition that an ejection does not have: a bug of the caller."""
+    """An illegal transition of an ejection: a bug of the caller."""
 
 
 class Ejection:
-    """`failures` in a row eject, one does on probation, which that many whole answers end."""
+    """`failures` in a row eject, one on probation; as many complete responses end that."""
 
     __slots__ = (
         "_backoff",
@@ -77,15 +77,15 @@ class Ejection:
         self._probation = 0
         self.state = EjectionState.HEALTHY
         self.since = 0.0
-        """When its state began; of what was sent before it nothing more is learned."""
+        """When its state began; requests that were sent earlier no longer count."""
         self.due_at: float | None = None
-        """When `advance` has something to do."""
+        """When `advance` must be called, or None."""
         self.cause: Fault | None = None
-        """The last failure of those that ejected it."""
+        """The last of the failures that ejected it."""
         self.failures = 0
-        """How many failures ejected it."""
+        """The number of failures that ejected it."""
         self.models: frozenset[str | None] = frozenset()
-        """The models that the failed requests asked for."""
+        """The models of the failed requests."""
         self.trial_id: int | None = None
         """The lease of the trial request."""
         self.trial_kind: RequestKind | None = None
@@ -93,7 +93,7 @@ class Ejection:
 
     @property
     def is_out(self) -> bool:
-        """No request may be sent there."""
+        """Whether no request may be sent there."""
         return self.state is EjectionState.EJECTED or self.state is EjectionState.TRIAL
 
     @property
@@ -102,7 +102,7 @@ class Ejection:
         return 1 if self._probation else self._failures_to_eject
 
     def eject(self, failures: list[Failure], now: float) -> None:
-        """Keep it out because of these failures, at least one."""
+        """Eject the endpoint because of these failures, at least one."""
         if self.state is EjectionState.HEALTHY and self._level:
             healthy_s = now - self.since
             self._level = max(0, self._level - int(healthy_s / self._backoff.max_s))
@@ -114,7 +114,7 @@ class Ejection:
         self._level += 1
 
     def advance(self, now: float) -> bool:
-        """Do what is due; returns whether anything changed."""
+        """Make the transition that is due; returns whether anything changed."""
         if self.due_at is None or self.due_at > now:
             return False
         if self.state is EjectionState.EJECTED:
@@ -124,13 +124,13 @@ class Ejection:
         return True
 
     def make_trial_due(self, now: float) -> None:
-        """The next request finds out. Raises `EjectionError` where it is healthy."""
+        """The next request is a trial. Raises `EjectionError` if the endpoint is healthy."""
         if self.state is EjectionState.HEALTHY:
             raise EjectionError("a healthy endpoint needs no trial")
         self._enter(EjectionState.TRIAL_DUE, now, None)
 
     def begin_trial(self, lease_id: int, kind: RequestKind, now: float) -> None:
-        """One request is sent there. Raises `EjectionError` unless a trial is due."""
+        """A trial request is sent. Raises `EjectionError` unless a trial is due."""
         if self.state is not EjectionState.TRIAL_DUE:
             raise EjectionError(f"no trial is due: {self.state.value}")
         lasts_s = max(MIN_TRIAL_S, TRIAL_FACTOR * self._longest_failure_s)
@@ -138,13 +138,13 @@ class Ejection:
         self.trial_id, self.trial_kind = lease_id, kind
 
     def readmit(self, now: float) -> None:
-        """All its slots may be used again, on probation, which begins with its trial."""
+        """Allow all slots again, on probation, which begins with the trial."""
         self._probation = self._failures_to_eject
         began_at = self.since if self.state is EjectionState.TRIAL else now
         self._enter(EjectionState.HEALTHY, began_at, None)
 
     def served(self) -> None:
-        """A whole answer came while it was healthy."""
+        """A complete response came while it was healthy."""
         self._probation = max(0, self._probation - 1)
 
     def _enter(self, state: EjectionState, now: float, due_at: float | None) -> None:

@@ -1,16 +1,16 @@
-"""What the requests that ended at one endpoint say about it: does the endpoint fail, or a request?
+"""Decides from the requests that ended at one endpoint whether the endpoint or a request fails.
 
 A failure counts against the endpoint unless something else explains it:
   1. A response clears the failures of its kind of requests that were sent before it. The headers
-     of a success clear those that got no headers; a whole answer clears broken answers too.
-  2. A kind is to blame, and not the endpoint, when another kind works here: one of its requests
-     that was sent after the kind's first failure got a response. From then on it counts no more,
-     until it works. And a kind that never worked here counts from its `DOUBTS`th failure on where
-     another one worked within `PROOF_S` and has not failed since: there may have been no time to
-     see it work again.
-  3. The same request sent again counts once, until it succeeds somewhere; one that fails at
+     of a success clear those without headers; a complete response clears broken ones too.
+  2. A kind is to blame instead of the endpoint if another kind works here: one of its requests
+     that was sent after the kind's first failure got a response. From then on the kind does not
+     count until it works. A kind that never worked here counts only from its `DOUBTS`th failure
+     on if another kind worked within `PROOF_S` and has not failed since: there may have been no
+     time to see it work again.
+  3. The same request sent again counts once, until it succeeds somewhere; a request that fails at
      several endpoints and succeeds at none does not count (see `FailedRequests`).
-What was sent earlier says less than what was sent later, so all times are those of sending.
+What was sent earlier proves less than what was sent later, so all times are those of sending.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 PROOF_S: Final = 60.0
 DOUBTS: Final = 10
 MAX_FAILURES: Final = 16
-"""Failures that are kept of one endpoint; the oldest one is dropped."""
+"""Failures that are remembered for one endpoint; the oldest is dropped."""
 MAX_KINDS: Final = 16
-"""Kinds of which is kept when they last worked and since when they fail; the one of which that
-was longest ago is dropped."""
+"""Kinds for which the last success and the first failure are remembered; the oldest is
+dropped."""
 MAX_REQUESTS: Final = 1024
-"""Failed requests that are recognised; the one that failed longest ago is dropped."""
+"""Failed requests that are recognised; the one with the oldest failure is dropped."""
 
 
 class Fault(Enum):
@@ -39,16 +39,16 @@ class Fault(Enum):
     SERVER_ERROR = "5xx"
     RESET = "reset"  # the connection ended before any response headers
     TIMEOUT = "timeout"  # Envoy gave up the wait for the server
-    BROKEN_ANSWER = "broken-answer"  # the connection ended in the middle of the answer
+    BROKEN_ANSWER = "broken-answer"  # the connection ended in the middle of the response
     UNAVAILABLE = "unavailable"  # no connection, or 503, although it looked healthy
 
 
 LOST_CONNECTION: Final = frozenset({Fault.RESET, Fault.BROKEN_ANSWER})
-"""Of these the server may have died."""
+"""With these the server may have died."""
 
 
 class RequestKind(NamedTuple):
-    """What makes two requests alike enough to fail alike."""
+    """The attributes by which requests are likely to fail in the same way."""
 
     traits: str
     model: str | None
@@ -59,7 +59,7 @@ CONNECTION: Final = RequestKind("connection", None)
 
 
 class Failure(NamedTuple):
-    """One failed request. `fingerprint` tells equal requests apart from others, 0 if unknown."""
+    """One failed request. `fingerprint` identifies equal requests, 0 if unknown."""
 
     kind: RequestKind
     fault: Fault
@@ -69,7 +69,7 @@ class Failure(NamedTuple):
 
 
 class FailedRequests:
-    """Requests that failed somewhere, by fingerprint: where, and whether they succeeded anywhere.
+    """Requests that failed, by fingerprint: where, and whether they succeeded anywhere since.
 
     Bounded by `MAX_REQUESTS`. O(1) a call.
     """
@@ -79,7 +79,7 @@ class FailedRequests:
         self._good: set[int] = set()
 
     def failed(self, fingerprint: int, address: Address) -> None:
-        """It failed there. An unknown fingerprint (0) is ignored."""
+        """A request failed there. An unknown fingerprint (0) is ignored."""
         if not fingerprint:
             return
         self._failed_at.setdefault(fingerprint, set()).add(address)
@@ -89,7 +89,7 @@ class FailedRequests:
             self._good.discard(dropped)
 
     def succeeded(self, fingerprint: int) -> None:
-        """It was answered well somewhere."""
+        """A request succeeded somewhere."""
         if fingerprint in self._failed_at:
             self._good.add(fingerprint)
 
@@ -104,7 +104,7 @@ class FailedRequests:
 
 
 class FailureEvidence:
-    """The evidence about one endpoint. Synchronous; O(1) for a success where nothing failed."""
+    """The evidence about one endpoint. Synchronous; O(1) for a success without failures."""
 
     __slots__ = ("_blamed", "_failing_since", "_worked_at", "failures")
 
@@ -112,9 +112,9 @@ class FailureEvidence:
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         self._worked_at: dict[RequestKind, float] = {}
         self._failing_since: dict[RequestKind, float] = {}
-        """When the first request of a kind was sent that failed since the kind last worked."""
+        """By kind, when its first failed request since its last success was sent."""
         self._blamed: set[RequestKind] = set()
-        """Of those, the kinds that are to blame themselves."""
+        """Those of the kinds that are to blame themselves."""
 
     def responded(self, kind: RequestKind, sent_at: float) -> None:
         """The headers of a success came for a request that was sent at `sent_at`."""
@@ -128,7 +128,7 @@ class FailureEvidence:
                     self._blamed.add(other)
 
     def served(self, kind: RequestKind, sent_at: float) -> None:
-        """A whole answer came."""
+        """A complete response came."""
         if self._failing_since:
             self._clear(kind, sent_at, is_whole=True)
 
@@ -141,7 +141,7 @@ class FailureEvidence:
             self._blamed &= self._failing_since.keys()
 
     def counted(self, requests: FailedRequests, since: float, now: float) -> list[Failure]:
-        """The failures of what was sent at `since` or later that nothing else explains.
+        """The failures of requests sent at `since` or later that nothing else explains.
         O(failures x kinds), both bounded."""
         recent = [failure for failure in self.failures if failure.sent_at >= since]
         by_kind: dict[RequestKind, int] = {}
@@ -161,8 +161,8 @@ class FailureEvidence:
         return counted
 
     def _clear(self, kind: RequestKind, sent_at: float, *, is_whole: bool) -> None:
-        """Forget the failures that are answered by a success of what was sent then."""
-        kept: dict[RequestKind, float] = {}
+        """Forget the failures that a success of a request sent at `sent_at` clears."""
+        remaining: dict[RequestKind, float] = {}
         failures = list(self.failures)
         self.failures.clear()
         for failure in failures:
@@ -172,15 +172,15 @@ class FailureEvidence:
                 or (failure.fault is Fault.BROKEN_ANSWER and not is_whole)
             ):
                 self.failures.append(failure)
-                kept.setdefault(failure.kind, failure.sent_at)
+                remaining.setdefault(failure.kind, failure.sent_at)
         for one in (kind, CONNECTION):
             self._failing_since.pop(one, None)
             self._blamed.discard(one)
-            if one in kept:
-                self._failing_since[one] = kept[one]
+            if one in remaining:
+                self._failing_since[one] = remaining[one]
 
     def _explains(self, kind: RequestKind, count: int, now: float) -> bool:
-        """Whether the kind explains that many failures of its own: another kind works here."""
+        """Whether the kind explains this number of its failures: another kind works here."""
         if kind in self._blamed:
             return True
         if kind == CONNECTION or kind in self._worked_at or count >= DOUBTS:

@@ -1,11 +1,11 @@
-"""Finds the endpoints that fail requests while they look healthy, and keeps them out.
+"""Detects endpoints that fail requests while they look healthy, and ejects them.
 
-Judged by what passes: see `failure_evidence` for what counts and `ejection` for how an endpoint
-comes back. Here it is decided whether one may be ejected at all:
-  - at most `max_ejected_percent` of the endpoints that serve are out at the same time;
-  - another one is left that serves the same models and fails at most half as often.
-So a fleet of one is never ejected, and neither is anybody while all fail alike: then requests
-fail as the servers fail them. Who is out is readmitted when no other endpoint is left.
+`failure_evidence` decides which failures count, and `ejection` how an endpoint is readmitted. This
+module decides whether an endpoint may be ejected:
+  - at most `max_ejected_percent` of the serving endpoints are ejected at the same time;
+  - another endpoint serves the same models and fails at most half as often.
+So a fleet of one is never ejected, and no endpoint is while all fail alike: then clients get the
+servers' errors. An ejected endpoint is readmitted if no other endpoint is left.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from extproc.core.slots.lease import Lease
 
 _WORDS: Final = {
-    Fault.SERVER_ERROR: "were answered with a server error (5xx)",
-    Fault.RESET: "lost their connection before any answer",
-    Fault.TIMEOUT: "got no answer in time",
-    Fault.BROKEN_ANSWER: "lost their connection in the middle of the answer",
-    Fault.UNAVAILABLE: "could not connect or were answered 503",
+    Fault.SERVER_ERROR: "got a server error (5xx)",
+    Fault.RESET: "lost their connection before any response",
+    Fault.TIMEOUT: "got no response in time",
+    Fault.BROKEN_ANSWER: "lost their connection in the middle of the response",
+    Fault.UNAVAILABLE: "could not connect or got 503",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierOptions:
-    """`failures` in a row eject an endpoint; 0 switches all of it off."""
+    """`failures` in a row eject an endpoint; 0 disables outlier detection."""
 
     failures: int = 3
     backoff: Backoff = field(default_factory=Backoff)
     max_ejected_percent: int = 50
 
 
-class EjectionNews(Protocol):
-    """Where ejections are announced: `extproc.core.scheduler.events.Outbox`."""
+class EjectionListener(Protocol):
+    """Receives ejections and readmissions: `extproc.core.scheduler.events.Outbox`."""
 
     def ejected(self, address: Address, issue: Issue) -> None: ...
 
@@ -59,15 +59,15 @@ class EjectionNews(Protocol):
 
 
 class OutlierDetection:
-    """Live state, fed by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
+    """Live state, updated by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
 
-    What returns True changed whether an endpoint may be picked. O(1) a call where nothing fails;
-    an ejection is O(fleet).
+    Methods that return `bool` return whether an endpoint's eligibility for picks changed. O(1) a
+    call without failures; an ejection is O(fleet).
     """
 
-    def __init__(self, fleet: Fleet, options: OutlierOptions, news: EjectionNews) -> None:
+    def __init__(self, fleet: Fleet, options: OutlierOptions, listener: EjectionListener) -> None:
         self._fleet = fleet
-        self._news = news
+        self._listener = listener
         self.options = options
         self._evidence: dict[Address, FailureEvidence] = {}
         self._ejections: dict[Address, Ejection] = {}
@@ -76,11 +76,11 @@ class OutlierDetection:
         """Ejections by endpoint and cause."""
 
     def ejection(self, address: Address) -> Ejection | None:
-        """Where it stands, None for one that never failed."""
+        """The ejection state of an endpoint, None if it never failed."""
         return self._ejections.get(address)
 
-    def why_out(self, address: Address, now: float) -> str:
-        """Why it gets no requests, for people."""
+    def ejection_reason(self, address: Address, now: float) -> str:
+        """Why it gets no requests, for display."""
         ejection = self._ejections[address]
         cause = "" if ejection.cause is None else f" after {ejection.cause.value} failures"
         if ejection.due_at is None or ejection.state is EjectionState.TRIAL:
@@ -90,7 +90,7 @@ class OutlierDetection:
     # Requests
 
     def picked(self, lease: Lease, request: Request, now: float) -> bool:
-        """A lease was opened: where a trial is due, this is it. Returns whether it is."""
+        """A lease was opened: if a trial is due, this is it. Returns whether it is."""
         if not self._ejections:
             return False
         ejection = self._ejections.get(lease.address)
@@ -101,17 +101,17 @@ class OutlierDetection:
         return True
 
     def moved(self, lease: Lease, picked: Address, now: float) -> bool:
-        """Another endpoint than the picked one served: a trial there has ended without a word."""
+        """Another endpoint than the picked one served: a trial at the picked one has no result."""
         return self._give_up_trial(lease.id, picked, now)
 
     def responded(self, lease: Lease, request: Request, now: float, *, is_whole: bool) -> bool:
-        """The headers of a success came, and the whole answer if `is_whole`."""
+        """The headers of a success came, and the complete response if `is_whole`."""
         self._requests.succeeded(request.fingerprint)
         self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at)
         return is_whole and self._pass_trial(lease, now)
 
     def served(self, lease: Lease, request: Request, now: float) -> bool:
-        """A whole answer without an error came."""
+        """A complete response without an error came."""
         self._requests.succeeded(request.fingerprint)
         evidence = self._evidence.get(lease.address)
         if evidence is not None and evidence.failures:
@@ -131,26 +131,26 @@ class OutlierDetection:
             return False
         kind, sent_at = _kind_of(lease, request), lease.opened_at
         failure = Failure(kind, fault, request.fingerprint, sent_at, now - sent_at)
-        return self._take(lease.address, failure, lease.id, now)
+        return self._record_failure(lease.address, failure, lease.id, now)
 
     def ended(self, lease: Lease, now: float) -> bool:
-        """A lease was released; a trial that told nothing until now tells nothing."""
+        """A lease was released; a trial without a result until now has none."""
         return bool(self._ejections) and self._give_up_trial(lease.id, lease.address, now)
 
     def connect_failed(self, endpoint: Endpoint, now: float) -> bool:
-        """Envoy got no connection, or 503. Counts where it looked healthy: one that is down is
-        out already."""
+        """Envoy got no connection, or 503. Counts if the endpoint looked healthy: one that is down
+        gets no requests anyway."""
         if not self.options.failures or not endpoint.is_serving:
             return False
         failure = Failure(CONNECTION, Fault.UNAVAILABLE, 0, now, 0.0)
         ejection = self._ejections.get(endpoint.address)
         trial_id = None if ejection is None else ejection.trial_id
-        return self._take(endpoint.address, failure, trial_id, now)
+        return self._record_failure(endpoint.address, failure, trial_id, now)
 
-    # The world
+    # Fleet and time
 
     def replaced(self, address: Address, now: float) -> bool:
-        """Another process runs there: what the old one did says little, so it is tried at once."""
+        """A new process runs there: the old failures prove little, so a trial is due at once."""
         self._evidence.pop(address, None)
         ejection = self._ejections.get(address)
         if ejection is None or ejection.state is EjectionState.HEALTHY:
@@ -160,30 +160,30 @@ class OutlierDetection:
         return True
 
     def forget(self, address: Address) -> None:
-        """It left the fleet."""
+        """The endpoint left the fleet."""
         self._evidence.pop(address, None)
         self._ejections.pop(address, None)
         self.totals.pop(address, None)
 
     def advance(self, now: float) -> list[Address]:
-        """Do what is due; returns the endpoints that may be picked now and could not be before."""
+        """Make the transitions that are due; returns the endpoints that are pickable again."""
         changed = []
         for address, ejection in self._ejections.items():
             kind, sent_at = ejection.trial_kind, ejection.since
             if ejection.advance(now):
-                if kind is not None:  # it outlived what fails at once
+                if kind is not None:  # it ran longer than immediate failures
                     self._evidence_of(address).responded(kind, sent_at)
                 self._mark(address, ejection)
                 changed.append(address)
         return changed
 
     def next_expiry(self) -> float | None:
-        """When `advance` has something to do next, or None. O(endpoints that ever failed)."""
+        """When `advance` must be called next, or None. O(endpoints that ever failed)."""
         due = [each.due_at for each in self._ejections.values() if each.due_at is not None]
         return min(due, default=None)
 
     def readmit_the_last(self, now: float) -> list[Address]:
-        """Readmit those without whom nobody is left; returns them."""
+        """Readmit and return the endpoints without which no endpoint is left."""
         readmitted = []
         for address, ejection in self._ejections.items():
             endpoint = self._fleet.get(address)
@@ -198,19 +198,21 @@ class OutlierDetection:
 
     @property
     def is_any_out(self) -> bool:
-        """Whether `readmit_the_last` can have anything to do."""
+        """Whether `readmit_the_last` can have an effect."""
         return any(ejection.is_out for ejection in self._ejections.values())
 
     # Decisions
 
-    def _take(self, address: Address, failure: Failure, lease_id: int | None, now: float) -> bool:
+    def _record_failure(
+        self, address: Address, failure: Failure, lease_id: int | None, now: float
+    ) -> bool:
         self._requests.failed(failure.fingerprint, address)
         evidence = self._evidence_of(address)
         ejection = self._ejections.get(address)
         if ejection is not None and lease_id is not None and ejection.trial_id == lease_id:
             return self._end_trial(address, ejection, evidence, failure, now)
         if ejection is not None and (ejection.is_out or failure.sent_at < ejection.since):
-            return False  # it was sent before we knew
+            return False  # it was sent before the ejection
         evidence.failed(failure)
         since = 0.0 if ejection is None else ejection.since
         counted = evidence.counted(self._requests, since, now)
@@ -241,7 +243,7 @@ class OutlierDetection:
         counted = evidence.counted(self._requests, ejection.since, now)
         if failure in counted:
             self._eject(address, ejection, counted, now)
-            return False  # it was out before
+            return False  # it was ejected before
         ejection.make_trial_due(now)
         self._mark(address, ejection)
         return True
@@ -271,7 +273,7 @@ class OutlierDetection:
         return True
 
     def _mark(self, address: Address, ejection: Ejection) -> None:
-        """Let the endpoint show where it stands, and tell when it was ejected or readmitted."""
+        """Update the endpoint, and announce an ejection or a readmission."""
         endpoint = self._fleet.get(address)
         if endpoint is None:
             return
@@ -281,9 +283,9 @@ class OutlierDetection:
         endpoint.is_ejected = ejection.is_out
         endpoint.ejection_issue = issue
         if before is None and issue is not None:
-            self._news.ejected(address, issue)
+            self._listener.ejected(address, issue)
         elif before is not None and issue is None:
-            self._news.readmitted(address)
+            self._listener.readmitted(address)
 
     def _may_eject(self, address: Address, failures: list[Failure], now: float) -> bool:
         endpoint = self._fleet.get(address)
@@ -306,8 +308,8 @@ class OutlierDetection:
         failures: int | None = None,
         now: float = 0.0,
     ) -> bool:
-        """Whether other endpoints can be picked for these models; if `failures` is given, such
-        that fail at most half as often."""
+        """Whether other endpoints are pickable for these models; with `failures`, only those that
+        fail at most half as often."""
         is_alone = True
         missing = set(models)
         for other in self._fleet:
@@ -339,6 +341,6 @@ def _issue(failures: int, fault: Fault) -> Issue:
         code="ejected",
         message=f"{many} {_WORDS[fault]} while it looked healthy; it gets one trial request at a "
         "time until one succeeds",
-        remedy="read its log and send it a request past Coxswain; restart it if it does not "
-        "recover. `coxswain endpoints disable` keeps trial requests away, too",
+        remedy="read its log and send it a request without Coxswain; restart it if it does not "
+        "recover. `coxswain endpoints disable` also stops trial requests",
     )

@@ -1,9 +1,9 @@
-"""Requests that were running on servers as they died: after two such deaths no third one.
+"""Poison requests: requests during which two servers died are not sent to a third one.
 
-A server may die of the request that it works on, and clients send a failed request again. So
-a request that lost its connection is remembered by its fingerprint until its server is seen: dead
-or replaced, then that is a death, otherwise it was none. A request that succeeds anywhere is
-cleared. Those that run beside a killer count as well: nobody can tell which one it was.
+A request may kill the server that works on it, and clients repeat failed requests. So a request
+that lost its connection is remembered by its fingerprint until its server is scraped: if it is dead
+or replaced, that counts as a death, otherwise not. A request that succeeds anywhere is cleared.
+Requests that run beside a killer count as well, because they cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from extproc.core.address import Address
 
 DEATHS: Final = 2
-"""Servers that one request may cost."""
+"""The number of servers that may die during one request."""
 SEEN_WITHIN_S: Final = 10.0
-"""A server that died is seen dead or replaced at most this much before or after."""
+"""The maximum time between a lost connection and the scrape that shows the death."""
 UNSURE_S: Final = 1.0
-"""For so long a lost connection counts as a death although the server was not seen since."""
+"""For this time a lost connection counts as a death although the server was not scraped since."""
 REMEMBERED_S: Final = 600.0
 MAX_REQUESTS: Final = 1024
-"""Requests that are remembered; the one that lost its connection longest ago is dropped."""
+"""Requests that are remembered; the one with the oldest lost connection is dropped."""
 
 
 class _Suspect:
@@ -32,20 +32,20 @@ class _Suspect:
         self.deaths = 0
         self.last_at = 0.0
         self.lost: dict[Address, float] = {}
-        """Where it lost its connection, and when; the server was not seen since."""
+        """Where it lost its connection, and when; the server was not scraped since."""
 
 
 class PoisonGuard:
-    """Bounded by `MAX_REQUESTS`. O(1) a request; what is seen of a server is O(its suspects)."""
+    """Bounded by `MAX_REQUESTS`. O(1) a request; a scrape of a server is O(its suspects)."""
 
     def __init__(self) -> None:
         self._suspects: OrderedDict[int, _Suspect] = OrderedDict()
         self._lost_at: dict[Address, set[int]] = {}
-        """The suspects by the servers that were not seen since."""
+        """The suspects by server, for servers that were not scraped since."""
         self._died_at: dict[Address, float] = {}
 
     def lost_connection(self, fingerprint: int, address: Address, now: float) -> None:
-        """A request that was sent there lost its connection. An unknown one (0) is ignored."""
+        """A request that was sent there lost its connection. Fingerprint 0 is ignored."""
         if not fingerprint:
             return
         suspect = self._suspects.get(fingerprint)
@@ -63,20 +63,20 @@ class PoisonGuard:
             self._lost_at.setdefault(address, set()).add(fingerprint)
 
     def died(self, address: Address, now: float) -> None:
-        """The server there is dead, or another process took its place."""
+        """The server there is dead, or was replaced by another process."""
         self._died_at[address] = now
         for suspect, lost_at in self._seen(address):
             if now - lost_at <= SEEN_WITHIN_S:
                 suspect.deaths += 1
 
-    def lives(self, address: Address) -> None:
-        """The server there answered a look that began after all that is known of it: what lost
-        its connection there did not kill it."""
+    def seen_alive(self, address: Address) -> None:
+        """The server there answered a scrape that began after its last change: requests that lost
+        their connection there did not kill it."""
         self._died_at.pop(address, None)
         self._seen(address)
 
     def succeeded(self, fingerprint: int) -> None:
-        """It was served to its end."""
+        """The request was served to its end."""
         if fingerprint in self._suspects:
             self._drop(fingerprint)
 
@@ -90,10 +90,10 @@ class PoisonGuard:
 
     def forget(self, address: Address) -> None:
         """The endpoint left the fleet."""
-        self.lives(address)
+        self.seen_alive(address)
 
     def _seen(self, address: Address) -> list[tuple[_Suspect, float]]:
-        """Those that lost their connection there; they are unsure no more."""
+        """The requests that lost their connection there; they are no longer undecided."""
         suspects = (self._suspects[one] for one in self._lost_at.pop(address, ()))
         return [(suspect, suspect.lost.pop(address)) for suspect in suspects]
 

@@ -48,4 +48,4 @@ def seen(state: State, observation: Observation, now: float, *, is_replaced: boo
     if is_replaced or observation.status is ScrapeStatus.UNREACHABLE:
         state.poison.died(address, now)
     elif observation.status is not ScrapeStatus.FAILED:
-        state.poison.lives(address)
+        state.poison.seen_alive(address)

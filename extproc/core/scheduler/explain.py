@@ -235,7 +235,7 @@ def _filters(
     if endpoint.health not in SERVING:
         yield f"it is {endpoint.health.value}"
     if endpoint.is_ejected:
-        yield dispatcher.state.outliers.why_out(endpoint.address, now)
+        yield dispatcher.state.outliers.ejection_reason(endpoint.address, now)
     if not endpoint.is_routable:
         yield "not every Envoy knows it yet"
     pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, constraints.model)

@@ -61,7 +61,7 @@ def test_a_server_that_lives_was_not_killed() -> None:
     guard = PoisonGuard()
     for now in (1.0, 2.0, 3.0):
         guard.lost_connection(KILLER, ONE, now)
-        guard.lives(ONE)
+        guard.seen_alive(ONE)
     lose(guard, TWO, 4.0)
     assert not guard.is_poison(KILLER, 5.0)
 

@@ -1,14 +1,15 @@
-"""A fleet of model servers that knows the truth, against which the dispatcher's books are held.
+"""A fleet of model servers with the true state, to which the dispatcher's state is compared.
 
-Time is virtual. A request that was picked reaches its server a moment later, also when its client
-has left meanwhile; a long upload much later, or never. It runs until it is finished, which we hear
-a moment later, and keeps its slots for a while after its client left. Looks take time, overtake
-each other, and see the truth at one moment between question and answer, but for what came last.
+Time is virtual. A request that was picked reaches its server a moment later, also if its client
+has left; a long upload much later, or never. It runs until it is finished, of which we are notified
+a moment later, and uses its slots for a while after its client left. Scrapes take time, overtake
+each other, and see the true state at one moment between request and response, except for the last
+arrivals.
 
-Three worlds, each stricter than the next:
-  QUIET      all traffic is ours: no slot ever looks foreign, no full server is bothered.
-  STRANGERS  others use the servers too.
-  ACCIDENTS  servers restart with other slots, Envoy goes elsewhere, connections fail.
+Three worlds, each stricter than the previous one:
+  QUIET      all traffic is ours: no slot ever looks foreign, no full server gets a request.
+  FOREIGN    foreign requests use the servers too.
+  ACCIDENTS  servers restart with other slots, Envoy uses other servers, connections fail.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.core.model_server import ModelLook, ModelServer
 
 LONGEST_STEP_S = 0.4
 CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
-"""Longer than any way to a server and any step there, so that a cap never frees a slot that is
+"""Longer than any transit to a server and any step there, so that a cap never frees a slot that is
 still in use."""
 POOL = [Address("10.0.0.1", 8000 + index) for index in range(8)]
 
@@ -61,9 +62,10 @@ class ModelFleet:
         self.waiting: dict[int, Ticket] = {}
         self.running: dict[int, Lease] = {}
         self.ended: list[tuple[float, int, Lease]] = []
-        """Served, and on their way to us: by the time at which we hear of it."""
+        """Served, and in transit to us: by the time at which we are notified."""
         self.held_slot_s = self.used_slot_s = 0.0
-        """What the books gave away, and of that what was used or on its way."""
+        """The slots that the dispatcher did not use, and how many of them were in use or in
+        transit."""
         self.looks: list[ModelLook] = []
         self.given_up: set[Address] = set()
         self.alarm: float | None = None
@@ -124,7 +126,7 @@ class ModelFleet:
         self.check()
 
     def _pass(self, seconds: float) -> None:
-        """Let time pass; what falls due meanwhile happens when it is due, in that order."""
+        """Let time pass; whatever is due happens at its time, in order."""
         until = self.now + seconds
         while True:
             heard_at = self.ended[0][0] if self.ended else until
@@ -142,7 +144,7 @@ class ModelFleet:
         self.now = until
 
     def _measure(self, seconds: float) -> None:
-        """How much of what the books hold back is in use."""
+        """How many of the slots that the dispatcher holds back are in use."""
         for endpoint in self.dispatcher.fleet:
             server = self.servers[endpoint.address]
             if not server.is_blind:
@@ -180,7 +182,7 @@ class ModelFleet:
         self._take(request, outcome)
 
     def _submit(self, request: Request) -> Decision:
-        """Submit it; what was foretold a moment before comes true."""
+        """Submit it; the result must equal the preview of the moment before."""
         if self.random.random() > 0.2:
             return self.dispatcher.submit(request, self.now)
         foretold = explain(self.dispatcher, request, self.now)
@@ -197,7 +199,7 @@ class ModelFleet:
         return outcome
 
     def _check_passed(self, passed: list[Ticket]) -> None:
-        """Only who needs more slots than one may be passed: too few are free for it."""
+        """Only a request that needs several slots may be bypassed: too few are free for it."""
         assert all(ticket.request.weight_slots > 1 for ticket in passed), "somebody overtook"
 
     def _take(self, request: Request, settlement: Settlement) -> None:
@@ -212,7 +214,7 @@ class ModelFleet:
         self.running[lease.id] = lease
 
     def _way_s(self, request: Request) -> float:
-        """How long it takes to its server: mostly not long."""
+        """How long the transit to its server takes: mostly a short time."""
         longest_s = 2.0 if request.is_uploading else ARRIVAL_S * 0.99
         return self.random.uniform(0, self.random.choice([0.02, 0.02, longest_s]))
 
@@ -224,7 +226,8 @@ class ModelFleet:
         self.servers[lease.address].take(lease, at)
 
     def answer(self) -> None:
-        """The answer of one that has arrived begins: some send headers before they start it."""
+        """The response of an arrived request begins: some servers send headers before they start
+        it."""
         lease = self._arrived()
         if lease is not None:
             self.dispatcher.answered(lease, self.now)
@@ -240,14 +243,14 @@ class ModelFleet:
         return self.random.choice(here) if here else None
 
     def _finish(self, lease: Lease) -> None:
-        """Its server is done with it: we hear of that soon."""
+        """Its server has finished it: we are notified soon."""
         del self.running[lease.id]
         self.servers[lease.address].let_go(lease)
         way_s = self.random.uniform(0, self.random.choice([0.005, RELEASE_S * 0.99]))
         heapq.heappush(self.ended, (self.now + way_s, lease.id, lease))
 
     def leave_running(self) -> None:
-        """A client leaves, wherever its request is by now; its server hears of it later."""
+        """A client leaves, at any point of its request; its server is notified later."""
         if self.running:
             lease = self.running.pop(self.random.choice(list(self.running)))
             server = self.servers[lease.address]
@@ -345,7 +348,7 @@ class ModelFleet:
             server.restart(self.random.choice([1, 2, 4, 8]), is_blind=self.random.random() < 0.2)
 
     def serve_elsewhere(self) -> None:
-        """Envoy could not connect to the picked endpoint, and went to another."""
+        """Envoy could not connect to the picked endpoint, and used another."""
         lease = self._arrived()
         if lease is not None:
             server = self.random.choice(list(self.servers.values()))
@@ -396,7 +399,7 @@ class ModelFleet:
             assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
 
     def _check_idle(self, endpoint: Endpoint, endpoint_slots: EndpointSlots) -> None:
-        """Free slots mean that nobody who waits can use them, or are kept for a heavy one."""
+        """Free slots mean that no queued request can use them, or that they are reserved."""
         for ticket in self.dispatcher.queue:
             if not is_eligible(ticket.constraints, endpoint):
                 continue

@@ -1,4 +1,4 @@
-"""What really happens at a router: each of its models is a process that has to be loaded."""
+"""The true state of a router: each of its models is a process that must be loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.core.model_server import NEVER, ModelServer
 
 @dataclass
 class ModelProcess(ModelServer):
-    """One model of a router: loaded from `loaded_at` on; what came before waits for that."""
+    """One model of a router: loaded from `loaded_at` on; earlier requests wait for that."""
 
     load_s: float = 0.5
     loading_since: float = NEVER
@@ -39,7 +39,7 @@ class ModelProcess(ModelServer):
             del self.tasks[id_]
 
     def _weight_of(self, lease: Lease) -> int:
-        """Each holds what it asked for, not what its lease says."""
+        """Each holds the slots that it asked for, not those of its lease."""
         return min(lease.asked_slots, self.slots)
 
     def busy_ours(self, now: float) -> int:
@@ -48,7 +48,7 @@ class ModelProcess(ModelServer):
 
 @dataclass
 class ModelRouter(ModelServer):
-    """Answers for models by name; a request that names none, or an unknown one, fails there."""
+    """Serves models by name; a request that names none, or an unknown one, fails there."""
 
     models: dict[str, ModelProcess] = field(default_factory=dict)
 

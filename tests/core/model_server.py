@@ -1,4 +1,4 @@
-"""What really happens at one address: the truth that a ledger can only look at."""
+"""The true state of the server at one address, which a ledger can only scrape."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NEVER = float("inf")
 
 @dataclass
 class ModelTask:
-    """One request at a server: it arrives, is started soon after, and runs until it ends. It has
-    a number for each slot that it takes, drawn when it is started."""
+    """One request at a server: it arrives, is started soon after, and runs until it ends. It has a
+    task number for each of its slots, drawn when it is started."""
 
     weight_slots: int
     arrives_at: float
@@ -31,8 +31,8 @@ class ModelTask:
 class ModelServer:
     """Requests arrive a moment after they were picked, and linger after their client left.
 
-    As llama-server does while it works on a batch, it may answer a look before it starts what came
-    before that look.
+    Like llama-server during a batch, it may answer a scrape before it starts requests that arrived
+    before that scrape.
     """
 
     address: Address
@@ -56,7 +56,7 @@ class ModelServer:
         return lease.weight_slots
 
     def let_go(self, lease: Lease) -> None:
-        """The request is over here; after a restart it is not known here any more."""
+        """The request is over; after a restart it is not known here any more."""
         self.tasks.pop(lease.id, None)
 
     def linger(self, lease: Lease, until: float) -> None:
@@ -66,7 +66,7 @@ class ModelServer:
             task.ends_at = until
 
     def restart(self, slots: int, *, is_blind: bool) -> None:
-        """Another process on the same address: nothing of the old one is left."""
+        """A new process at the same address: nothing of the old one is left."""
         self.slots, self.is_blind, self.foreign = slots, is_blind, 0
         self.process += 1
         self.tasks.clear()
@@ -87,15 +87,15 @@ class ModelServer:
         return min(self.slots, self.busy_ours(now) + self.foreign)
 
     def coming(self, now: float) -> int:
-        """Slots of requests that are on their way."""
+        """Slots of requests in transit."""
         return sum(task.weight_slots for task in self.tasks.values() if task.arrives_at > now)
 
     def is_overrun(self, now: float) -> bool:
-        """Whether more of ours are here than it has slots for."""
+        """Whether more of our requests are here than it has slots for."""
         return self.busy_ours(now) > self.slots
 
     def start(self, now: float) -> None:
-        """Start what has arrived, in that order; what strangers want is started last."""
+        """Start what has arrived, in that order; foreign requests are started last."""
         self.forget_ended(now)
         arrived = [task for task in self.tasks.values() if task.is_running(now)]
         for task in sorted(arrived, key=lambda task: task.arrives_at):
@@ -115,7 +115,7 @@ class ModelServer:
         return tuple(SlotReading(task_id=number, model=self.model) for number in numbers)
 
     def told(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
-        """What a look would see now; `is_late` when what came last is started after it."""
+        """What a scrape would see now; `is_late` if the last arrivals are started after it."""
         if not is_late or not self.shown(now):
             self.start(now)
         shown = self.shown(now)
@@ -132,7 +132,7 @@ class ModelServer:
 
 @dataclass
 class ModelLook:
-    """A look on its way: it sees the truth at one moment between question and answer."""
+    """A scrape in transit: it sees the true state at one moment between request and response."""
 
     server: ModelServer
     began_at: float

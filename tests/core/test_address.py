@@ -12,7 +12,7 @@ from extproc.core.address import MAX_PORT, Address, AddressError, is_ip
 
 
 def is_one_server(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Also behind the mapping of IPv4 into IPv6."""
+    """Also for an IPv4-mapped IPv6 address."""
     plain = getattr(ip, "ipv4_mapped", None) or ip
     return not (plain.is_unspecified or plain.is_multicast)
 
@@ -33,9 +33,9 @@ def test_mapped_ipv4_is_its_ipv4() -> None:
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "[::]:80", "[::ffff:0.0.0.0]:80", "224.0.0.1:80"])
-def test_what_stands_for_many_is_no_server(text: str) -> None:
-    """Where a server listens on 0.0.0.0 it can be reached there too, beside its own address: one
-    server would be two endpoints, and each of its slots given away twice."""
+def test_an_address_of_many_servers_is_rejected(text: str) -> None:
+    """A server that listens on 0.0.0.0 can be reached there too, beside its own address: one server
+    would be two endpoints, and each of its slots would be leased twice."""
     with pytest.raises(AddressError, match="no address of a single server"):
         Address.parse(text)
 
@@ -44,13 +44,13 @@ def test_what_stands_for_many_is_no_server(text: str) -> None:
     "text",
     ["", "10.0.0.5", "10.0.0.5:", "10.0.0.5:0", "10.0.0.5:65536", "10.0.0.5:-1", "::1:80", "a:80"],
 )
-def test_refuses(text: str) -> None:
-    """A text that is no ip:port is refused with a sentence, never misread."""
+def test_rejects(text: str) -> None:
+    """A text that is no ip:port is rejected with a message, never misread."""
     with pytest.raises(AddressError, match=r"\S"):
         Address.parse(text)
 
 
-def test_an_ip_address_is_told_from_a_name() -> None:
+def test_an_ip_address_is_distinguished_from_a_name() -> None:
     """Also one that is no address of a single server: it is no name either."""
     assert all(map(is_ip, ("10.0.0.5", "::1", "0.0.0.0", "224.0.0.1", "fe80::1%eth0")))
     assert not any(map(is_ip, ("gpu-1", "10.0.0.5:80", "[::1]", "10.0.0", "")))

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/objective.py: which service a request belongs to."""
+"""Claims about extproc/core/objective.py: the objective of a request."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OBJECTIVES = Objectives(by_name={"gold": GOLD, "chat": CHAT}, by_model={"tiny": 
 def test_the_header_then_the_model_then_none(
     named: str | None, model: str | None, found: Objective
 ) -> None:
-    """A name that the settings do not know counts as none was sent."""
+    """An unknown name counts as none."""
     request = Request(id="r", timeout_s=1.0, objective=named, model=model)
     assert OBJECTIVES.of(request.objective, request.model) is found
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
-def test_a_weight_is_more_than_nothing(weight: float) -> None:
+def test_a_weight_must_be_positive(weight: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
         Objective(name="x", weight=weight)

@@ -29,8 +29,8 @@ def observation(**facts: Any) -> Observation:
         {"busy_slots": 1_000_000},
     ],
 )
-def test_impossible_numbers_are_refused(facts: dict[str, Any]) -> None:
-    """What cannot be true never reaches the ledger; the error names the server."""
+def test_impossible_numbers_are_rejected(facts: dict[str, Any]) -> None:
+    """They never reach the ledger; the error names the server."""
     with pytest.raises(ObservationError, match=r"10\.0\.0\.1:8080"):
         observation(**facts)
 
@@ -45,6 +45,6 @@ def test_impossible_numbers_are_refused(facts: dict[str, Any]) -> None:
         {"slots": None, "busy_slots": 3},
     ],
 )
-def test_possible_numbers_are_taken(facts: dict[str, Any]) -> None:
-    """Missing numbers are no mistake, nor is a look without any duration."""
+def test_possible_numbers_are_accepted(facts: dict[str, Any]) -> None:
+    """Missing numbers are valid, and so is a scrape without any duration."""
     assert observation(**facts).address == ADDRESS

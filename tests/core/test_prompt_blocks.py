@@ -27,8 +27,8 @@ def test_another_model_or_adapter_shares_nothing() -> None:
 
 
 @given(TEXT)
-def test_a_chain_can_be_made_another_models(text: str) -> None:
-    """As if the text had been read for that model at once."""
+def test_a_chain_can_be_reseeded_for_another_model(text: str) -> None:
+    """As if the chain had been computed for that model at once."""
     for seed in (SEED, ("small", None), ("tiny", "pirate"), (None, None, 1, 2)):
         assert reseeded(chain(SEED, text), SEED, seed) == chain(seed, text)
 
@@ -42,7 +42,7 @@ def test_texts_share_the_blocks_of_their_common_beginning(
 
 
 @given(TEXT, st.integers(min_value=0))
-def test_a_changed_character_changes_its_block_and_all_behind_it(text: str, at: int) -> None:
+def test_a_changed_character_changes_its_block_and_all_later_ones(text: str, at: int) -> None:
     if len(text) < BLOCK_CHARS:
         return
     at %= len(text)

@@ -9,7 +9,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 
 
 def models(*loaded: str, loading: str = "", slots: int = 2, busy: int = 0) -> dict[str, object]:
-    """What a router with the models a and b tells."""
+    """What a router with the models a and b reports."""
     readings = tuple(
         ModelReading(name=name, slots=slots, busy_slots=busy)
         if name in loaded
@@ -36,8 +36,8 @@ def look(fleet: SteeredFleet, address: Address, *loaded: str, **told: object) ->
     fleet.look(address, **models(*loaded, **told))  # type: ignore[arg-type]
 
 
-def test_a_router_that_loads_its_first_model_is_not_relieved_of_it() -> None:
-    """It says 503 meanwhile, as one that is not there yet; no other is asked for the model."""
+def test_a_router_that_loads_its_first_model_keeps_the_load() -> None:
+    """It responds with 503 meanwhile, like one that is starting; no other one loads the model."""
     fleet = SteeredFleet()
     routers = [add_router(fleet) for _ in range(3)]
     loading = fleet.pick(model="a").address
@@ -49,7 +49,7 @@ def test_a_router_that_loads_its_first_model_is_not_relieved_of_it() -> None:
     assert fleet.served(waiting).address == loading
 
 
-def test_a_load_that_strangers_began_is_waited_for_too() -> None:
+def test_a_foreign_load_is_waited_for_too() -> None:
     fleet = SteeredFleet()
     first, second = add_router(fleet, "b"), add_router(fleet, "b")
     look(fleet, first, "b", loading="a")
@@ -60,8 +60,8 @@ def test_a_load_that_strangers_began_is_waited_for_too() -> None:
     assert fleet.served(waiting).address == first
 
 
-def test_a_load_that_came_to_nothing_is_tried_again() -> None:
-    """Its request was answered with an error, and a later look shows nothing of it."""
+def test_a_failed_load_is_tried_again() -> None:
+    """Its request got an error, and a later scrape shows nothing of the load."""
     fleet = SteeredFleet()
     first = add_router(fleet, "b")
     lease = fleet.pick(model="a")
@@ -75,7 +75,7 @@ def test_a_load_that_came_to_nothing_is_tried_again() -> None:
 
 
 def test_no_cache_is_worth_loading_a_model_for() -> None:
-    """Nor is a quicker server."""
+    """Nor is a faster server."""
     fleet = SteeredFleet()
     quick, slow = add_router(fleet, "a"), add_router(fleet, "a")
     chain = tuple(range(40))
@@ -96,7 +96,7 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
         assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == slow
 
 
-def test_strangers_on_a_model_are_gone_with_it() -> None:
+def test_foreign_slots_of_a_model_disappear_with_it() -> None:
     """It was unloaded while they used it: a request of ours may have it loaded again."""
     fleet = SteeredFleet()
     address = add_router(fleet, "a", "b")
@@ -106,7 +106,7 @@ def test_strangers_on_a_model_are_gone_with_it() -> None:
     assert fleet.served(waiting).address == address
 
 
-def test_who_has_a_model_loaded_takes_as_many_slots_as_it_asked_for() -> None:
+def test_a_request_that_loads_a_model_takes_the_slots_it_asked_for() -> None:
     fleet = SteeredFleet()
     address = add_router(fleet, "b")
     lease = fleet.pick(model="a", weight_slots=3)
@@ -124,8 +124,8 @@ def test_a_request_without_a_model_prefers_servers_that_need_none() -> None:
     assert fleet.pick().address != plain
 
 
-def test_who_waited_for_a_model_that_nobody_had_gets_it() -> None:
-    """It might have gone anywhere; now that somebody serves the model, only there."""
+def test_a_request_for_a_missing_model_gets_it_when_it_appears() -> None:
+    """It might have gone anywhere; once an endpoint serves the model, it goes only there."""
     fleet = SteeredFleet()
     other = fleet.add(1, models=["b"])
     lease = fleet.pick(model="b")
@@ -138,8 +138,9 @@ def test_who_waited_for_a_model_that_nobody_had_gets_it() -> None:
     assert fleet.served(waiting).address == serving
 
 
-def test_slots_are_kept_for_nobody_who_cannot_use_them() -> None:
-    """The server was restarted with another model while it saved up for a heavy request."""
+def test_no_slots_are_reserved_for_a_ticket_that_cannot_use_them() -> None:
+    """The server was restarted with another model while it had a reservation for a multi-slot
+    request."""
     fleet = SteeredFleet()
     address, other = fleet.add(2, models=["a"]), fleet.add(2, models=["a"])
     leases = [fleet.pick(model="a") for _ in range(4)]
@@ -156,10 +157,9 @@ def test_slots_are_kept_for_nobody_who_cannot_use_them() -> None:
     assert fleet.served(heavy).address == other
 
 
-def test_a_name_that_cannot_be_changed_goes_where_it_does_no_harm() -> None:
-    """A split's name in a body that is too long to be told another: plain servers do not read
-    it, nor is it new to a router that has it as an alias; the others are left out, however the
-    split is weighted."""
+def test_a_name_that_cannot_be_rewritten_goes_where_it_does_no_harm() -> None:
+    """A split's name in a body that is too long to be rewritten: plain servers do not read it, and
+    a router may have it as an alias; other routers are filtered, for any weights of the split."""
     fleet = SteeredFleet(splits={"chat": {"a": 99.0, "b": 1.0}})
     add_router(fleet, "a", "b")
     assert fleet.refusal(model="chat", is_verbatim=True) == "bad-request"
@@ -177,7 +177,7 @@ def test_a_name_that_cannot_be_changed_goes_where_it_does_no_harm() -> None:
     assert fleet.pick(model="chat", is_verbatim=True).address == aliased
 
 
-def test_a_name_that_cannot_be_changed_waits_while_nobody_serves_what_it_means() -> None:
+def test_a_name_that_cannot_be_rewritten_waits_while_no_server_has_its_models() -> None:
     fleet = SteeredFleet(splits={"chat": {"a": 1.0}}, match=ModelMatch.STRICT)
     waiting = fleet.queue(model="chat", is_verbatim=True)
     fleet.add(1, models=["b"])

@@ -1,4 +1,4 @@
-"""The ledger's promises, against servers that know the truth."""
+"""The rules of the ledger, against servers with a known true state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.long_run import IS_LONG_RUN
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
 @settings(max_examples=60, deadline=None)
 def test_every_claim_holds_after_every_event(seed: int, world: World) -> None:
-    """Short runs from many beginnings."""
+    """Short runs from many seeds."""
     fleet = ModelFleet(Random(seed), world)
     fleet.change_fleet()
     for _ in range(300):

@@ -1,7 +1,7 @@
-"""No request comes to a full server because a client left: the proof over random delays.
+"""No request reaches a full server because a client left: the proof over random delays.
 
-Requests arrive late, releases reach us late, looks begin at any moment and see the truth at any
-moment until they are answered. `make test` runs the short form, `make nightly` the long one.
+Requests arrive late, releases reach us late, scrapes begin at any moment and see the true state at
+any moment until they are answered. `make test` runs the short form, `make nightly` the long one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SEEDS, STEPS = (40, 100_000) if IS_LONG_RUN else (1, 15_000)
 
 
 class LeavingFleet(ModelFleet):
-    """Few servers, always full, whose clients leave at any moment; each is looked at right after,
-    as the scraper does. In most runs a look at a server begins when the last one was answered."""
+    """Few servers, always full, whose clients leave at any moment; each is scraped right after, as
+    the scraper does. In most runs a scrape of a server begins when the last one was answered."""
 
     events_per_s = 250.0
 
@@ -72,13 +72,13 @@ def run(seed: int, steps: int) -> LeavingFleet:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
-def test_no_request_comes_to_a_full_server(seed: int) -> None:
-    """From many beginnings, then to the end: nothing stays leased."""
+def test_no_request_reaches_a_full_server(seed: int) -> None:
+    """From many seeds, then to the end: nothing stays leased."""
     run(seed, 800).finish_all()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_long_run_of_leaving_clients(seed: int) -> None:
-    """A quarter of all clients leave; each other is served."""
+    """A quarter of all clients leave; all other requests are served."""
     fleet = run(seed, STEPS)
     assert fleet.requests > STEPS / 6

@@ -1,4 +1,4 @@
-"""Claims about exchanges whose clients write what they like, in both ways of asking."""
+"""Claims about exchanges with hostile clients, in both body modes."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ STORIES = st.builds(
 
 @given(STORIES)
 @settings(max_examples=200, deadline=None)
-def test_whatever_clients_write(story: Story) -> None:
-    """It is decided without an exception, no lease stays open, and in full duplex the bytes go
-    out as they came, but for names said behind them, in bounded pieces with one end."""
+def test_any_client_input(story: Story) -> None:
+    """The decision raises no exception, no lease stays open, and in full duplex the bytes pass
+    unchanged, except for names appended at the end, in bounded pieces with one end."""
     desk = Desk(
         *(4, 4),
         splits={"chat": {"tiny": 9.0, "large": 1.0}},

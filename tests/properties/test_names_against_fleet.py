@@ -1,5 +1,5 @@
-"""An adapter that is named is never lost, and a name that is none holds nobody up: whenever
-servers join, load, fail, leave, and tell what they have while requests come."""
+"""A request for an adapter never loses it, and a name without an adapter delays no request: for
+servers that join, load, fail, leave and report at any time while requests come."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ORDINARY = ("m", "m", "qwen2.5:7b", "hf/user:Q4_K_M", "gpt-4o", "m:latest")
 
 
 class NamingFleet:
-    """Drives a dispatcher as the stream does: names are split when a request comes. What each
-    server has never changes, but it is told late."""
+    """Drives a dispatcher as the stream does: names are split when a request comes. The models of
+    each server never change, but it reports them late."""
 
     def __init__(self, random: Random, match: ModelMatch) -> None:
         self.random = random
@@ -42,9 +42,10 @@ class NamingFleet:
         self.waiting: dict[int, Ticket] = {}
         self.running: dict[int, Lease] = {}
         self.wanted: dict[str, tuple[str | None, frozenset[Address]]] = {}
-        """By request: the adapter, and who had it when the request came, and has not left since."""
+        """By request: the adapter, and the servers that had it when the request came and have not
+        left since."""
         self.taken: set[str] = set()
-        """Names that were found to be no adapter's when all had told."""
+        """Names that were found to be no adapter's when all servers had reported."""
         self.served = self.with_adapter = self.undecided = 0
         options = DispatcherOptions(
             max_queued=30, stale_after_s=1e9, resolver=ResolverOptions(model_match=match)
@@ -204,7 +205,7 @@ def test_no_adapter_is_lost(seed: int, match: ModelMatch) -> None:
 
 @pytest.mark.parametrize("match", ModelMatch)
 def test_a_long_run_of_names(match: ModelMatch) -> None:
-    """Long enough that everything that is claimed did happen."""
+    """Long enough that every claimed event occurs."""
     counts = [0, 0, 0]
     for seed in range(30):
         fleet = NamingFleet(Random(seed), match)

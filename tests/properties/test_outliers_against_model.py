@@ -1,4 +1,4 @@
-"""A long random run of outlier detection against servers of which the truth is known."""
+"""A long random run of outlier detection against servers with a known true state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class World:
         dispatcher.release(lease, LeaseEnd.SERVED, now)
 
     def _check(self) -> None:
-        """While it is out, at most its trial was sent after the ejection; never all are out."""
+        """While a server is ejected, at most its trial was sent after the ejection; never all are
+        ejected."""
         fleet, outliers = self.fleet, self.fleet.dispatcher.state.outliers
         assert sum(fleet.endpoint(address).is_ejected for address in fleet.addresses) <= 2
         for address in fleet.addresses:
@@ -78,7 +79,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(3 if IS_LONG_RUN else 1))
-def test_the_broken_is_out_and_the_mended_comes_back(seed: int) -> None:
+def test_the_broken_is_ejected_and_the_fixed_is_readmitted(seed: int) -> None:
     """13,500 steps; after each 4,500 another server breaks, for 20 s."""
     world = World(seed)
     fleet = world.fleet

@@ -1,5 +1,5 @@
-"""The ledger's promises hold where servers have several models, each with slots of its own; and
-a model is loaded by one server at a time."""
+"""The rules of the ledger hold for servers with several models, each with its own slots; and a
+model is loaded by one server at a time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MODELS = "abc"
 
 
 class RouterFleet(ModelFleet):
-    """Routers, and plain servers of one model, beside each other."""
+    """Routers, and plain servers of one model, in one fleet."""
 
     def __init__(self, random: Random, world: World) -> None:
         self.asked: dict[int, str | None] = {}
         self.loads: dict[str, tuple[Address, Lease]] = {}
-        """By model: the server that was last asked to load it, and by which request."""
+        """By model: the last server that was asked to load it, and by which request."""
         self.lost: set[str] = set()
-        """Models whose server was lost meanwhile, and was not seen loading them since."""
+        """Models whose server was lost meanwhile, and no scrape saw them loading since."""
         self.started = 0
         super().__init__(random, world)
         self._events += [self.unload, self.fail_load]
@@ -84,7 +84,8 @@ class RouterFleet(ModelFleet):
         super()._take(request, settlement)
 
     def _check_load(self, lease: Lease) -> None:
-        """Who asks for a model that is not loaded must know that nobody else is loading it."""
+        """A request for a model that is not loaded may be sent only if no other server is loading
+        it."""
         endpoint = self.dispatcher.fleet.get(lease.address)
         assert endpoint is not None
         reading = endpoint.models_by_name.get(lease.model_pool)
@@ -113,7 +114,7 @@ class RouterFleet(ModelFleet):
             server.take(lease, at)
 
     def finish(self) -> None:
-        """Only what is loaded comes to an end."""
+        """Only requests for loaded models end."""
         lease = self._arrived()
         if lease is not None and self._is_served(lease):
             self._finish(lease)
@@ -132,13 +133,13 @@ class RouterFleet(ModelFleet):
         return self.random.choice(processes) if processes else None
 
     def unload(self) -> None:
-        """Nobody used it for long, or there is a better use for the memory."""
+        """It was unused for long, or its memory was needed."""
         process = self._some_process()
         if process is not None and process.is_loaded(self.now) and process.is_unused(self.now):
             process.unload()
 
     def fail_load(self) -> None:
-        """It does not fit: those who wait for it get an error."""
+        """It does not fit into memory: the requests that wait for it get an error."""
         process = self._some_process()
         if process is None or not process.is_loading(self.now):
             return
@@ -162,7 +163,7 @@ class RouterFleet(ModelFleet):
         return endpoint is None or endpoint.health is Health.DOWN
 
     def _look_for_lost(self) -> None:
-        """A server that comes back may not have told yet that it is still loading."""
+        """A server that returns may not have reported yet that it is still loading."""
         for model, (address, _) in self.loads.items():
             endpoint = self.dispatcher.fleet.get(address)
             reading = None if endpoint is None else endpoint.models_by_name.get(model)
@@ -173,7 +174,7 @@ class RouterFleet(ModelFleet):
         self.lost &= self.loads.keys()
 
     def _is_under_way(self, model: str, address: Address, lease: Lease) -> bool:
-        """Whether what was asked for has neither come nor failed."""
+        """Whether the requested load has neither finished nor failed."""
         server = self.servers[address]
         assert isinstance(server, ModelRouter)
         process = server.models[model]
@@ -182,7 +183,7 @@ class RouterFleet(ModelFleet):
         return process.is_loading(self.now) or lease.id in process.tasks
 
     def _foreign(self, address: Address) -> int:
-        """Also in one room alone: what is in no room may hide it from the endpoint's account."""
+        """Also in one model pool alone: leases in no pool may hide it from the endpoint's slots."""
         endpoint_slots = self.dispatcher.ledger.endpoint_slots(address)
         return endpoint_slots.foreign_slots + sum(
             one.foreign_slots for one in endpoint_slots.model_pools.values()

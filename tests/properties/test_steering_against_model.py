@@ -1,5 +1,5 @@
-"""The ledger's promises hold as well when requests want things: endpoints of their own, classes,
-tenants, homes in a cache. Only the order of arrival is no claim here."""
+"""The rules of the ledger hold for requests with subset hints, criticalities, tenants and affinity.
+Only the order of arrival is not checked here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBJECTIVES = (
 
 
 class ChoosyFleet(ModelFleet):
-    """The same servers and accidents; requests that are not equal."""
+    """The same servers and accidents, with different requests."""
 
     def __init__(self, random: Random, world: World) -> None:
         super().__init__(random, world)
@@ -74,7 +74,7 @@ class ChoosyFleet(ModelFleet):
             assert outcome.lease.address in request.allowed
 
     def _check_passed(self, passed: list[Ticket]) -> None:
-        """Classes, promises and shares decide here, not arrival."""
+        """Criticality, SLOs and shares decide here, not arrival."""
 
     def answer(self) -> None:
         """An answer begins."""
@@ -95,7 +95,7 @@ class ChoosyFleet(ModelFleet):
 
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
 @settings(max_examples=40, deadline=None)
-def test_every_claim_holds_for_choosy_requests(seed: int, world: World) -> None:
+def test_every_claim_holds_for_different_requests(seed: int, world: World) -> None:
     fleet = ChoosyFleet(Random(seed), world)
     fleet.change_fleet()
     for _ in range(300):
@@ -105,7 +105,7 @@ def test_every_claim_holds_for_choosy_requests(seed: int, world: World) -> None:
 
 @pytest.mark.parametrize("seed", [5, 7, 11, 2026] if IS_LONG_RUN else [2026])
 @pytest.mark.parametrize("world", World)
-def test_a_long_run_of_choosy_requests(world: World, seed: int) -> None:
+def test_a_long_run_of_different_requests(world: World, seed: int) -> None:
     fleet = ChoosyFleet(Random(seed), world)
     fleet.change_fleet()
     for _ in range(10_000):

@@ -26,7 +26,7 @@ POLICY = AddressPolicy.of(PRIVATE, {9002, 9901})
         ("[::1]:8080", "127.0.0.1"),
     ],
 )
-def test_private_networks_and_the_callers_own_address_may_be_named(address: str, peer: str) -> None:
+def test_private_networks_and_the_callers_own_address_are_allowed(address: str, peer: str) -> None:
     assert POLICY.refusal(Address.parse(address), peer) == ""
 
 
@@ -49,11 +49,11 @@ def test_private_networks_and_the_callers_own_address_may_be_named(address: str,
         ("100.64.0.1:8080", "", "agents.allowed_networks"),
     ],
 )
-def test_others_may_not(address: str, peer: str, word: str) -> None:
+def test_other_addresses_are_rejected(address: str, peer: str, word: str) -> None:
     assert word in POLICY.refusal(Address.parse(address), peer)
 
 
-def test_no_setting_opens_what_is_link_local_or_ours() -> None:
+def test_no_setting_allows_link_local_or_own_ports() -> None:
     every = AddressPolicy.of(("0.0.0.0/0", "::/0"), {9901})
     for address in ("169.254.169.254:80", "[fe80::1]:1", "8.8.8.8:9901", "100.100.100.200:80"):
         assert every.refusal(Address.parse(address), "")

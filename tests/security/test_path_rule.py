@@ -22,7 +22,7 @@ from extproc.security.path_rule import (
         *("/*.js", "GET /static/*.min.js"),
     ],
 )
-def test_a_rule_reads_back_as_it_was_written(rule: str) -> None:
+def test_a_rule_is_printed_as_it_was_written(rule: str) -> None:
     assert str(PathRule.parse(rule)) == rule
 
 
@@ -47,7 +47,7 @@ def test_a_rule_reads_back_as_it_was_written(rule: str) -> None:
         *("/a/*b.js", "/*.j*s", "*.js"),
     ],
 )
-def test_what_is_no_rule_says_so(rule: str) -> None:
+def test_an_invalid_rule_raises(rule: str) -> None:
     with pytest.raises(PathRuleError, match="write"):
         PathRule.parse(rule)
 
@@ -64,7 +64,7 @@ def test_what_is_no_rule_says_so(rule: str) -> None:
         ("POST /a", "", False, False),
     ],
 )
-def test_head_goes_with_get_and_a_preflight_with_what_is_open(
+def test_head_is_treated_as_get_and_a_preflight_is_always_open(
     rule: str, method: str, opens: bool, blocks: bool
 ) -> None:
     parsed = PathRule.parse(rule)
@@ -108,9 +108,7 @@ OPENED = tuple(map(PathRule.parse, ("/", "/props", "/a.b/c", "/below*", "/*.js",
         ("props", False),
     ],
 )
-def test_what_is_open_is_so_exactly_at_the_root_and_below_the_prefix(
-    path: str, is_open: bool
-) -> None:
+def test_open_paths_are_exact_at_the_root_and_below_the_prefix(path: str, is_open: bool) -> None:
     assert bool(re.fullmatch(open_pattern(OPENED, "/llama"), path)) == is_open
 
 
@@ -144,9 +142,7 @@ CLOSED = tuple(map(PathRule.parse, ("/slots*", "/metrics", "/v1/stream", "/", "/
         ("/v1/chat/completions", False),
     ],
 )
-def test_what_is_blocked_is_so_in_any_case_and_below_any_prefix(
-    path: str, is_blocked: bool
-) -> None:
+def test_blocked_paths_match_in_any_case_and_below_any_prefix(path: str, is_blocked: bool) -> None:
     assert bool(re.fullmatch(blocked_pattern(CLOSED), path)) == is_blocked
 
 
@@ -172,7 +168,5 @@ def test_all_can_be_opened_and_blocked() -> None:
         ("/v1/chat/completions", False),
     ],
 )
-def test_an_escape_that_hides_a_plain_character_is_told_from_one_that_must_be(
-    path: str, hides: bool
-) -> None:
+def test_an_escape_that_hides_a_plain_character_is_recognised(path: str, hides: bool) -> None:
     assert bool(re.fullmatch(HIDDEN_CHARACTER, path)) == hides

@@ -11,7 +11,7 @@ from extproc.security.pem import are_certificates
 from tests.fakes.authority import Authority
 
 
-def test_certificates_are_told_from_everything_else(tmp_path: Path) -> None:
+def test_certificates_are_distinguished_from_everything_else(tmp_path: Path) -> None:
     one, other = (Authority(tmp_path, name).ca.read_text() for name in ("one", "other"))
     assert are_certificates(one) and are_certificates(one + other)
     assert are_certificates(f"a remark\n{one}")
@@ -27,13 +27,13 @@ def test_certificates_are_told_from_everything_else(tmp_path: Path) -> None:
         "-----BEGIN CERTIFICATE-----\n",
     ],
 )
-def test_one_that_is_none_spoils_the_others(tmp_path: Path, text: str) -> None:
+def test_one_invalid_certificate_invalidates_all(tmp_path: Path, text: str) -> None:
     assert not are_certificates(text)
     assert not are_certificates(Authority(tmp_path).ca.read_text() + text)
 
 
 def test_a_trusted_certificate_is_one(tmp_path: Path) -> None:
-    """As `openssl x509 -trustout` writes it: with remarks behind it, here none."""
+    """In the form that `openssl x509 -trustout` writes, here without trust settings."""
     lines = Authority(tmp_path).ca.read_text().splitlines()
     content = base64.b64decode("".join(lines[1:-1])) + b"\x30\x00"
     body = base64.encodebytes(content).decode()

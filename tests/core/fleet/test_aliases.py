@@ -16,7 +16,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 
 
 def test_waiting_for_one_model_never_blocks_another() -> None:
-    """A thousand who wait for a busy model do not hold up who wants the other."""
+    """A thousand requests for a busy model do not delay a request for another."""
     fleet = SteeredFleet(max_queued=2000)
     fleet.add(1, models=["a"])
     other = fleet.add(1, models=["b"])
@@ -40,7 +40,8 @@ def test_an_unknown_model_may_go_anywhere_unless_strict() -> None:
 
 
 def test_a_strict_fleet_waits_for_a_model_that_is_only_gone() -> None:
-    """Its server left; the name is known. Before any server was seen, all names are waited for."""
+    """Its server left; the name is known. Before the first scrape, requests for any name are
+    queued."""
     fleet = SteeredFleet(match=ModelMatch.STRICT)
     early = fleet.queue(model="a")
     gone = fleet.add(1, models=["a"])
@@ -57,7 +58,7 @@ def test_a_strict_fleet_waits_for_a_model_that_is_only_gone() -> None:
     assert not fleet.is_waiting(waiting)
 
 
-def test_who_waits_for_a_lost_model_may_go_anywhere_when_lenient() -> None:
+def test_a_request_for_a_lost_model_may_go_anywhere_if_lenient() -> None:
     fleet = SteeredFleet()
     first = fleet.add(1, models=["a"])
     second = fleet.add(1, models=["b"])
@@ -69,7 +70,7 @@ def test_who_waits_for_a_lost_model_may_go_anywhere_when_lenient() -> None:
     fleet.finish(lease)
 
 
-def test_who_waits_for_a_lost_model_waits_on_when_strict() -> None:
+def test_a_request_for_a_lost_model_remains_queued_if_strict() -> None:
     fleet = SteeredFleet(match=ModelMatch.STRICT)
     first = fleet.add(1, models=["a"])
     fleet.add(9, models=["b"])
@@ -83,8 +84,8 @@ def test_who_waits_for_a_lost_model_waits_on_when_strict() -> None:
     assert fleet.served(waiting).address == third
 
 
-def test_a_models_name_counts_before_anothers_alias() -> None:
-    """Whichever is listed first; of two equal aliases the first."""
+def test_a_model_name_precedes_an_alias_of_another() -> None:
+    """In any order of the list; of two equal aliases the first applies."""
     models = [
         ModelReading(name="a", aliases=("b", "c"), slots=1),
         ModelReading(name="b", aliases=("c",), slots=4),
@@ -97,8 +98,9 @@ def test_a_models_name_counts_before_anothers_alias() -> None:
         assert endpoint.models_by_name["c"] is readings[0]
 
 
-def test_a_subset_is_never_left() -> None:
-    """Who may only use some endpoints waits for them; who may use none of ours is refused."""
+def test_a_request_never_leaves_its_subset() -> None:
+    """A request with a subset hint waits for those endpoints; without one in the fleet it is
+    rejected."""
     fleet = SteeredFleet()
     one, two = fleet.add(1), fleet.add(1)
     lease = fleet.pick(allowed=frozenset({one}))
@@ -111,8 +113,9 @@ def test_a_subset_is_never_left() -> None:
     assert fleet.refusal(allowed=frozenset({stranger})) == "no-endpoint"
 
 
-def test_nobody_waits_for_a_hint_that_cannot_be_served() -> None:
-    """Allowed is who is down, drained, or serves another model: the gateway may hint at others."""
+def test_a_hint_without_an_eligible_endpoint_is_rejected() -> None:
+    """The allowed endpoint is down, drained, or serves another model: the next hint may name
+    others."""
     fleet = SteeredFleet()
     one, two = fleet.add(1, models=["a"], adapters=["bard"]), fleet.add(1, models=["b"])
     hint = frozenset({one})
@@ -131,7 +134,7 @@ def test_nobody_waits_for_a_hint_that_cannot_be_served() -> None:
 
 
 def test_adapters() -> None:
-    """Never a server that lacks it; the picked server's own number is told."""
+    """Only servers that have it; the request gets the picked server's number of it."""
     fleet = SteeredFleet()
     fleet.add(4, models=["m"], adapters=["bard"])
     has_it = fleet.add(1, models=["m"], adapters=["bard", "pirate"])
@@ -142,8 +145,8 @@ def test_adapters() -> None:
     assert fleet.refusal(adapter="nobody-has-it") == "model-not-found"
 
 
-def test_an_adapter_without_a_name_is_nobodys() -> None:
-    """A request that names none is sent with none."""
+def test_an_adapter_with_an_empty_name_matches_no_request() -> None:
+    """A request that names no adapter is sent with none."""
     fleet = SteeredFleet()
     fleet.add(1, adapters=[""])
     outcome = fleet.submit()
@@ -151,7 +154,7 @@ def test_an_adapter_without_a_name_is_nobodys() -> None:
 
 
 def test_adapters_by_number() -> None:
-    """Only servers that have as many; where none has any, nobody can tell."""
+    """Only servers that have these numbers; if no server reported any, all are possible."""
     fleet = SteeredFleet()
     bare = fleet.add(1, models=["m"])
     fleet.finish(fleet.pick(adapter_numbers=frozenset({1})))
@@ -165,8 +168,8 @@ def test_adapters_by_number() -> None:
     assert fleet.served(waiting).address == has_it
 
 
-def test_requests_with_one_adapter_flock() -> None:
-    """llama.cpp batches equal adapters only: a second pirate joins the first."""
+def test_requests_with_one_adapter_share_an_endpoint() -> None:
+    """llama.cpp batches only equal adapters: a second pirate joins the first."""
     fleet = SteeredFleet()
     for _ in range(4):
         fleet.add(4, models=["m"], adapters=["bard", "pirate"])
@@ -208,8 +211,8 @@ def test_a_router_that_has_the_model_loaded_is_preferred() -> None:
 
 
 def test_one_load_of_a_model_at_a_time() -> None:
-    """The others wait until it is loaded; the next one gets its free slot, and only when there
-    are no more may another router load it too."""
+    """The others wait until it is loaded; the next one gets a free slot there, and only when there
+    are none left may another router load the model."""
     fleet = SteeredFleet()
     routers = [fleet.add(2, models=router("b")) for _ in range(3)]
     loading = fleet.pick(model="a").address
@@ -242,7 +245,7 @@ def test_splits_follow_their_weights() -> None:
     assert resolve_model(None, splits, random) is None
 
 
-def test_names_ever_reported_are_bounded() -> None:
+def test_remembered_names_are_bounded() -> None:
     index = ModelIndex()
     address = SteeredFleet().add(1)
     for number in range(MAX_REMEMBERED + 10):
@@ -253,7 +256,7 @@ def test_names_ever_reported_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("models", [(), ("m",)])
-def test_a_plain_server_has_no_rooms(models: tuple[str, ...]) -> None:
+def test_a_plain_server_has_no_model_pools(models: tuple[str, ...]) -> None:
     fleet = SteeredFleet()
     address = fleet.add(1, models=models)
     assert fleet.dispatcher.ledger.endpoint_slots(address).model_pools == {}

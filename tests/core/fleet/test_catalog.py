@@ -52,7 +52,7 @@ def test_several_models_are_more_than_several_names() -> None:
 
 
 class Counted(str):
-    """A name that counts how often names are looked at."""
+    """A name that counts how often names are compared."""
 
     __slots__ = ()
     looks = 0
@@ -66,7 +66,7 @@ class Counted(str):
 
 
 def looks_at(models: int, aliases: int) -> int:
-    """How often names are looked at until what they mean is known."""
+    """How often names are compared until the catalog is complete."""
     naming: dict[str, str] = {}
     for number in range(models):
         model = Counted(f"model {number}")
@@ -77,12 +77,12 @@ def looks_at(models: int, aliases: int) -> int:
     return Counted.looks - before
 
 
-def test_many_models_are_worked_out_in_the_time_of_their_names() -> None:
-    """A router's listing of thousands must not hold up the requests: each name costs the same."""
+def test_many_models_cost_time_in_proportion_to_their_names() -> None:
+    """A router with thousands of models must not delay requests: each name costs the same."""
     assert looks_at(400, 1) < 5 * looks_at(100, 1)
 
 
-def test_all_of_the_numbers_are_one_servers() -> None:
+def test_all_numbers_must_be_of_one_server() -> None:
     found = FleetCatalog()
     found.report(ADDRESSES[0], {}, {"bard": 0})
     found.report(ADDRESSES[1], {}, {"poet": 1})
@@ -105,11 +105,10 @@ NAMINGS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(NAMES)).map(
     ),
     st.frozensets(st.integers(0, 2), min_size=1),
 )
-def test_it_is_as_if_all_servers_were_asked(
+def test_the_catalog_equals_a_query_of_all_servers(
     reports: list[tuple[Address, dict[str, str] | None, frozenset[int]]], numbers: frozenset[int]
 ) -> None:
-    """Whatever was reported before, in whatever order; and two models of one server never
-    become the same."""
+    """After any reports in any order; and two models of one server never become the same."""
     found = FleetCatalog()
     fleet: dict[Address, tuple[dict[str, str], frozenset[int]]] = {}
     for address, naming, ids in reports:

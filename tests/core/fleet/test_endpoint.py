@@ -1,4 +1,4 @@
-"""Claims about extproc/core/fleet/endpoint.py: health as observed, intent as wanted, both apart."""
+"""Claims about extproc/core/fleet/endpoint.py: observed health and the operator's intent."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def see(
         (ScrapeStatus.FAILED, Health.LOADING, False),
     ],
 )
-def test_first_sight(
+def test_the_first_scrape(
     endpoint: Endpoint, status: ScrapeStatus, health: Health, is_serving: bool
 ) -> None:
-    """A new endpoint is loading until a look tells more; one failure tells nothing."""
+    """A new endpoint is loading until a scrape shows more; one failure shows nothing."""
     assert endpoint.health is Health.LOADING
     see(endpoint, status)
     assert (endpoint.health, endpoint.is_serving) == (health, is_serving)
 
 
 def test_an_issue_degrades(endpoint: Endpoint) -> None:
-    """It serves, and says what an operator should mend; once mended it is ready again."""
+    """It serves, and shows the problem to fix; once that is fixed it is ready again."""
     see(endpoint, ScrapeStatus.READY, issues=(ISSUE,))
     assert (endpoint.health, endpoint.issues) == (Health.DEGRADED, (ISSUE,))
     assert endpoint.is_serving
@@ -61,7 +61,7 @@ def test_an_issue_degrades(endpoint: Endpoint) -> None:
 
 
 def test_three_failures_in_a_row(endpoint: Endpoint) -> None:
-    """Two failures are no reason, three are, and one good look brings it back."""
+    """Two failures change nothing, the third makes it down, and one good scrape brings it back."""
     see(endpoint, ScrapeStatus.READY)
     for _ in range(2):
         see(endpoint, ScrapeStatus.FAILED, issues=(ISSUE,))
@@ -76,8 +76,8 @@ def test_three_failures_in_a_row(endpoint: Endpoint) -> None:
     assert (endpoint.health, endpoint.consecutive_failures) == (Health.READY, 0)
 
 
-def test_models_outlive_a_look_that_did_not_ask(endpoint: Endpoint) -> None:
-    """Only a look that tells models replaces them."""
+def test_models_persist_after_a_scrape_without_models(endpoint: Endpoint) -> None:
+    """Only a scrape that reports models replaces them."""
     see(endpoint, ScrapeStatus.READY, models=(MODEL,))
     see(endpoint, ScrapeStatus.READY)
     assert endpoint.models == (MODEL,)
@@ -85,7 +85,7 @@ def test_models_outlive_a_look_that_did_not_ask(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("intent", [Intent.DRAINING, Intent.DISABLED])
 def test_intent_stops_new_leases(endpoint: Endpoint, intent: Intent) -> None:
-    """What the operator wants does not change what was seen."""
+    """The operator's intent does not change the observed health."""
     see(endpoint, ScrapeStatus.READY)
     was_pickable = endpoint.is_pickable
     endpoint.intent = intent
@@ -95,7 +95,7 @@ def test_intent_stops_new_leases(endpoint: Endpoint, intent: Intent) -> None:
 
 @pytest.mark.parametrize("flag", ["is_removed", "is_routable"])
 def test_membership_and_envoy_stop_new_leases(endpoint: Endpoint, flag: str) -> None:
-    """Neither a removed endpoint nor one that Envoy does not know may be picked."""
+    """Neither a removed endpoint nor one that is unknown to Envoy is pickable."""
     see(endpoint, ScrapeStatus.READY)
     setattr(endpoint, flag, not getattr(endpoint, flag))
     assert not endpoint.is_pickable

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/fleet/membership.py: who is a member, and what Envoy is told of it."""
+"""Claims about extproc/core/fleet/membership.py: members, and their specification for Envoy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_address_given_twice_is_one_endpoint() -> None:
     assert [endpoint.spec.name for endpoint in fleet] == ["one"]
 
 
-def test_changes_are_told() -> None:
+def test_changes_are_reported() -> None:
     """Added, removed, changed, returned: each once; the same list again changes nothing."""
     fleet = Fleet()
     assert fleet.set_members("s", [spec(A), spec(B)]) == [A, B]
@@ -38,7 +38,7 @@ def test_changes_are_told() -> None:
 
 
 def test_a_removed_endpoint_stays_until_dropped() -> None:
-    """Envoy keeps knowing where requests run; a member cannot be dropped."""
+    """Envoy still knows where requests run; a member cannot be dropped."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
     with pytest.raises(ValueError, match="still a member"):
@@ -51,8 +51,8 @@ def test_a_removed_endpoint_stays_until_dropped() -> None:
     assert fleet.membership().members == ()
 
 
-def test_whoever_says_tls_is_believed() -> None:
-    """In whatever order they come: a later word without TLS opens no plain socket."""
+def test_a_source_with_tls_takes_precedence() -> None:
+    """In any order: a later source without TLS does not open a plain connection."""
     fleet = Fleet()
     secure = EndpointSpec(address=A, tls_profile="tls-a", server_name="gpu.example")
     fleet.set_members("agents", [spec(A)])
@@ -62,8 +62,8 @@ def test_whoever_says_tls_is_believed() -> None:
     assert fleet.membership().members[0].tls_profile == "tls-a"
 
 
-def test_an_agent_does_not_say_whom_to_take_for_a_server_that_others_know() -> None:
-    """Its word about TLS counts where nobody else has one, whoever came first."""
+def test_an_agent_does_not_override_the_ca_of_other_sources() -> None:
+    """Its TLS settings apply only if no other source has any, in any order."""
     fleet = Fleet()
     reported = EndpointSpec(address=A, tls_profile="tls-agent", is_reported=True)
     fleet.set_members("agents", [reported])
@@ -84,8 +84,8 @@ def test_an_agent_does_not_say_whom_to_take_for_a_server_that_others_know() -> N
         EndpointSpec(address=A, authorization="Bearer k"),
     ],
 )
-def test_what_envoy_may_be_unable_to_do_is_waited_for(demanding: EndpointSpec) -> None:
-    """A new endpoint, and one that becomes such: discovery must say that it is routable."""
+def test_an_endpoint_that_requires_envoy_support_waits_for_it(demanding: EndpointSpec) -> None:
+    """A new endpoint, and one that changes to such: discovery must report that it is routable."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A), replace(demanding, address=B)])
     assert [endpoint.is_routable for endpoint in fleet] == [True, False]
@@ -94,8 +94,8 @@ def test_what_envoy_may_be_unable_to_do_is_waited_for(demanding: EndpointSpec) -
     assert endpoint is not None and not endpoint.is_routable
 
 
-def test_a_member_while_anybody_names_it() -> None:
-    """Two sources for one address: the endpoint goes with the last of them."""
+def test_an_endpoint_is_a_member_while_any_source_names_it() -> None:
+    """Two sources for one address: the endpoint is removed with the last of them."""
     fleet = Fleet()
     fleet.set_members("file", [spec(A, "file's")])
     assert fleet.set_members("dns", [spec(A, "dns's")]) == []
@@ -107,7 +107,7 @@ def test_a_member_while_anybody_names_it() -> None:
 
 
 def test_the_first_source_stays_the_first() -> None:
-    """A source that repeats itself, as agents do all the time, overrules nobody."""
+    """A source that repeats itself, as agents do, overrides no other."""
     fleet = Fleet()
     fleet.set_members("file", [spec(A, "file's")])
     fleet.set_members("dns", [spec(A, "dns's")])
@@ -115,8 +115,8 @@ def test_the_first_source_stays_the_first() -> None:
     assert fleet.set_members("dns", [spec(A, "dns's anew")]) == []
 
 
-def test_sources_that_name_nobody_are_forgotten() -> None:
-    """A thousand agents that came and went leave nothing."""
+def test_empty_sources_are_forgotten() -> None:
+    """A thousand agents that joined and left leave nothing."""
     fleet = Fleet()
     for number in range(1000):
         fleet.set_members(f"agent {number}", [spec(A)])
@@ -126,7 +126,7 @@ def test_sources_that_name_nobody_are_forgotten() -> None:
 
 
 def test_intent() -> None:
-    """A drained endpoint is told to Envoy as draining; a stranger has no intent."""
+    """Envoy sees a drained endpoint as draining; an unknown endpoint has no intent."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
     for intent in (Intent.DRAINING, Intent.DISABLED):
@@ -138,8 +138,8 @@ def test_intent() -> None:
         fleet.set_intent(B, Intent.DRAINING)
 
 
-def test_intent_outlives_an_absence() -> None:
-    """An endpoint that is named again before it was dropped is as the operator left it."""
+def test_intent_persists_during_an_absence() -> None:
+    """An endpoint that is named again before it was dropped has the same intent."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
     fleet.set_intent(A, Intent.DRAINING)
@@ -148,7 +148,7 @@ def test_intent_outlives_an_absence() -> None:
     assert [endpoint.intent for endpoint in fleet] == [Intent.DRAINING]
 
 
-def test_a_picture_lasts_until_something_changes() -> None:
+def test_a_snapshot_lasts_until_something_changes() -> None:
     """The same object, and then one with a larger version."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])

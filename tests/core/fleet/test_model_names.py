@@ -1,4 +1,4 @@
-"""Claims about names that no server has told yet: extproc/core/fleet/model_names.py."""
+"""Claims about names that no server has reported yet: extproc/core/fleet/model_names.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def look(fleet: SteeredFleet, address: Address, **told: Any) -> None:
 
 
 def settled(fleet: SteeredFleet, ticket: Ticket) -> tuple[Address, int | None, str | None]:
-    """Where it went, with which adapter's number, and by which model's name."""
+    """The endpoint, the adapter's number there, and the model's name."""
     settlement = fleet.listener.settlements[ticket.id]
     assert isinstance(settlement, Picked), settlement
     return settlement.lease.address, settlement.adapter_id, settlement.model
@@ -46,10 +46,10 @@ def refused(fleet: SteeredFleet, ticket: Ticket) -> str:
 )
 @pytest.mark.parametrize("match", ModelMatch)
 @pytest.mark.parametrize("name", [POET, {"model": ":poet"}, {"adapter": "poet", "model": "m"}])
-def test_an_adapter_is_waited_for_until_all_have_told(
+def test_a_request_waits_for_an_adapter_until_all_servers_have_reported(
     name: dict[str, str], match: ModelMatch, seen: dict[str, Any] | None
 ) -> None:
-    """Others have free slots, and nobody else is held up."""
+    """Others have free slots, and no other request is delayed."""
     fleet = SteeredFleet(match=match)
     other = fleet.add(9, models=["m"])
     late = fleet.join()
@@ -65,8 +65,8 @@ def test_an_adapter_is_waited_for_until_all_have_told(
         assert settled(fleet, ticket)[:2] == (late, 1)
 
 
-def test_the_base_is_the_model() -> None:
-    """By its own name; and where it is split, what was drawn."""
+def test_the_base_name_is_the_model() -> None:
+    """By its own name; and if it is split, the drawn model."""
     fleet = SteeredFleet(splits={"chat": {"m": 1.0}})
     late = fleet.join()
     waiting = [fleet.queue(model=name) for name in ("m:poet", "chat:poet")]
@@ -76,8 +76,8 @@ def test_the_base_is_the_model() -> None:
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_where_nobody_has_told_everybody_is_waited_for(is_empty: bool) -> None:
-    """Also for a server that is down, or was not even named."""
+def test_requests_wait_while_no_server_has_reported(is_empty: bool) -> None:
+    """Also for a server that is down, or that no source named yet."""
     fleet = SteeredFleet()
     if not is_empty:
         look(fleet, fleet.join(), status=ScrapeStatus.UNREACHABLE)
@@ -88,8 +88,8 @@ def test_where_nobody_has_told_everybody_is_waited_for(is_empty: bool) -> None:
     assert fleet.is_waiting(waiting[1]), "there is one slot"
 
 
-def test_a_fleet_that_is_about_to_be_empty_knows_nothing() -> None:
-    """Its last server is leaving, with a request on it; who comes next may have the adapter."""
+def test_a_fleet_that_is_about_to_be_empty_knows_no_names() -> None:
+    """Its last server is leaving, with a request on it; the next one may have the adapter."""
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     lease = fleet.pick()
@@ -104,7 +104,7 @@ def test_a_fleet_that_is_about_to_be_empty_knows_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["qwen2.5:7b", "hf/user:Q4_K_M", "m:latest"])
 def test_an_ordinary_name_waits_only_once(name: str) -> None:
-    """When all have told, it goes anywhere; and then at once, whoever joins later."""
+    """When all have reported, it goes anywhere; and then at once, even if servers join later."""
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     late = fleet.join()
@@ -132,8 +132,8 @@ def test_a_reported_name_with_a_colon_never_waits() -> None:
     fleet.pick(model="my:own")
 
 
-def test_a_name_of_the_settings_is_no_adapters() -> None:
-    """Even where its last part is one's name, too."""
+def test_a_name_in_the_settings_is_no_adapter() -> None:
+    """Even if its last part is the name of one, too."""
     fleet = SteeredFleet(splits={"chat:poet": {"m": 1.0}})
     fleet.add(1, models=["m"], adapters=["poet"])
     names = fleet.dispatcher.state.resolver.names
@@ -141,8 +141,8 @@ def test_a_name_of_the_settings_is_no_adapters() -> None:
     assert names.split("m:poet") == ("m", "poet")
 
 
-def test_a_server_that_is_down_holds_up_only_adapters_of_models_that_are_known() -> None:
-    """Nobody ever saw it, and others serve: a name whose base is no model is no adapter's."""
+def test_a_down_server_delays_only_adapters_of_known_models() -> None:
+    """It never reported, and others serve: a name whose base is no model is no adapter's."""
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     down = fleet.join()
@@ -154,7 +154,7 @@ def test_a_server_that_is_down_holds_up_only_adapters_of_models_that_are_known()
     assert settled(fleet, waiting) == (down, 0, "m")
 
 
-def test_a_strict_fleet_refuses_what_only_a_server_that_is_down_may_have() -> None:
+def test_a_strict_fleet_rejects_what_only_a_down_server_may_have() -> None:
     fleet = SteeredFleet(match=ModelMatch.STRICT)
     fleet.add(9, models=["m"])
     down = fleet.join()
@@ -163,7 +163,7 @@ def test_a_strict_fleet_refuses_what_only_a_server_that_is_down_may_have() -> No
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
-def test_who_will_not_tell_is_not_waited_for(is_disabled: bool) -> None:
+def test_a_server_that_will_not_report_is_not_waited_for(is_disabled: bool) -> None:
     """An operator disabled it, or it left."""
     fleet = SteeredFleet()
     other = fleet.add(9, models=["m"])
@@ -181,7 +181,7 @@ def test_who_will_not_tell_is_not_waited_for(is_disabled: bool) -> None:
     assert settled(fleet, waiting)[:2] == (other, None)
 
 
-def test_an_adapter_that_nobody_has_is_refused_when_all_have_told() -> None:
+def test_an_unknown_adapter_is_rejected_when_all_have_reported() -> None:
     for asked in ({"adapter": "poet"}, {"adapter_numbers": frozenset({1})}):
         fleet = SteeredFleet()
         fleet.add(9, models=["m"], adapters=["bard"])
@@ -193,8 +193,8 @@ def test_an_adapter_that_nobody_has_is_refused_when_all_have_told() -> None:
         assert fleet.refusal(**asked) == "model-not-found"
 
 
-def test_who_cannot_be_told_the_number_is_refused() -> None:
-    """Its body goes as it is, or has numbers of its own; with a name that is no adapter's it is
+def test_a_request_whose_adapter_cannot_be_sent_is_rejected() -> None:
+    """Its body is sent unchanged, or has numbers of its own; with a name that is no adapter's it is
     served."""
     for asked in ({"is_verbatim": True}, {"adapter_numbers": frozenset({0})}):
         for name, reason in ((POET, "bad-request"), ({"model": "m:latest"}, None)):
@@ -208,8 +208,8 @@ def test_who_cannot_be_told_the_number_is_refused() -> None:
                 assert refused(fleet, waiting) == reason
 
 
-def test_it_waits_as_what_it_may_be() -> None:
-    """For its base's objective, at its place, with its slots, until its deadline."""
+def test_it_is_queued_by_its_base_name() -> None:
+    """For its base's objective, at its position, with its slots, until its deadline."""
     gold = Objective(name="gold", criticality=Criticality.CRITICAL)
     fleet = SteeredFleet(gold, by_model={"m": "gold"})
     late = fleet.join()
@@ -228,8 +228,8 @@ def test_it_waits_as_what_it_may_be() -> None:
     assert settled(fleet, second) == (late, 0, "m")
 
 
-def test_a_line_without_places_refuses_it() -> None:
-    """As one for which there is nobody: a new try may find that all have told."""
+def test_a_full_queue_rejects_it() -> None:
+    """As if no endpoint were eligible: at a retry all may have reported."""
     fleet = SteeredFleet(max_queued=0)
     fleet.add(9, models=["m"])
     fleet.join()
@@ -238,7 +238,7 @@ def test_a_line_without_places_refuses_it() -> None:
 
 
 def test_another_process_has_its_own_adapters() -> None:
-    """What the last one had is not asked of it, before it told."""
+    """The adapters of the old process are not assumed before the new one has reported."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=["m"], adapters=["bard", "poet"], instance="one")
     fleet.finish(fleet.pick(adapter="poet"))
@@ -248,8 +248,8 @@ def test_another_process_has_its_own_adapters() -> None:
     assert settled(fleet, waiting)[:2] == (address, 0)
 
 
-def test_a_server_that_left_with_requests_on_it_is_not_waited_for() -> None:
-    """Another process had taken its place and told nothing yet."""
+def test_a_server_that_left_with_running_requests_is_not_waited_for() -> None:
+    """A new process had replaced it and reported nothing yet."""
     fleet = SteeredFleet()
     leaving = fleet.add(1, models=["m"], instance="one")
     fleet.pick()
@@ -262,7 +262,7 @@ def test_a_server_that_left_with_requests_on_it_is_not_waited_for() -> None:
     assert settled(fleet, waiting)[:2] == (staying, None)
 
 
-def test_a_model_that_appears_decides_nothing_about_adapters() -> None:
+def test_a_new_model_decides_nothing_about_adapters() -> None:
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     second, third = fleet.join(), fleet.join()
@@ -274,8 +274,8 @@ def test_a_model_that_appears_decides_nothing_about_adapters() -> None:
 
 
 @pytest.mark.parametrize("name", ["m:poet", ":poet"])
-def test_it_finds_its_prompt_again_under_the_name_that_it_has_then(name: str) -> None:
-    """The chain of its prompt was made when nobody knew that it names an adapter."""
+def test_it_finds_its_prompt_in_the_cache_under_the_resolved_name(name: str) -> None:
+    """The chain of its prompt was computed before the name was known to be an adapter's."""
     fleet = SteeredFleet()
     late = fleet.join()
     names = fleet.dispatcher.state.resolver.names
@@ -289,8 +289,8 @@ def test_it_finds_its_prompt_again_under_the_name_that_it_has_then(name: str) ->
     assert waiting.request.prompt_blocks == chain_of(model, "poet")
 
 
-def test_explain_tells_for_whom_it_waits() -> None:
-    """Without remembering the name as one that was asked for."""
+def test_explain_shows_which_servers_it_waits_for() -> None:
+    """And does not remember the name."""
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     request = Request(id="r", timeout_s=60.0, model="m:poet")
@@ -301,7 +301,7 @@ def test_explain_tells_for_whom_it_waits() -> None:
     assert all("adapters" in candidate.filtered[0] for candidate in explanation.candidates)
 
 
-def test_the_names_that_are_remembered_are_bounded() -> None:
+def test_remembered_names_are_bounded() -> None:
     fleet = SteeredFleet()
     fleet.add(1, models=["m"])
     names = fleet.dispatcher.state.resolver.names

@@ -28,7 +28,7 @@ def allowed(fleet: Fleet, *entries: str) -> frozenset[Address]:
 
 
 def read_one_by_one(fleet: Fleet, entries: list[str]) -> set[Address]:
-    """The same without any short cut: each entry is read as an address, or as a host."""
+    """The same without any optimisation: each entry is parsed as an address, or as a host."""
     found: set[Address] = set()
     for entry in entries:
         try:
@@ -60,13 +60,13 @@ SPELLINGS = st.one_of(
 
 
 @given(st.lists(SPELLINGS, max_size=6))
-def test_an_entry_names_whom_its_address_names(entries: list[str]) -> None:
+def test_an_entry_matches_the_endpoints_of_its_address(entries: list[str]) -> None:
     fleet = fleet_of(*MEMBERS)
     assert allowed(fleet, *entries) == read_one_by_one(fleet, entries)
 
 
 def test_what_a_hint_allows_changes_with_the_fleet() -> None:
-    """It is worked out anew, and only then: the same set again while nothing has changed."""
+    """It is computed again only after a change: the same set is returned while nothing changed."""
     fleet = fleet_of(A, B)
     subsets = SubsetHints(fleet)
     hint = subsets.add(b"hint", ["10.0.0.1:8080", "10.0.0.2"])
@@ -80,7 +80,7 @@ def test_what_a_hint_allows_changes_with_the_fleet() -> None:
     assert subsets.allowed(hint) == {B, C}
 
 
-def test_a_hint_that_comes_again_is_not_read_again() -> None:
+def test_a_repeated_hint_is_not_parsed_again() -> None:
     subsets = SubsetHints(fleet_of(*MEMBERS))
     hint = subsets.add(b"one", ["10.0.0.1"])
     assert subsets.find(b"one") is hint is subsets.add(b"one", iter(()))
@@ -88,8 +88,8 @@ def test_a_hint_that_comes_again_is_not_read_again() -> None:
 
 
 @pytest.mark.parametrize(("entries", "chars"), [(1, 10), (4000, 60), (1, 200_000)])
-def test_what_is_remembered_is_bounded(entries: int, chars: int) -> None:
-    """In hints and in bytes; the one that was used last stays."""
+def test_the_memory_is_bounded(entries: int, chars: int) -> None:
+    """In hints and in bytes; the most recently used one stays."""
     subsets = SubsetHints(fleet_of(*MEMBERS))
     for number in range(3 * MAX_HINTS):
         text = f"{number:0{chars}}"
@@ -100,8 +100,8 @@ def test_what_is_remembered_is_bounded(entries: int, chars: int) -> None:
     assert subsets.find(f"{1:0{chars}}".encode() * entries) is None
 
 
-def test_a_long_hint_of_strangers_is_not_looked_into() -> None:
-    """An IPv4 address has one spelling, so one that no member has needs no reading."""
+def test_a_long_hint_of_unknown_addresses_is_not_parsed() -> None:
+    """An IPv4 address has one spelling, so an entry that matches no member needs no parsing."""
     strangers = [f"10.1.{number >> 8}.{number & 255}" for number in range(1000)]
     before = _canonical.cache_info().misses
     entries = (*strangers, *(f"{stranger}:8080" for stranger in strangers))

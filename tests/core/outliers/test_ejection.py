@@ -33,7 +33,7 @@ def test_backoff_doubles_up_to_its_bound() -> None:
 
 
 @pytest.mark.parametrize(("healthy_s", "wait_s"), [(59.0, 8.0), (60.0, 4.0), (600.0, 2.0)])
-def test_good_health_takes_doublings_back(healthy_s: float, wait_s: float) -> None:
+def test_good_health_reverts_doublings(healthy_s: float, wait_s: float) -> None:
     ejection = ejected()
     ejection.advance(102.0)
     ejection.begin_trial(1, KIND, 102.0)
@@ -47,8 +47,8 @@ def test_good_health_takes_doublings_back(healthy_s: float, wait_s: float) -> No
 
 
 @pytest.mark.parametrize(("took_s", "lasts_s"), [(0.01, 2.0), (5.0, 15.0)])
-def test_a_trial_that_outlives_the_failures_has_passed(took_s: float, lasts_s: float) -> None:
-    """So a long answer does not keep the other slots out."""
+def test_a_trial_that_runs_longer_than_the_failures_passes(took_s: float, lasts_s: float) -> None:
+    """So a long response does not keep the other slots out of use."""
     ejection = Ejection(Backoff(), 3)
     ejection.eject([failure(took_s)], 100.0)
     ejection.advance(102.0)
@@ -72,7 +72,7 @@ def test_on_probation_one_failure_ejects() -> None:
 
 
 def test_one_trial_at_a_time() -> None:
-    """While it runs, nothing else may be sent there; a trial without an outcome is repeated."""
+    """While it runs, no other request may be sent there; a trial without a result is repeated."""
     ejection = ejected()
     is_out = [ejection.is_out]
     with pytest.raises(EjectionError):

@@ -24,7 +24,7 @@ HERE, THERE = Address("10.0.0.1", 8000), Address("10.0.0.2", 8000)
 
 
 class Evidence:
-    """Evidence about HERE with short words."""
+    """Evidence about HERE with short names."""
 
     def __init__(self) -> None:
         self.evidence = FailureEvidence()
@@ -57,8 +57,8 @@ def test_failures_in_a_row_count(told: Evidence) -> None:
 
 
 def test_a_success_clears_what_was_sent_before_it(told: Evidence) -> None:
-    """And not what was sent later: an old stream that ends well says nothing of a server that
-    broke meanwhile."""
+    """And not what was sent later: an old stream that ends well does not show that the server still
+    works."""
     told.fail(1.0)
     told.fail(3.0)
     told.evidence.responded(CHAT, 2.0)
@@ -67,7 +67,7 @@ def test_a_success_clears_what_was_sent_before_it(told: Evidence) -> None:
     assert told.count() == 0
 
 
-def test_headers_do_not_answer_for_broken_answers(told: Evidence) -> None:
+def test_headers_do_not_clear_broken_answers(told: Evidence) -> None:
     told.fail(1.0, fault=Fault.BROKEN_ANSWER)
     told.evidence.responded(CHAT, 2.0)
     assert told.count() == 1
@@ -75,7 +75,7 @@ def test_headers_do_not_answer_for_broken_answers(told: Evidence) -> None:
     assert told.count() == 0
 
 
-def test_a_kind_that_alone_fails_is_to_blame_itself(told: Evidence) -> None:
+def test_a_kind_that_alone_fails_is_to_blame(told: Evidence) -> None:
     told.fail(1.0, GRAMMAR)
     told.evidence.responded(CHAT, 2.0)
     for sent_at in range(3, 3 + 3 * MAX_FAILURES):
@@ -101,7 +101,7 @@ def test_a_kind_that_fails_itself_excuses_nothing(told: Evidence) -> None:
     assert told.count(now=5.0) == 3
 
 
-def test_a_kind_that_is_to_blame_itself_adds_nothing_to_the_others(told: Evidence) -> None:
+def test_a_kind_that_is_to_blame_does_not_count_for_others(told: Evidence) -> None:
     """Until it worked again."""
     told.fail(1.0, GRAMMAR)
     told.evidence.responded(CHAT, 2.0)
@@ -113,9 +113,9 @@ def test_a_kind_that_is_to_blame_itself_adds_nothing_to_the_others(told: Evidenc
     assert told.count() == 2
 
 
-def test_a_new_kind_is_given_time_where_another_works(told: Evidence) -> None:
-    """Before an answer of the other kind can come again, a few of the new one have failed; but
-    where nothing else is asked for, it counts in the end."""
+def test_a_new_kind_is_given_time_if_another_works(told: Evidence) -> None:
+    """Before a response of the other kind can come again, some of the new one have failed; but
+    without other requests it counts in the end."""
     told.evidence.responded(CHAT, 1.0)
     for number in range(DOUBTS - 1):
         told.fail(2.0 + number, GRAMMAR)
@@ -124,14 +124,14 @@ def test_a_new_kind_is_given_time_where_another_works(told: Evidence) -> None:
     assert told.count(now=12.0) == DOUBTS
 
 
-def test_long_ago_is_no_time_to_have_worked(told: Evidence) -> None:
+def test_a_success_long_ago_is_no_proof(told: Evidence) -> None:
     told.evidence.responded(CHAT, 1.0)
     for sent_at in (101.0, 102.0, 103.0):
         told.fail(sent_at, GRAMMAR)
     assert told.count(now=103.0) == 3
 
 
-def test_no_connection_is_excused_by_no_kind_but_cleared_by_any(told: Evidence) -> None:
+def test_a_refused_connection_is_explained_by_no_kind_and_cleared_by_any(told: Evidence) -> None:
     told.evidence.responded(CHAT, 1.0)
     for sent_at in (2.0, 3.0, 4.0):
         told.fail(sent_at, CONNECTION, Fault.UNAVAILABLE)
@@ -141,8 +141,8 @@ def test_no_connection_is_excused_by_no_kind_but_cleared_by_any(told: Evidence) 
 
 
 def test_the_same_request_counts_once_until_it_succeeds_somewhere(told: Evidence) -> None:
-    """A client that sends a bad request again and again throws nobody out; a server that fails
-    what others serve is found, also by equal requests."""
+    """A client that repeats a bad request causes no ejection; a server that fails requests which
+    others serve is detected, also by equal requests."""
     for sent_at in (1.0, 2.0, 3.0):
         told.fail(sent_at, fingerprint=7)
     assert told.count() == 1
@@ -150,7 +150,7 @@ def test_the_same_request_counts_once_until_it_succeeds_somewhere(told: Evidence
     assert told.count() == 3
 
 
-def test_a_request_that_fails_everywhere_is_to_blame_itself(told: Evidence) -> None:
+def test_a_request_that_fails_everywhere_is_to_blame(told: Evidence) -> None:
     told.fail(1.0, fingerprint=7)
     told.requests.failed(7, THERE)
     assert told.count() == 0

@@ -1,4 +1,5 @@
-"""Claims about extproc/core/outliers/outlier_detection.py, through the dispatcher that feeds it."""
+"""Claims about extproc/core/outliers/outlier_detection.py, through the dispatcher that updates
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.fakes.small_fleet import SmallFleet
 
 
 class Fleet(SmallFleet):
-    """Requests may say what they are; they may be sent to one endpoint alone."""
+    """Requests may have attributes; they may be sent to one endpoint alone."""
 
     def send(self, address: Address, **asked: Any) -> Lease:
         asked = {"id": "r", "timeout_s": 60.0, "allowed": frozenset({address}), **asked}
@@ -61,7 +62,7 @@ def test_three_failures_in_a_row_eject(fault: Fault) -> None:
     assert fleet.dispatcher.state.outliers.totals == {bad: {fault: 1}}
 
 
-def test_a_success_in_between_keeps_it() -> None:
+def test_a_success_in_between_prevents_ejection() -> None:
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
     for _ in range(5):
@@ -80,8 +81,8 @@ def test_failures_of_one_request_count_once() -> None:
     assert not fleet.is_out(bad)
 
 
-def test_who_waits_gets_no_slot_of_an_ejected_endpoint() -> None:
-    """Each failure frees a slot: the queue must not run into it."""
+def test_a_queued_request_gets_no_slot_of_an_ejected_endpoint() -> None:
+    """Each failure frees a slot: the queue must not use it."""
     fleet = Fleet(1, 1)
     bad, good = fleet.addresses
     fleet.send(good)
@@ -111,7 +112,7 @@ def ejected(*slots: int) -> tuple[Fleet, Address]:
     return fleet, bad
 
 
-def test_it_comes_back_through_one_trial_request_at_a_time() -> None:
+def test_it_is_readmitted_by_one_trial_request_at_a_time() -> None:
     fleet, bad = ejected(4, 4)
     fleet.pass_time(1.9)
     assert fleet.is_out(bad)
@@ -127,8 +128,8 @@ def test_it_comes_back_through_one_trial_request_at_a_time() -> None:
     assert [fleet.send(bad).address for _ in range(3)] == [bad] * 3
 
 
-def test_an_ejection_and_its_end_are_told_once() -> None:
-    """Trials in between, failed or not, tell nothing new."""
+def test_an_ejection_and_its_end_are_announced_once() -> None:
+    """Trials in between, failed or not, announce nothing."""
     fleet = Fleet(4, 4)
     bad = fleet.addresses[0]
     events: list[Event] = []
@@ -146,7 +147,7 @@ def test_an_ejection_and_its_end_are_told_once() -> None:
     assert [one.address for one in told] == [bad, bad]
 
 
-def test_a_waiting_request_is_the_trial_as_soon_as_one_is_due() -> None:
+def test_a_queued_request_is_the_trial_as_soon_as_one_is_due() -> None:
     fleet, bad = ejected(4, 1)
     fleet.pick()
     ticket = fleet.queue()
@@ -156,7 +157,7 @@ def test_a_waiting_request_is_the_trial_as_soon_as_one_is_due() -> None:
     assert fleet.handed(ticket).address == bad
 
 
-def test_a_failed_trial_keeps_it_out_for_longer() -> None:
+def test_a_failed_trial_ejects_for_longer() -> None:
     fleet, bad = ejected(4, 4)
     fleet.pass_time(2.0)
     fleet.fail(fleet.send(bad))
@@ -168,7 +169,7 @@ def test_a_failed_trial_keeps_it_out_for_longer() -> None:
 
 
 @pytest.mark.parametrize("end", ["client left", "4xx"])
-def test_a_trial_that_tells_nothing_is_repeated(end: str) -> None:
+def test_a_trial_without_a_result_is_repeated(end: str) -> None:
     fleet, bad = ejected(4, 4)
     fleet.pass_time(2.0)
     trial = fleet.send(bad)
@@ -194,8 +195,8 @@ def test_a_long_trial_does_not_keep_the_other_slots_out() -> None:
     assert fleet.is_out(bad), "it failed after all, on probation"
 
 
-def test_what_was_sent_before_is_no_news() -> None:
-    """The failures of the other slots come in when the endpoint is out already, or back."""
+def test_earlier_requests_do_not_count() -> None:
+    """The failures of the other slots arrive after the ejection, or after the readmission."""
     fleet = Fleet(8, 8)
     bad, _ = fleet.addresses
     leases = [fleet.send(bad) for _ in range(8)]
@@ -209,7 +210,7 @@ def test_what_was_sent_before_is_no_news() -> None:
     assert not fleet.is_out(bad)
 
 
-def test_one_kind_of_request_throws_nobody_out() -> None:
+def test_one_kind_of_request_causes_no_ejection() -> None:
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
     for _ in range(20):
@@ -221,8 +222,8 @@ def test_one_kind_of_request_throws_nobody_out() -> None:
     assert fleet.is_out(bad)
 
 
-def test_after_its_return_the_kind_that_fails_stays_its_own_fault() -> None:
-    """Without anything else to go by it was ejected; since its trial there is."""
+def test_after_readmission_a_failing_kind_is_to_blame() -> None:
+    """It was ejected because there was no other evidence; since its trial there is."""
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
     fleet.fail_at(bad, 3, traits="/chat grammar")
@@ -240,7 +241,7 @@ def test_the_only_endpoint_is_never_ejected() -> None:
     assert fleet.issues(fleet.addresses[0]) == []
 
 
-def test_while_all_fail_alike_nobody_is_ejected() -> None:
+def test_while_all_fail_alike_none_is_ejected() -> None:
     fleet = Fleet(4, 4, 4, 4)
     for _ in range(20):
         for address in fleet.addresses:
@@ -248,7 +249,7 @@ def test_while_all_fail_alike_nobody_is_ejected() -> None:
     assert not any(map(fleet.is_out, fleet.addresses))
 
 
-def test_at_most_half_are_out() -> None:
+def test_at_most_half_are_ejected() -> None:
     fleet = Fleet(4, 4, 4, 4)
     good = fleet.addresses[-1]
     for _ in range(20):
@@ -275,7 +276,7 @@ def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
     assert fleet.pick().address == bad
 
 
-def test_another_process_is_tried_at_once() -> None:
+def test_a_new_process_gets_a_trial_at_once() -> None:
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
     fleet.look(bad, instance="one")
@@ -287,7 +288,7 @@ def test_another_process_is_tried_at_once() -> None:
     assert fleet.is_out(bad)
 
 
-def test_one_that_returns_to_the_fleet_begins_anew() -> None:
+def test_an_endpoint_that_returns_to_the_fleet_has_no_history() -> None:
     fleet, bad = ejected(4, 4)
     fleet.name(fleet.addresses[1])
     fleet.name(*fleet.addresses)
@@ -296,8 +297,8 @@ def test_one_that_returns_to_the_fleet_begins_anew() -> None:
     assert fleet.dispatcher.state.outliers.totals == {}
 
 
-def test_503_counts_once_for_each_time_that_it_looked_healthy() -> None:
-    """Envoy goes past it, so it is down until the next look, which finds it well."""
+def test_503_counts_once_each_time_it_looked_healthy() -> None:
+    """Envoy uses another endpoint, so it is down until the next scrape, which finds it ready."""
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
     for _ in range(2):
@@ -311,7 +312,7 @@ def test_503_counts_once_for_each_time_that_it_looked_healthy() -> None:
     assert fleet.is_out(bad)
 
 
-def test_explain_says_so() -> None:
+def test_explain_shows_the_ejection() -> None:
     fleet, bad = ejected(4, 4)
     fleet.now += 0.5
     request = Request(id="r", timeout_s=60.0)

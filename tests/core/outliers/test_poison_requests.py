@@ -1,4 +1,4 @@
-"""Claims about extproc/core/outliers/poison_requests.py, and that the dispatcher keeps to them."""
+"""Claims about extproc/core/outliers/poison_requests.py and its use by the dispatcher."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KILLER = 7
 
 
 def lose(guard: PoisonGuard, address: Address, now: float) -> None:
-    """A server dies of it, and is seen dead."""
+    """A server dies during it, and a scrape shows that."""
     guard.lost_connection(KILLER, address, now)
     guard.died(address, now + 0.1)
 
@@ -49,7 +49,7 @@ def test_a_death_may_be_seen_before_the_lost_connection() -> None:
     assert guard.is_poison(KILLER, 60.0)
 
 
-def test_a_client_that_does_not_wait_is_refused_before_the_deaths_are_seen() -> None:
+def test_an_immediate_retry_is_rejected_before_the_deaths_are_seen() -> None:
     guard = PoisonGuard()
     guard.lost_connection(KILLER, ONE, 1.0)
     guard.lost_connection(KILLER, TWO, 1.01)
@@ -57,7 +57,7 @@ def test_a_client_that_does_not_wait_is_refused_before_the_deaths_are_seen() -> 
     assert not guard.is_poison(KILLER, 1.02 + UNSURE_S)
 
 
-def test_a_server_that_lives_was_not_killed() -> None:
+def test_a_server_that_is_alive_was_not_killed() -> None:
     guard = PoisonGuard()
     for now in (1.0, 2.0, 3.0):
         guard.lost_connection(KILLER, ONE, now)
@@ -66,7 +66,7 @@ def test_a_server_that_lives_was_not_killed() -> None:
     assert not guard.is_poison(KILLER, 5.0)
 
 
-def test_a_death_long_after_is_none_of_its() -> None:
+def test_a_much_later_death_does_not_count() -> None:
     guard = PoisonGuard()
     for address in (ONE, TWO):
         guard.lost_connection(KILLER, address, 1.0)
@@ -93,8 +93,8 @@ def test_all_of_it_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("fingerprint", [0, KILLER])
-def test_the_dispatcher_refuses_the_third_try(fingerprint: int) -> None:
-    """Of a request that was read: others cannot be told apart."""
+def test_the_dispatcher_rejects_the_third_attempt(fingerprint: int) -> None:
+    """If its body was read: other requests cannot be distinguished."""
     fleet = SmallFleet(1, 1, 1)
     request = Request(id="r", timeout_s=60.0, fingerprint=fingerprint)
     for _ in range(2):

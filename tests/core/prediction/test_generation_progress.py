@@ -1,4 +1,4 @@
-"""Claims about extproc/core/prediction/generation_progress.py, with numbers worked out by hand."""
+"""Claims about extproc/core/prediction/generation_progress.py, with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def seen(course: GenerationProgress, at: float, decoded: int, processed: int = 0
     course.seen(reading, at - 0.01, at)
 
 
-def test_nothing_is_known_while_it_reads() -> None:
+def test_nothing_is_known_during_the_prefill() -> None:
     course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 10.0, 0)
     seen(course, 12.0, 0, processed=512)
@@ -29,8 +29,8 @@ def test_nothing_is_known_while_it_reads() -> None:
     assert course.prefill_until == pytest.approx(11.99)
 
 
-def test_seen_once_it_goes_back_at_the_servers_pace() -> None:
-    """11 tokens at 0.05 s: the first came 10.5 paces ago, 14 - 0.525."""
+def test_after_one_scrape_the_servers_rate_is_used() -> None:
+    """11 tokens at 0.05 s: the first came 10.5 tokens ago, 14 - 0.525."""
     course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 10.0, 0)
     seen(course, 14.0, 11, processed=600)
@@ -41,8 +41,8 @@ def test_seen_once_it_goes_back_at_the_servers_pace() -> None:
     assert course.whole_prompt_tokens == 700
 
 
-def test_seen_twice_it_goes_back_at_its_own_pace() -> None:
-    """20 tokens in 2 s are 0.1 s each, whatever the server's pace: 14 - 10.5 * 0.1."""
+def test_after_two_scrapes_the_tasks_own_rate_is_used() -> None:
+    """20 tokens in 2 s are 0.1 s each, independent of the server's rate: 14 - 10.5 * 0.1."""
     course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 14.0, 11, processed=600)
     seen(course, 16.0, 31, processed=600)
@@ -51,7 +51,7 @@ def test_seen_twice_it_goes_back_at_its_own_pace() -> None:
     assert first.at == pytest.approx(12.95)
 
 
-def test_never_before_a_look_that_saw_no_token() -> None:
+def test_never_before_a_scrape_without_a_token() -> None:
     course = GenerationProgress(unseen_until=9.0, seen_at=10.0)
     seen(course, 13.9, 0)
     seen(course, 14.0, 11, processed=600)
@@ -65,11 +65,11 @@ def test_never_before_a_look_that_saw_no_token() -> None:
     gaps=st.lists(st.floats(0.01, 5.0), min_size=2, max_size=10),
     believed_s=st.floats(0.001, 1.0),
 )
-def test_an_even_pace_is_traced_back_to_within_half_a_token(
+def test_an_even_rate_is_traced_back_to_within_half_a_token(
     first_at: float, token_s: float, gaps: list[float], believed_s: float
 ) -> None:
-    """However it is looked at: once its own pace is known it is off by what that pace is off
-    over the tokens gone back, and by half a token."""
+    """For any scrapes: once its own rate is known, the error is that of the rate over the tokens
+    traced back, and half a token."""
     course, at = GenerationProgress(first_at, first_at), first_at
     tokens = []
     for gap in gaps:

@@ -16,7 +16,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 A, B, C = (Address("10.0.0.1", 8000 + number) for number in range(3))
 
 
-def test_a_mean_forgets_and_is_not_moved_by_one() -> None:
+def test_a_mean_decays_and_resists_one_outlier() -> None:
     mean = DecayingMean(decay=0.9, clip=8.0)
     assert mean.value(7.0) == 7.0
     for _ in range(100):
@@ -40,8 +40,8 @@ def test_a_line_is_found_through_noise_and_outliers() -> None:
     assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
 
 
-def test_points_at_one_place_scale_the_default() -> None:
-    """0.1 + 0.001 * 100 are 0.2, and 0.5 was seen as often as the default counts: the mean of the
+def test_points_with_equal_x_scale_the_default() -> None:
+    """0.1 + 0.001 * 100 is 0.2, and 0.5 was seen as often as the default counts: the mean of the
     two is 0.35, 1.75 times as much of both parts."""
     fit = RobustLinearFit()
     for _ in range(2):
@@ -51,7 +51,7 @@ def test_points_at_one_place_scale_the_default() -> None:
     assert a + 100.0 * b == pytest.approx((0.5 + 0.35) / 2, rel=0.02)
 
 
-def test_the_unknown_are_taken_for_the_median() -> None:
+def test_unknown_endpoints_are_assumed_to_be_the_median() -> None:
     timing = LatencyModel()
     assert timing.estimate(C, 0.0) == DEFAULT_ESTIMATE
     for address, prefill_s in ((A, 0.001), (B, 0.003)):
@@ -62,7 +62,7 @@ def test_the_unknown_are_taken_for_the_median() -> None:
     assert timing.estimate(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
 
 
-def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
+def test_the_token_rate_is_computed_from_two_scrapes() -> None:
     timing = LatencyModel()
     watch = timing.endpoint(A)
     for second in range(1, 200):
@@ -77,8 +77,8 @@ def test_the_pace_of_tokens_is_read_from_two_looks() -> None:
     assert speed.token_s(4) == pytest.approx(0.018, rel=0.1)
 
 
-def test_the_one_that_keeps_the_promise_is_picked() -> None:
-    """A slow server has more free slots; the fast one answers in time."""
+def test_the_endpoint_that_meets_the_slo_is_picked() -> None:
+    """A slow server has more free slots; the fast one responds in time."""
     fleet = SteeredFleet()
     slow, fast = fleet.add(8), fleet.add(2)
     for address, seconds in ((slow, 3.0), (fast, 0.2)):
@@ -93,10 +93,10 @@ def test_the_one_that_keeps_the_promise_is_picked() -> None:
 
 
 @pytest.mark.parametrize("has_promise", [True, False])
-def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
-    """One is soon with its first token and long with the rest, the other is later and done sooner:
-    the whole decides, unless a first token was promised that only the one can keep. Where nobody
-    can, the whole decides as well."""
+def test_an_slo_precedes_the_lowest_cost(has_promise: bool) -> None:
+    """One endpoint is soon with its first token and long with the rest, the other is later and done
+    sooner: the total decides, unless only the first meets the SLO. If none does, the total decides
+    as well."""
     fleet = SteeredFleet(Objective(name="chat", ttft_s=1.0), Objective(name="hasty", ttft_s=0.01))
     soon, cheap = fleet.add(4), fleet.add(4)
     for address, first_s, token_s in ((soon, 0.3, 0.08), (cheap, 2.0, 0.01)):
@@ -116,7 +116,7 @@ def test_a_promise_goes_before_the_cheapest(has_promise: bool) -> None:
     assert fleet.pick(ttft_s=1.0 if has_promise else None, **asked).address == best
 
 
-def test_places_and_expected_seconds() -> None:
+def test_positions_and_expected_seconds() -> None:
     """Two slots of two seconds each free one a second: the third waits three."""
     fleet = SteeredFleet()
     fleet.add(2)
@@ -133,8 +133,9 @@ def test_places_and_expected_seconds() -> None:
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])
-def test_answers_that_must_end_soon_free_their_slots_soon(is_bounded: bool) -> None:
-    """By the tokens that looks say may still come; who ended before them holds no slot."""
+def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> None:
+    """By the tokens that may still come according to scrapes; a request that ended before holds no
+    slot."""
     fleet = SteeredFleet()
     address = fleet.add(2)
     for _ in range(30):
@@ -164,8 +165,8 @@ def test_answers_that_must_end_soon_free_their_slots_soon(is_bounded: bool) -> N
     assert place.position == 1 and place.expected_s == pytest.approx(14, rel=0.2)
 
 
-def test_a_place_counts_only_who_goes_before() -> None:
-    """Another tenant's thousand do not stand before one's own first."""
+def test_a_position_counts_only_tickets_that_are_served_before() -> None:
+    """A thousand tickets of another tenant are not ahead of a tenant's first."""
     fleet = SteeredFleet(max_queued=2000)
     fleet.add(1)
     fleet.pick()
@@ -175,7 +176,7 @@ def test_a_place_counts_only_who_goes_before() -> None:
     assert place.position <= 2 and place.of == 1001
 
 
-def test_a_place_counts_those_whose_promise_fared_worse() -> None:
+def test_a_position_counts_objectives_with_lower_attainment() -> None:
     objectives = [Objective(name=name, queue_s=1.0) for name in ("better", "worse")]
     fleet = SteeredFleet(*objectives)
     fleet.add(1)
@@ -187,8 +188,8 @@ def test_a_place_counts_those_whose_promise_fared_worse() -> None:
     assert fleet.dispatcher.position_of(first, fleet.now).position == 4
 
 
-def test_slots_of_strangers_free_none_for_us() -> None:
-    """Three of four are a stranger's: only the fourth is freed again and again."""
+def test_foreign_slots_are_not_freed_for_us() -> None:
+    """Three of four are foreign: only the fourth is freed again and again."""
     fleet = SteeredFleet()
     address = fleet.add(4)
     for _ in range(30):
@@ -202,8 +203,8 @@ def test_slots_of_strangers_free_none_for_us() -> None:
     assert place.expected_s == pytest.approx(4.0, rel=0.3)
 
 
-def test_strangers_at_another_model_of_a_router_keep_no_slots_from_this_one() -> None:
-    """Nor do answers that end there free any of its own."""
+def test_foreign_slots_of_another_model_do_not_count() -> None:
+    """Nor do answers that end there free any slot of this model."""
     fleet = SteeredFleet()
 
     def models(strangers: int) -> dict[str, object]:
@@ -229,7 +230,7 @@ def test_strangers_at_another_model_of_a_router_keep_no_slots_from_this_one() ->
     assert place.expected_s == pytest.approx(1.0, rel=0.3)
 
 
-def test_refusals_tell_when_to_come_back() -> None:
+def test_rejections_have_a_retry_time() -> None:
     fleet = SteeredFleet(max_queued=3)
     fleet.add(1)
     for _ in range(20):
@@ -243,8 +244,9 @@ def test_refusals_tell_when_to_come_back() -> None:
     assert 15.0 < getattr(outcome, "retry_after_s", 0.0) < 25.0
 
 
-def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
-    """One slot serves the rare model, eight the usual one: who wants the rare one waits longer."""
+def test_the_retry_time_is_that_of_the_eligible_servers() -> None:
+    """One slot serves the rare model, eight the usual one: a request for the rare one waits
+    longer."""
     fleet = SteeredFleet(max_queued=6)
     fleet.add(1, models=["rare"])
     fleet.add(8, models=["usual"])
@@ -264,14 +266,15 @@ def test_refusals_tell_of_the_servers_that_were_wanted() -> None:
 
 
 def test_a_few_ends_a_second_are_enough() -> None:
-    """However many requests end, the cost of learning is bounded; the next second counts anew."""
+    """The cost of learning is bounded for any number of ends; the next second counts from zero."""
     watch = LatencyModel().endpoint(A)
     assert sum(watch.wants_end(1.0 + number / 1000) for number in range(900)) == 50
     assert watch.wants_end(2.5)
 
 
-def test_tasks_of_another_process_go_on_from_none_of_the_one_before() -> None:
-    """It numbers them anew: 500 tokens more in a second would be the pace of both together."""
+def test_tasks_of_a_new_process_do_not_continue_old_ones() -> None:
+    """It numbers them from the start: 500 tokens more in a second would be the rate of both
+    together."""
     fleet = SteeredFleet()
     address = fleet.add(1, instance="one")
     for instance, decoded in (("one", 10), ("two", 510), ("two", 530)):

@@ -1,4 +1,4 @@
-"""Claims about prompt caches: extproc/core/prediction/prefix_cache.py, and affinity to them."""
+"""Claims about prefix caches: extproc/core/prediction/prefix_cache.py, and affinity to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
 
 
-def test_what_was_read_is_expected_to_be_there() -> None:
+def test_a_processed_prompt_is_expected_in_the_cache() -> None:
     index = PrefixIndex()
     index.learn(A, (1, 2, 3), 100)
     memory = index.memory(A)
@@ -34,8 +34,8 @@ def test_what_was_read_is_expected_to_be_there() -> None:
     assert index.holders((7, 2), 4) == []
 
 
-def test_equal_holders_come_in_the_order_in_which_they_read() -> None:
-    """The same in every process, so that what is simulated can be played again."""
+def test_equal_holders_come_in_the_order_of_processing() -> None:
+    """The same in every process, so that simulations are reproducible."""
     index = PrefixIndex()
     readers = [Address("10.0.0.1", port) for port in range(20, 0, -1)]
     for address in readers:
@@ -58,7 +58,7 @@ def test_a_restart_forgets_all() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), min_size=1, max_size=6))))
 @settings(deadline=None)
 def test_a_remembered_block_has_all_before_it(reads: list[tuple[bool, list[int]]]) -> None:
-    """Whatever is learned and dropped, so that depths can be found by bisection."""
+    """After any calls, so that depths can be found by bisection."""
     index = PrefixIndex()
     chains = set()
     for is_a, path in reads:
@@ -85,8 +85,8 @@ def test_the_memory_is_bounded() -> None:
     assert memory is not None and len(memory.blocks) == len(index) == MAX_BLOCKS_EACH
 
 
-def test_the_believed_capacity_follows_what_was_found() -> None:
-    """Old blocks that were there raise it, young ones that were not lower it."""
+def test_the_assumed_capacity_follows_what_was_found() -> None:
+    """Old blocks that were cached raise it, young ones that were not lower it."""
     index = PrefixIndex()
     index.learn(A, (1,), 100)
     memory = index.memory(A)
@@ -106,9 +106,9 @@ def test_the_believed_capacity_follows_what_was_found() -> None:
 
 
 @pytest.mark.parametrize("is_learned", [False, True])
-def test_what_was_read_against_the_belief_is_counted(is_learned: bool) -> None:
-    """Whether the answer's headers come before the look or after it: all else grows older by
-    what was really read, and the chain is as young as can be."""
+def test_unexpected_prefill_is_counted(is_learned: bool) -> None:
+    """Whether the headers come before the scrape or after it: all other blocks age by what was
+    really processed, and the chain is as young as possible."""
     index = PrefixIndex()
     for first in (0, 100):
         index.learn(A, tuple(range(first, first + 10)), 1e9)
@@ -125,8 +125,8 @@ def test_what_was_read_against_the_belief_is_counted(is_learned: bool) -> None:
 
 
 @pytest.mark.parametrize("kept_prompts", [1, 3, 1000])
-def test_the_expectation_becomes_right(kept_prompts: int) -> None:
-    """Ten prompts again and again, to servers that keep one of them, three, or all."""
+def test_the_expectation_converges(kept_prompts: int) -> None:
+    """Ten prompts again and again, to servers that cache one of them, three, or all."""
     random = Random(1)
     fleet = SteeredFleet()
     addresses = [fleet.add(1, context_tokens=16_384) for _ in range(2)]
@@ -167,8 +167,8 @@ def asked(**more: object) -> dict[str, object]:
     return {"prompt_blocks": CHAIN, "prompt_tokens": 2600, **more}
 
 
-def test_a_chat_comes_home() -> None:
-    """The endpoint that has read it before is picked again."""
+def test_a_conversation_returns_to_its_endpoint() -> None:
+    """The endpoint that has processed it before is picked again."""
     fleet = SteeredFleet()
     for _ in range(5):
         fleet.add(4, context_tokens=8192)
@@ -182,7 +182,7 @@ def test_a_chat_comes_home() -> None:
         fleet.finish(again)
 
 
-def test_it_waits_for_a_busy_home_as_long_as_the_cache_would_save() -> None:
+def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
     fleet = SteeredFleet()
     home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
     chain = tuple(range(400))
@@ -205,7 +205,7 @@ def test_it_waits_for_a_busy_home_as_long_as_the_cache_would_save() -> None:
     assert fleet.served(patient).address == other
 
 
-def test_a_lost_home_is_waited_for_no_more() -> None:
+def test_a_lost_affinity_target_is_not_waited_for() -> None:
     fleet = SteeredFleet()
     home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
     chain = tuple(range(400))
@@ -216,8 +216,9 @@ def test_a_lost_home_is_waited_for_no_more() -> None:
     assert fleet.served(waiting).address == other
 
 
-def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
-    """Its home keeps a slot for it and needs one more: another endpoint has both, so it goes."""
+def test_after_its_affinity_wait_a_multi_slot_request_may_go_anywhere() -> None:
+    """Its target has a reservation for it and lacks one slot: another endpoint has both, so it goes
+    there."""
     fleet = SteeredFleet()
     home, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
     chain = tuple(range(400))
@@ -237,8 +238,8 @@ def test_after_its_patience_a_heavy_one_is_not_kept_at_its_home() -> None:
 
 
 def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
-    """One turn of one conversation under that name; where it went, and what was expected to be
-    cached there."""
+    """One turn of a conversation under that name; the endpoint, and the expected cached tokens
+    there."""
     names = fleet.dispatcher.state.resolver.names
     blocks = chain_of(names.cache_key_seed(name, None, frozenset()), "row " * 2500)
     lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
@@ -252,7 +253,7 @@ def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
 
 @pytest.mark.parametrize("is_router", [False, True])
 @pytest.mark.parametrize("names", [("tiny", "alias"), ("tiny", "mine"), ("alias", "both")])
-def test_a_conversation_keeps_its_cache_under_another_name_of_its_model(
+def test_a_conversation_uses_its_cache_under_another_name_of_its_model(
     names: tuple[str, str], is_router: bool
 ) -> None:
     """The model's own, an alias of its servers, and names of the settings for it."""
@@ -283,7 +284,7 @@ def test_two_models_of_a_router_share_nothing() -> None:
 
 
 def test_a_split_shares_nothing_between_its_models() -> None:
-    """What is drawn decides which cache is looked for."""
+    """The drawn model decides which cache is used."""
     fleet = SteeredFleet(splits={"both": {"tiny": 1.0, "small": 1.0}})
     servers = {name: fleet.add(4, models=[name], context_tokens=8192) for name in ("tiny", "small")}
     known: set[Address] = set()
@@ -295,7 +296,7 @@ def test_a_split_shares_nothing_between_its_models() -> None:
     assert converse(fleet, "tiny")[1] > 2000
 
 
-def test_a_server_that_was_restarted_or_left_is_expected_to_have_nothing() -> None:
+def test_a_restarted_or_removed_server_has_no_expected_cache() -> None:
     fleet = SteeredFleet()
     address = fleet.add(4, context_tokens=8192, instance="one")
     prefixes = fleet.dispatcher.state.prefix_caches
@@ -311,7 +312,7 @@ def test_a_server_that_was_restarted_or_left_is_expected_to_have_nothing() -> No
 
 
 @pytest.mark.parametrize(("context_tokens", "blocks"), [(8192, 4 * 128), (None, 4 * 64)])
-def test_at_first_a_server_is_believed_to_keep_what_its_slots_hold(
+def test_the_first_assumed_capacity_is_that_of_the_slots(
     context_tokens: int | None, blocks: int
 ) -> None:
     fleet = SteeredFleet()
@@ -321,8 +322,8 @@ def test_at_first_a_server_is_believed_to_keep_what_its_slots_hold(
     assert memory is not None and memory.capacity == blocks
 
 
-def test_each_request_is_one_piece_of_evidence() -> None:
-    """However often it is looked at."""
+def test_each_request_is_one_sample() -> None:
+    """However often it is scraped."""
     fleet = SteeredFleet()
     address = fleet.add(1, context_tokens=8192)
     converse(fleet, "tiny")
@@ -348,9 +349,10 @@ def test_each_request_is_one_piece_of_evidence() -> None:
     assert beliefs[0] < 100.0 and len(set(beliefs)) == 1
 
 
-def test_a_fallback_is_not_measured_by_what_was_expected_of_another() -> None:
-    """Three chats of a server that died have each a long way to another one, which has other
-    chats: it rightly finds nothing of theirs, and is believed to keep as much as before."""
+def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
+    """Three conversations of a dead server have long prompts at another one, which has other
+    conversations: it rightly has nothing of theirs in its cache, and its assumed capacity does not
+    change."""
     fleet = SteeredFleet()
     home, other = fleet.add(4, context_tokens=8192), fleet.add(4, context_tokens=8192)
     chats = [tuple(range(1000 * number, 1000 * number + 40)) for number in range(6)]
@@ -383,8 +385,8 @@ def test_a_fallback_is_not_measured_by_what_was_expected_of_another() -> None:
     assert memory.capacity == before
 
 
-def test_whoever_waited_for_a_home_and_left_is_let_go() -> None:
-    """Its patience would have lasted for a while; nothing holds it for as long."""
+def test_a_client_that_left_ends_its_affinity_wait() -> None:
+    """Its affinity wait would have lasted for a while; nothing holds it for that time."""
     fleet = SteeredFleet()
     for _ in range(2):
         fleet.add(1, context_tokens=65536)
@@ -399,7 +401,7 @@ def test_whoever_waited_for_a_home_and_left_is_let_go() -> None:
     assert sys.getrefcount(waiting) == sys.getrefcount(plain)
 
 
-def test_what_is_read_again_is_kept_before_what_is_not() -> None:
+def test_repeated_prompts_are_remembered_longer() -> None:
     index = PrefixIndex()
     often, seldom = (1, 2), (3, 4)
     index.learn(A, often, 1e9)

@@ -11,7 +11,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
 
 
-def test_a_session_is_at_home_where_it_was_served_last() -> None:
+def test_a_session_belongs_to_its_last_endpoint() -> None:
     sessions = Sessions()
     assert sessions.last_endpoint("s") is None and sessions.last_endpoint(None) is None
     sessions.served("s", A, 700)
@@ -22,7 +22,7 @@ def test_a_session_is_at_home_where_it_was_served_last() -> None:
     assert sessions.tokens_at(None, B) == sessions.tokens_at("other", B) == 0.0
 
 
-def test_sessions_are_bounded_and_the_one_that_is_used_stays() -> None:
+def test_sessions_are_bounded_and_the_recently_used_stay() -> None:
     sessions = Sessions()
     for number in range(MAX_SESSIONS):
         sessions.served(str(number), A, 1)
@@ -32,8 +32,9 @@ def test_sessions_are_bounded_and_the_one_that_is_used_stays() -> None:
     assert [sessions.last_endpoint(name) for name in ("0", "1", "2", "3")] == [A, None, None, A]
 
 
-def test_a_server_that_was_restarted_is_nobodys_home() -> None:
-    """Also for sessions that came from elsewhere; those that went elsewhere stay at home there."""
+def test_a_restarted_server_has_no_sessions() -> None:
+    """Also for sessions that came from elsewhere; those that moved away stay at their new
+    endpoint."""
     sessions = Sessions()
     sessions.served("went", A, 1)
     sessions.served("came", B, 1)
@@ -48,7 +49,7 @@ def test_a_server_that_was_restarted_is_nobodys_home() -> None:
     assert sessions.last_endpoint("went") == A
 
 
-def test_what_was_forgotten_for_its_age_can_be_forgotten_with_its_server() -> None:
+def test_an_evicted_session_can_be_forgotten_with_its_server() -> None:
     sessions = Sessions()
     for number in range(MAX_SESSIONS + 2):
         sessions.served(str(number), A if number % 2 else B, 1)
@@ -57,7 +58,7 @@ def test_what_was_forgotten_for_its_age_can_be_forgotten_with_its_server() -> No
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_session_goes_where_it_was_until_its_server_is_another_process(is_replaced: bool) -> None:
+def test_a_session_returns_until_its_server_is_another_process(is_replaced: bool) -> None:
     """Restarted, or out of the fleet for a while."""
     fleet = SteeredFleet()
     for _ in range(2):

@@ -8,8 +8,8 @@ from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 
 @pytest.mark.parametrize("before", [1.0, 0.0])
-def test_a_line_through_equal_points_still_bends(before: float) -> None:
-    """What never varied has no usual residual: a lasting change is believed all the same."""
+def test_a_line_through_equal_points_still_changes(before: float) -> None:
+    """Constant samples have no usual residual: a lasting change is followed all the same."""
     fit = RobustLinearFit()
     for _ in range(20):
         fit.add(100.0, before)
@@ -19,8 +19,8 @@ def test_a_line_through_equal_points_still_bends(before: float) -> None:
     assert a + b * 100.0 == pytest.approx(3.0, rel=0.25)
 
 
-def test_one_odd_point_bends_little() -> None:
-    """Also where all others lie on the line."""
+def test_one_outlier_changes_a_line_little() -> None:
+    """Also if all others lie on the line."""
     fit = RobustLinearFit()
     for x in range(20):
         fit.add(float(x), 1.0 + 0.1 * x)
@@ -30,7 +30,7 @@ def test_one_odd_point_bends_little() -> None:
 
 
 def test_a_mean_of_nothing_follows_what_comes() -> None:
-    """So many times 0 are 0: that bounds no value."""
+    """A multiple of 0 is 0: that bounds no value."""
     mean = DecayingMean(clip=8.0)
     for _ in range(5):
         mean.add(0.0)
@@ -39,7 +39,7 @@ def test_a_mean_of_nothing_follows_what_comes() -> None:
     assert mean.value(0.0) == pytest.approx(3.0, rel=0.1)
 
 
-def test_one_odd_value_moves_a_mean_little() -> None:
+def test_one_outlier_changes_a_mean_little() -> None:
     mean = DecayingMean(clip=8.0)
     for _ in range(50):
         mean.add(1.0)

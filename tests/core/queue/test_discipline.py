@@ -34,7 +34,7 @@ def test_critical_before_standard_before_nothing() -> None:
     assert fleet.is_waiting(standard) and not fleet.is_waiting(critical)
 
 
-def test_a_critical_one_evicts_the_newest_of_the_lowest_class() -> None:
+def test_a_critical_request_evicts_the_newest_of_the_lowest_criticality() -> None:
     fleet = SteeredFleet(GOLD, max_queued=2)
     fleet.add(1)
     fleet.pick()
@@ -51,8 +51,8 @@ def test_a_critical_one_evicts_the_newest_of_the_lowest_class() -> None:
 
 @pytest.mark.parametrize("lower", [CHEAP, Objective(name="usual")])
 def test_the_glossarys_example(lower: Objective) -> None:
-    """100 units of capacity, 40 critical and 40 others running, 30 units lost: with the same
-    load going on, all of the refused are non-critical."""
+    """100 units of capacity, 40 critical and 40 others running, 30 units lost: under the same load,
+    only non-critical requests are rejected."""
     fleet = SteeredFleet(GOLD, lower, max_queued=5)
     for _ in range(10):
         fleet.add(10)
@@ -99,7 +99,7 @@ def test_the_glossarys_example(lower: Objective) -> None:
     assert refused and set(refused) == {lower.name}
 
 
-def test_the_promise_that_fared_worst_is_served_first() -> None:
+def test_the_objective_with_the_lowest_attainment_is_served_first() -> None:
     """98 % against 94 %: the second."""
     better = Objective(name="better", queue_s=1.0)
     worse = Objective(name="worse", queue_s=1.0)
@@ -116,7 +116,7 @@ def test_the_promise_that_fared_worst_is_served_first() -> None:
 
 
 @pytest.mark.parametrize("how", ["queue-full", "evicted", "queue-timeout"])
-def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
+def test_a_rejection_for_lack_of_slots_misses_the_slo(how: str) -> None:
     silver = Objective(name="silver", queue_s=60.0)
     fleet = SteeredFleet(GOLD, silver, max_queued=1)
     fleet.add(1)
@@ -137,7 +137,7 @@ def test_a_refusal_for_want_of_slots_breaks_a_promise(how: str) -> None:
     }
 
 
-def test_shares_are_those_of_five_minutes() -> None:
+def test_attainment_covers_five_minutes() -> None:
     attainment = Attainment()
     assert attainment.share(0.0) == 1.0
     attainment.record(was_met=False, now=1000.0)
@@ -148,7 +148,7 @@ def test_shares_are_those_of_five_minutes() -> None:
     assert attainment.share(1e9) == 1.0
 
 
-def test_a_tenant_with_a_thousand_does_not_hold_up_anothers_first() -> None:
+def test_a_tenant_with_a_thousand_does_not_delay_anothers_first() -> None:
     fleet = SteeredFleet(max_queued=2000)
     fleet.add(2)
     leases = [fleet.pick(fairness_id="crowd") for _ in range(2)]
@@ -193,7 +193,7 @@ def test_use_is_counted_in_slot_seconds() -> None:
 
 
 def test_absence_saves_nothing_up() -> None:
-    """A flow that comes back begins where its class is."""
+    """A flow that returns begins at the virtual time of its criticality."""
     fairness = FairQueueing()
     busy, away = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "away")
     fairness.contention_began()
@@ -214,12 +214,12 @@ def test_absence_saves_nothing_up() -> None:
     most_slots=st.integers(1, 3),
 )
 @settings(max_examples=100, deadline=None)
-def test_no_class_starves(
+def test_no_criticality_starves(
     seed: int, slots: list[int], older: int, heavy: list[bool], freed: int, most_slots: int
 ) -> None:
-    """Critical requests without end: standard tickets that `after_s` has passed, light ones and
-    such as take a whole server, each go when an endpoint has served `every` times as many from the
-    line as came before it, and its own."""
+    """Critical requests without end: standard tickets that have waited `after_s`, single-slot ones
+    and such as take a whole server, are each served when an endpoint has served `every` times as
+    many queued tickets as arrived before them, themselves included."""
     aging = Aging()
     fleet = SteeredFleet(GOLD, max_queued=500)
     for count in slots:
@@ -272,8 +272,8 @@ def test_no_class_starves(
 
 
 @pytest.mark.parametrize(("waited_s", "is_served"), [(4.9, False), (5.0, True)])
-def test_age_counts_from_five_seconds_on(waited_s: float, is_served: bool) -> None:
-    """In a short line the more critical one goes first, every time."""
+def test_aging_begins_after_five_seconds(waited_s: float, is_served: bool) -> None:
+    """In a short queue the request of higher criticality is served first, every time."""
     fleet = SteeredFleet(GOLD)
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(fleet.add(1))
     lease = fleet.pick()
@@ -285,7 +285,7 @@ def test_age_counts_from_five_seconds_on(waited_s: float, is_served: bool) -> No
     assert fleet.is_waiting(poor) is not is_served
 
 
-def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
+def test_a_preempted_ticket_gets_a_reservation_elsewhere() -> None:
     fleet = SteeredFleet(GOLD)
     here, there = fleet.add(4), fleet.add(4)
     leases = [fleet.pick() for _ in range(8)]
@@ -305,8 +305,9 @@ def test_who_gives_way_to_an_older_one_has_slots_kept_elsewhere() -> None:
     ]
 
 
-def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
-    """It has aged and needs the whole server, of which a stranger holds a slot: others pass."""
+def test_a_reservation_that_cannot_be_met_is_not_exclusive() -> None:
+    """It has aged and needs the whole server, of which a foreign request holds a slot: others
+    bypass it."""
     fleet = SteeredFleet(GOLD)
     address = fleet.add(4)
     leases = [fleet.pick() for _ in range(4)]
@@ -325,8 +326,8 @@ def test_what_a_heavy_ticket_waits_for_in_vain_is_kept_from_nobody() -> None:
     assert not fleet.is_waiting(gold) and fleet.is_waiting(heavy)
 
 
-def test_a_heavy_ticket_has_slots_kept_and_blocks_nobody() -> None:
-    """One endpoint saves up for it; the light ones go to the other meanwhile."""
+def test_a_multi_slot_ticket_has_a_reservation_and_blocks_no_other() -> None:
+    """One endpoint reserves slots for it; single-slot requests use the other meanwhile."""
     fleet = SteeredFleet()
     one, two = fleet.add(4), fleet.add(4)
     running = [fleet.pick() for _ in range(8)]
@@ -344,9 +345,9 @@ def test_a_heavy_ticket_has_slots_kept_and_blocks_nobody() -> None:
     assert fleet.served(heavy).address == first.address
 
 
-def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
-    """It need not wait until something happens at the endpoint that keeps slots; a standard one
-    has to, and each that passes counts as served from the line."""
+def test_a_critical_arrival_bypasses_a_reservation_at_once() -> None:
+    """It need not wait until something happens at the endpoint with the reservation; a standard one
+    must, and each that bypasses counts as served from the queue."""
     fleet = SteeredFleet(GOLD)
     address = fleet.add(4)
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
@@ -360,8 +361,8 @@ def test_a_critical_newcomer_passes_a_heavy_one_at_once() -> None:
     assert endpoint_slots.reservation is heavy.reservation is not None
 
 
-def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
-    """One waits for two slots of three that are kept: the next, which needs one, comes after it."""
+def test_a_critical_arrival_overtakes_none_of_its_criticality() -> None:
+    """One waits for two of three reserved slots: the next, which needs one, comes after it."""
     fleet = SteeredFleet(GOLD)
     address = fleet.add(3)
     fleet.pick(), fleet.pick()
@@ -373,8 +374,8 @@ def test_a_critical_newcomer_passes_nobody_of_its_class() -> None:
 
 
 @pytest.mark.parametrize(("waited_s", "passes"), [(4.9, True), (5.0, False)])
-def test_no_newcomer_passes_at_the_turn_of_age(waited_s: float, passes: bool) -> None:
-    """Or who is heavy would starve by critical requests that are never in line."""
+def test_no_arrival_bypasses_when_aging_decides(waited_s: float, passes: bool) -> None:
+    """Otherwise critical requests that are never queued would starve a multi-slot request."""
     fleet = SteeredFleet(GOLD)
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(fleet.add(4))
     fleet.pick()
@@ -384,7 +385,7 @@ def test_no_newcomer_passes_at_the_turn_of_age(waited_s: float, passes: bool) ->
     assert isinstance(fleet.submit(objective="gold"), Picked) is passes
 
 
-def test_what_is_kept_for_a_heavy_one_is_shown_as_free_for_a_critical_one() -> None:
+def test_reserved_slots_are_free_for_a_critical_request() -> None:
     fleet = SteeredFleet(GOLD)
     address = fleet.add(4)
     fleet.pick()
@@ -396,7 +397,7 @@ def test_what_is_kept_for_a_heavy_one_is_shown_as_free_for_a_critical_one() -> N
         assert bool(explanation.candidates[0].filtered) is (chosen is None)
 
 
-def test_slots_kept_for_one_that_left_go_to_the_next() -> None:
+def test_slots_reserved_for_a_ticket_that_left_go_to_the_next() -> None:
     fleet = SteeredFleet()
     fleet.add(2)
     leases = [fleet.pick() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/queue/fair_queueing.py: who used how much of the fleet."""
+"""Claims about extproc/core/queue/fair_queueing.py: the use of the fleet by tenants and flows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def serve(fairness: FairQueueing, flow: Flow, *, expected: float = 1.0, used: fl
 
 
 @pytest.mark.parametrize("expected", [1.0, 0.1])
-def test_who_weighs_three_times_as_much_is_served_three_times_as_often(expected: float) -> None:
-    """Also where each request takes ten times as long as was expected."""
+def test_three_times_the_weight_is_served_three_times_as_often(expected: float) -> None:
+    """Also if each request takes ten times as long as expected."""
     fairness = FairQueueing()
     flows = [fairness.flow(Objective(name=name, weight=w), "") for name, w in (("a", 3), ("b", 1))]
     fairness.contention_began()
@@ -37,8 +37,8 @@ def test_who_weighs_three_times_as_much_is_served_three_times_as_often(expected:
     assert served == [pytest.approx(300, abs=3), pytest.approx(100, abs=3)]
 
 
-def test_who_comes_back_begins_where_its_class_is() -> None:
-    """While the others had a line: absence saves nothing up."""
+def test_a_returning_flow_begins_at_the_virtual_time_of_its_criticality() -> None:
+    """While the others were queued: absence saves nothing up."""
     fairness = FairQueueing()
     busy, away = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "away")
     fairness.contention_began()
@@ -51,8 +51,8 @@ def test_who_comes_back_begins_where_its_class_is() -> None:
     assert away.tenant.virtual_s >= busy.tenant.virtual_s - 1.0
 
 
-def test_use_while_nobody_waited_is_forgotten() -> None:
-    """It kept nobody waiting, so whoever used much then owes nothing."""
+def test_use_without_a_queue_is_forgotten() -> None:
+    """It delayed no request, so a flow that used much then owes nothing."""
     fairness = FairQueueing()
     busy, idle = fairness.flow(NO_OBJECTIVE, "busy"), fairness.flow(NO_OBJECTIVE, "idle")
     fairness.contention_began()
@@ -68,7 +68,7 @@ def test_use_while_nobody_waited_is_forgotten() -> None:
 
 
 def test_several_slots_are_used_at_once() -> None:
-    """A request on two slots for a second is as much as one on one slot for two."""
+    """A request on two slots for a second counts as much as one on one slot for two."""
     fleet = SteeredFleet()
     fleet.add(3)
     for name, slots, seconds in (("wide", 2, 5.0), ("long", 1, 10.0)):
@@ -81,8 +81,8 @@ def test_several_slots_are_used_at_once() -> None:
     assert wide.virtual_s - wide.credit_s == pytest.approx(long.virtual_s - long.credit_s)
 
 
-def test_who_neither_waits_nor_runs_is_forgotten_seldom() -> None:
-    """Each time costs a look at all: not for each newcomer where ten thousand tenants wait."""
+def test_idle_flows_are_forgotten_seldom() -> None:
+    """Each time costs a scan of all: not for each arrival while ten thousand tenants are queued."""
     fairness = FairQueueing()
     for number in range(MAX_FLOWS):
         fairness.entered(fairness.flow(NO_OBJECTIVE, str(number)))
@@ -99,9 +99,9 @@ def test_who_neither_waits_nor_runs_is_forgotten_seldom() -> None:
 
 
 def test_a_tenant_gets_no_more_for_its_many_flows() -> None:
-    """Three tenants, each with 20 clients that ask again as soon as they are answered, on four
-    slots; one names each request anew. Were each name one of its own, it would wait for 1.4 s on
-    average, and the others for 26 s; all wait for the same time, and get the same part."""
+    """Three tenants, each with 20 clients that retry as soon as they are answered, on four slots;
+    one gives each request a new name. If each name were a tenant, it would wait for 1.4 s on
+    average, and the others for 26 s; all wait for the same time, and get the same share."""
     fleet = SteeredFleet()
     fleet.add(4)
     running: list[tuple[float, int, Lease, str]] = []
@@ -134,9 +134,9 @@ def test_a_tenant_gets_no_more_for_its_many_flows() -> None:
     assert [len(waits) for waits in waits_s.values()] == [pytest.approx(1000, rel=0.02)] * 3
 
 
-def test_the_flows_of_a_tenant_share_its_part() -> None:
-    """One of them waits with a hundred, the other with one, and another tenant with many: the
-    two tenants take turns, and so do the flows of the first."""
+def test_the_flows_of_a_tenant_divide_its_share() -> None:
+    """One of them has a hundred queued, the other one, and another tenant many: the two tenants
+    alternate, and so do the flows of the first."""
     fleet = SteeredFleet(max_queued=500)
     fleet.add(1)
     lease = fleet.pick(tenant="other")
@@ -160,15 +160,15 @@ def test_the_flows_of_a_tenant_share_its_part() -> None:
 
 
 def test_without_a_key_each_name_is_a_tenant() -> None:
-    """And none is the one of a key, however it is called."""
+    """And none is that of a key, whatever its name."""
     fairness = FairQueueing()
     flows = [fairness.flow(NO_OBJECTIVE, *names) for names in (("a",), ("b",), ("", "a"))]
     assert len({flow.tenant for flow in flows}) == 3
     assert fairness.flow(NO_OBJECTIVE, "b", "a").tenant is flows[2].tenant
 
 
-def test_fresh_names_make_nobody_forgotten() -> None:
-    """However many: those that neither wait nor run take no room, and the others' books stay."""
+def test_new_names_evict_no_active_tenant() -> None:
+    """For any number: idle flows take no memory, and the use of the others is remembered."""
     fairness = FairQueueing()
     fairness.contention_began()
     busy, idle = (fairness.flow(NO_OBJECTIVE, "", tenant) for tenant in ("busy", "idle"))

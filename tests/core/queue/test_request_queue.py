@@ -21,7 +21,8 @@ def enter(line: RequestQueue, timeout_s: float = 10.0, now: float = 0.0) -> Tick
 
 
 def test_first_come_first_served() -> None:
-    """The head is the oldest; who leaves is passed over; an empty line has no head."""
+    """The first to arrive is the head; tickets that left are skipped; an empty queue has no
+    head."""
     line = RequestQueue()
     assert line.first_arrived() is None
     first, second, third = (enter(line) for _ in range(3))
@@ -34,7 +35,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_a_ticket_leaves_once() -> None:
-    """Taking out a ticket that is not in line is a bug of the caller."""
+    """To remove a ticket that is not queued is a bug of the caller."""
     line = RequestQueue()
     ticket = enter(line)
     line.leave(ticket)
@@ -44,7 +45,7 @@ def test_a_ticket_leaves_once() -> None:
 
 
 def test_expired_in_order_of_deadline() -> None:
-    """Deadlines come in their own order, not in that of arrival; the last moment counts."""
+    """Deadlines have their own order, not that of arrival; the last moment counts."""
     line = RequestQueue()
     late, early, never = enter(line, 5.0), enter(line, 3.0), enter(line, 99.0)
     assert line.next_deadline() == 3.0
@@ -57,8 +58,8 @@ def test_expired_in_order_of_deadline() -> None:
     assert line.next_deadline() == 99.0
 
 
-def test_who_left_has_no_deadline() -> None:
-    """A ticket that was served does not wake anybody later."""
+def test_a_ticket_that_left_has_no_deadline() -> None:
+    """A ticket that was served causes no wake-up later."""
     line = RequestQueue()
     line.leave(enter(line, 3.0))
     assert line.next_deadline() is None
@@ -67,7 +68,8 @@ def test_who_left_has_no_deadline() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 3)), max_size=60), st.data())
 def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObject) -> None:
-    """Whatever comes, leaves and expires: the line is the list of those who wait, in order."""
+    """For any arrivals, withdrawals and deadlines: the queue equals the list of queued tickets, in
+    order."""
     line, plain, now = RequestQueue(), list[Ticket](), 0.0
     for number, kind in events:
         if kind < 2:
@@ -88,7 +90,7 @@ def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObje
         assert line.next_deadline() == min((t.deadline for t in plain), default=None)
 
 
-def test_deadlines_of_the_served_do_not_pile_up() -> None:
+def test_deadlines_of_served_tickets_do_not_accumulate() -> None:
     """A hundred thousand served requests leave no heap of deadlines behind."""
     line = RequestQueue()
     enter(line, 1.0)
@@ -107,12 +109,12 @@ WHOSE = [("a", ""), ("a", "x"), ("a", "y"), ("", "z"), ("b", "z")]
     ),
     used_s=st.lists(st.integers(0, 2), min_size=5, max_size=5),
 )
-def test_who_comes_back_stands_where_it_would(
+def test_a_returning_ticket_has_its_arrival_position(
     moves: list[tuple[str, int]], used_s: list[int]
 ) -> None:
-    """Tickets of three tenants, some with flows, that go from lane to lane, and may come back to
-    each: first of a lane is the one that came first of the flow that used least of the tenant that
-    used least."""
+    """Tickets of three tenants, some with flows, that move between constraint queues and may return
+    to each: the head of a queue is the first of the flow that used least of the tenant that used
+    least."""
     line, tickets = RequestQueue(), list[Ticket]()
     for what, number in moves:
         ticket = tickets[number % len(tickets)] if tickets else None
@@ -142,9 +144,9 @@ def test_who_comes_back_stands_where_it_would(
                 assert constraint_queue.first_arrived() is min(here)
 
 
-def test_many_that_come_back_together_are_put_in_order_once() -> None:
-    """A model's last server goes, and thousands that wait for it may go anywhere, as thousands
-    did before: to sort them all for each held up the picker for seconds."""
+def test_many_returning_tickets_are_sorted_once() -> None:
+    """A model's last server leaves, and thousands of its requests may go anywhere, like thousands
+    before them: sorting all of them for each would stall the picker for seconds."""
     line = RequestQueue()
     tickets = [
         line.enter(

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/scheduler/admission.py: who may wait."""
+"""Claims about extproc/core/scheduler/admission.py: which requests may be queued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CRITICAL = Objective(name="critical", criticality=Criticality.CRITICAL)
 
 
 class Hall:
-    """No server at all: everybody waits, as far as they may."""
+    """A fleet without servers: every request that may be queued is."""
 
     def __init__(self, max_queued_bytes: int, *, max_queued: int = 100) -> None:
         self.listener = RecordingListener()
@@ -41,7 +41,7 @@ class Hall:
 
 
 def test_long_bodies_wait_up_to_the_bytes_that_are_set() -> None:
-    """And again once others left; of bodies up to 64 KiB only the number counts."""
+    """And again once others left; for bodies up to 64 KiB only the number counts."""
     hall = Hall(8 * MIB)
     first = hall.enter(4 * MIB)
     hall.enter(4 * MIB - SHORT_BODY_BYTES)
@@ -56,8 +56,8 @@ def test_long_bodies_wait_up_to_the_bytes_that_are_set() -> None:
     assert hall.dispatcher.queue.body_bytes == 0
 
 
-def test_a_critical_request_takes_the_bytes_of_one_that_has_enough() -> None:
-    """The newest of those; one whose bytes would not do stays, as do all where none has enough."""
+def test_a_critical_request_evicts_one_with_enough_bytes() -> None:
+    """The newest of those; one with too few bytes stays, and so do all if none has enough."""
     hall = Hall(8 * MIB)
     older, newer, small = hall.enter(4 * MIB), hall.enter(3 * MIB), hall.enter(MIB)
     assert isinstance(hall.submit(3 * MIB, "critical"), Queued)
@@ -67,7 +67,7 @@ def test_a_critical_request_takes_the_bytes_of_one_that_has_enough() -> None:
     assert hall.dispatcher.queue.body_bytes == 8 * MIB
 
 
-def test_it_is_told_which_bound_was_met() -> None:
+def test_the_caller_learns_which_bound_was_met() -> None:
     hall = Hall(MIB, max_queued=2)
     long = Request(id="r", timeout_s=60, body_bytes=2 * MIB)
     assert hall.dispatcher.lacks_bytes(long)

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/scheduler/dispatcher.py: requests, the world's news, and time."""
+"""Claims about extproc/core/scheduler/dispatcher.py: requests, observations, and time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_slot_is_used_and_none_twice() -> None:
 
 
 def test_fallbacks_are_the_next_in_order() -> None:
-    """Two others, best first, without leases; fewer where the fleet has no more."""
+    """Two others, best first, without leases; fewer if the fleet has no more."""
     fleet = SmallFleet(8, 4, 2, 2)
     for address, busy in zip(fleet.addresses, (0, 1, 1, 2), strict=True):
         fleet.look(address, busy=busy)
@@ -53,14 +53,14 @@ def test_fallbacks_are_the_next_in_order() -> None:
     assert isinstance(lonely, Picked) and lonely.fallbacks == ()
 
 
-def test_no_fallbacks_where_none_are_wanted() -> None:
-    """The setting is honest at 0."""
+def test_no_fallbacks_if_none_are_configured() -> None:
+    """The setting may be 0."""
     outcome = SmallFleet(2, 2, fallbacks=0).submit()
     assert isinstance(outcome, Picked) and outcome.fallbacks == ()
 
 
-def test_other_bounds_count_from_now_on() -> None:
-    """For picks, for what takes no slot, and for the line."""
+def test_changed_bounds_apply_at_once() -> None:
+    """For picks, for pass-through requests, and for the queue."""
     fleet = SmallFleet(1, 1, 1)
     fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, max_queued=0))
     outcome = fleet.submit()
@@ -71,8 +71,8 @@ def test_other_bounds_count_from_now_on() -> None:
     assert isinstance(full, Rejected) and full.reason is Reason.QUEUE_FULL
 
 
-def test_the_pick_is_not_its_own_fallback() -> None:
-    """Also when the lease made it the worst of all."""
+def test_the_picked_endpoint_is_not_its_own_fallback() -> None:
+    """Also if the lease made it the worst of all."""
     fleet = SmallFleet(1, 4, 4, 4)
     for address in fleet.addresses[1:]:
         fleet.look(address, busy=1)
@@ -82,16 +82,16 @@ def test_the_pick_is_not_its_own_fallback() -> None:
     assert len(outcome.fallbacks) == 2 and outcome.lease.address not in outcome.fallbacks
 
 
-def test_strangers_are_not_pushed_aside() -> None:
-    """A slot that others use is no slot of ours."""
+def test_foreign_slots_are_not_used() -> None:
+    """A slot that a foreign request uses is not available."""
     fleet = SmallFleet(2)
     fleet.look(fleet.addresses[0], busy=1)
     fleet.pick()
     assert isinstance(fleet.submit(), Queued)
 
 
-def test_passing_requests_need_no_slot() -> None:
-    """They go to any endpoint that serves, best first, full ones too; to nobody if none does."""
+def test_pass_through_requests_need_no_slot() -> None:
+    """They go to any serving endpoint, best first, also to full ones; to none if none serves."""
     fleet = SmallFleet(1, 1, 1, 1)
     for _ in range(4):
         fleet.pick()
@@ -101,8 +101,8 @@ def test_passing_requests_need_no_slot() -> None:
     assert SmallFleet().dispatcher.passing() == []
 
 
-def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
-    """By turns where they are alike; one that sleeps only when there is no other."""
+def test_a_pass_through_request_gets_the_best_allowed_endpoint() -> None:
+    """Alternating between equals; a sleeping one only if there is no other."""
     fleet = SmallFleet(2, 2, 2, 2)
     _, asleep, *awake = fleet.addresses
     fleet.look(asleep, status=ScrapeStatus.ASLEEP)
@@ -116,8 +116,8 @@ def test_of_those_that_are_allowed_a_passing_request_takes_the_best() -> None:
 # Waiting
 
 
-def test_the_line_is_served_in_order() -> None:
-    """Seven wait; each released slot goes to the first of them in the same call."""
+def test_the_queue_is_served_in_order() -> None:
+    """Seven requests are queued; each released slot goes to the first of them in the same call."""
     fleet = SmallFleet(2, 4)
     leases = [fleet.pick() for _ in range(6)]
     tickets = [fleet.queue() for _ in range(7)]
@@ -130,8 +130,8 @@ def test_the_line_is_served_in_order() -> None:
     assert list(fleet.dispatcher.queue) == tickets[6:]
 
 
-def test_nobody_overtakes() -> None:
-    """A light newcomer waits behind a heavy head, though a slot is free for it."""
+def test_no_request_overtakes() -> None:
+    """A single-slot arrival waits behind a multi-slot head, though a slot is free for it."""
     fleet = SmallFleet(2)
     running = fleet.pick()
     heavy = fleet.queue(weight_slots=2)
@@ -143,7 +143,7 @@ def test_nobody_overtakes() -> None:
     assert fleet.handed(light).weight_slots == 1
 
 
-def test_what_waits_behind_a_head_that_left_is_served() -> None:
+def test_the_next_request_is_served_after_the_head_left() -> None:
     """No wake-up is lost with a withdrawn or cancelled head."""
     for ends in ("withdraw", "cancel"):
         fleet = SmallFleet(2)
@@ -153,8 +153,8 @@ def test_what_waits_behind_a_head_that_left_is_served() -> None:
         assert fleet.handed(light).weight_slots == 1
 
 
-def test_a_heavy_head_whose_deadline_comes_lets_the_next_through() -> None:
-    """The same for one that waited in vain."""
+def test_a_multi_slot_head_that_times_out_lets_the_next_through() -> None:
+    """The same for one whose deadline passed."""
     fleet = SmallFleet(2)
     fleet.pick()
     heavy, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
@@ -164,7 +164,7 @@ def test_a_heavy_head_whose_deadline_comes_lets_the_next_through() -> None:
 
 
 def test_a_withdrawn_request_gets_nothing() -> None:
-    """It is gone from the line, is never settled, and may be withdrawn once more."""
+    """It leaves the queue, is never settled, and may be withdrawn once more."""
     fleet = SmallFleet(1)
     running = fleet.pick()
     ticket = fleet.queue()
@@ -176,7 +176,7 @@ def test_a_withdrawn_request_gets_nothing() -> None:
 
 
 def test_a_settled_request_is_not_cancelled() -> None:
-    """An operator who comes too late changes nothing."""
+    """An operator who cancels too late changes nothing."""
     fleet = SmallFleet(1)
     running = fleet.pick()
     ticket = fleet.queue()
@@ -188,8 +188,8 @@ def test_a_settled_request_is_not_cancelled() -> None:
     }
 
 
-def test_a_cancelled_request_is_told() -> None:
-    """Its client hears that an operator did it, and how long it had waited."""
+def test_a_cancelled_request_is_settled() -> None:
+    """Its client gets the reason, and how long it had waited."""
     fleet = SmallFleet(1)
     fleet.pick()
     ticket = fleet.queue()
@@ -199,8 +199,8 @@ def test_a_cancelled_request_is_told() -> None:
 
 
 @pytest.mark.parametrize("max_queued", [0, 1, 3])
-def test_a_full_line(max_queued: int) -> None:
-    """The bound is exact from 0 up, and says so with 429's reason."""
+def test_a_full_queue(max_queued: int) -> None:
+    """The bound is exact from 0 up, and has its own reason with status 429."""
     fleet = SmallFleet(1, max_queued=max_queued)
     fleet.pick()
     for _ in range(max_queued):
@@ -210,15 +210,15 @@ def test_a_full_line(max_queued: int) -> None:
     assert (outcome.reason, outcome.waited_s) == (Reason.QUEUE_FULL, 0.0)
 
 
-def test_a_free_slot_needs_no_line() -> None:
-    """Neither a line of 0 nor a patience of 0 refuses what can be served at once."""
+def test_a_free_slot_needs_no_queue() -> None:
+    """Neither a queue of 0 nor a timeout of 0 rejects what can be served at once."""
     fleet = SmallFleet(1, max_queued=0)
     assert isinstance(fleet.submit(timeout_s=0.0), Picked)
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0])
-def test_no_patience(timeout_s: float) -> None:
-    """Who will not wait is refused at once, and leaves no ticket."""
+def test_a_timeout_of_zero(timeout_s: float) -> None:
+    """A request that may not wait is rejected at once, and leaves no ticket."""
     fleet = SmallFleet(1)
     fleet.pick()
     outcome = fleet.submit(timeout_s=timeout_s)
@@ -227,7 +227,7 @@ def test_no_patience(timeout_s: float) -> None:
 
 
 def test_deadlines_in_their_own_order() -> None:
-    """The impatient is refused first, at its time; its slot goes to nobody."""
+    """The shortest timeout is rejected first, at its time; no slot is assigned to it."""
     fleet = SmallFleet(1)
     running = fleet.pick()
     patient, impatient = fleet.queue(timeout_s=9.0), fleet.queue(timeout_s=3.0)
@@ -250,8 +250,9 @@ def test_without_any_endpoint_requests_wait() -> None:
     assert list(fleet.dispatcher.queue) == tickets[2:]
 
 
-def test_without_any_endpoint_that_is_the_reason() -> None:
-    """No line, no patience, or a deadline: nobody serves, so the answer is `no-endpoint`."""
+def test_without_any_endpoint_the_reason_is_no_endpoint() -> None:
+    """A full queue, a timeout of 0, or a deadline: no endpoint serves, so the reason is
+    `no-endpoint`."""
     outcome = SmallFleet(max_queued=0).submit()
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.NO_ENDPOINT
     fleet = SmallFleet()
@@ -265,10 +266,10 @@ def test_without_any_endpoint_that_is_the_reason() -> None:
 @pytest.mark.parametrize(
     ("lost", "reason"), [((1,), Reason.NO_ENDPOINT), ((2,), Reason.QUEUE_TIMEOUT)]
 )
-def test_without_any_endpoint_that_suits_that_is_the_reason(
+def test_without_any_eligible_endpoint_the_reason_is_no_endpoint(
     lost: tuple[int, ...], reason: Reason
 ) -> None:
-    """A gateway allowed one of two, and while its request waits one goes down."""
+    """A gateway allowed one of two, and while its request is queued that one goes down."""
     fleet = SteeredFleet()
     only, _ = fleet.add(1), fleet.add(1)
     for _ in range(2):
@@ -282,8 +283,8 @@ def test_without_any_endpoint_that_suits_that_is_the_reason(
     assert isinstance(settlement, Rejected) and settlement.reason is reason
 
 
-def test_retry_after_follows_the_line() -> None:
-    """A hand-over every 5 s and two who wait: 15 s."""
+def test_retry_after_follows_the_queue() -> None:
+    """An assignment every 5 s and two queued requests: 15 s."""
     fleet = SmallFleet(1, max_queued=4)
     lease = fleet.pick()
     tickets = [fleet.queue() for _ in range(4)]
@@ -298,8 +299,8 @@ def test_retry_after_follows_the_line() -> None:
     assert outcome.retry_after_s == pytest.approx(25.0)
 
 
-def test_a_retry_is_worth_a_second_and_never_more_than_a_minute_away() -> None:
-    """Where nothing is known yet, and where each waits for an hour."""
+def test_retry_after_is_between_a_second_and_a_minute() -> None:
+    """While nothing is known yet, and if each request waits for an hour."""
     fleet = SmallFleet(1, max_queued=1)
     lease = fleet.pick()
     ticket = fleet.queue()
@@ -313,8 +314,8 @@ def test_a_retry_is_worth_a_second_and_never_more_than_a_minute_away() -> None:
     assert isinstance(outcome, Rejected) and outcome.retry_after_s == 60.0
 
 
-def test_an_empty_line_is_not_slow() -> None:
-    """Time in which nobody waited does not lengthen the advice."""
+def test_an_empty_queue_is_not_slow() -> None:
+    """Time with an empty queue does not lengthen the retry time."""
     fleet = SmallFleet(1, max_queued=1)
     lease = fleet.pick()
     for gap in (5.0, 5.0, 3600.0, 5.0):
@@ -331,7 +332,7 @@ def test_an_empty_line_is_not_slow() -> None:
 
 
 def test_a_release_happens_once() -> None:
-    """The second is a bug of the caller; the next in line does not profit from it."""
+    """The second is a bug of the caller; the next queued request does not profit from it."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
     first, second = fleet.queue(), fleet.queue()
@@ -342,8 +343,8 @@ def test_a_release_happens_once() -> None:
     assert list(fleet.dispatcher.queue) == [second]
 
 
-def test_an_abandoned_slot_is_free_once_it_is_seen_free() -> None:
-    """Until then the next waits; a look is asked for at once."""
+def test_an_abandoned_slot_is_free_once_a_scrape_proves_it() -> None:
+    """Until then the next request waits; a scrape is requested at once."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     lease = fleet.pick()
@@ -358,7 +359,7 @@ def test_an_abandoned_slot_is_free_once_it_is_seen_free() -> None:
 
 
 def test_an_abandoned_slot_is_free_at_its_cap() -> None:
-    """The alarm rings for it without any other event."""
+    """The timer wakes the dispatcher for it without any other event."""
     fleet = SmallFleet()
     ticket = fleet.queue(timeout_s=100.0)
     blind = fleet.add(1, busy=None)
@@ -370,8 +371,8 @@ def test_an_abandoned_slot_is_free_at_its_cap() -> None:
     assert fleet.handed(waiting).address == blind
 
 
-def test_the_lease_follows_who_served() -> None:
-    """The picked slot is free for the next at once, and the server's is taken."""
+def test_the_lease_follows_the_server() -> None:
+    """The picked slot is free for the next request at once, and the other server's is leased."""
     fleet = SmallFleet(1, 1)
     lease = fleet.pick()
     picked, other = lease.address, next(a for a in fleet.addresses if a != lease.address)
@@ -386,7 +387,7 @@ def test_the_lease_follows_who_served() -> None:
     assert fleet.account(other).leased_slots == 1
 
 
-def test_a_server_outside_the_fleet_has_no_books() -> None:
+def test_a_server_outside_the_fleet_has_no_slots() -> None:
     """The lease stays where it was picked, and ends there."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
@@ -396,7 +397,7 @@ def test_a_server_outside_the_fleet_has_no_books() -> None:
     assert fleet.account(fleet.addresses[0]).leases == {}
 
 
-def test_a_lease_that_moved_off_a_removed_endpoint_lets_it_go() -> None:
+def test_a_removed_endpoint_is_forgotten_when_its_last_lease_moves() -> None:
     """Its last lease is gone, though none was released."""
     fleet = SmallFleet(1, 1)
     lease = fleet.pick()
@@ -407,11 +408,11 @@ def test_a_lease_that_moved_off_a_removed_endpoint_lets_it_go() -> None:
     assert picked not in fleet.dispatcher.fleet
 
 
-# Looks
+# Observations
 
 
-def test_more_slots_serve_the_line() -> None:
-    """A server that was restarted with more slots is filled in the call that tells it."""
+def test_more_slots_serve_the_queue() -> None:
+    """A server that was restarted with more slots is filled in the call that reports it."""
     fleet = SmallFleet(1)
     fleet.pick()
     tickets = [fleet.queue() for _ in range(4)]
@@ -419,8 +420,8 @@ def test_more_slots_serve_the_line() -> None:
     assert set(fleet.listener.settlements) == {ticket.id for ticket in tickets[:3]}
 
 
-def test_fewer_slots_hold_the_line() -> None:
-    """Running requests go on; nobody is picked until fewer run than there are slots."""
+def test_fewer_slots_hold_the_queue() -> None:
+    """Running requests continue; no request is picked until fewer run than there are slots."""
     fleet = SmallFleet(4)
     leases = [fleet.pick() for _ in range(4)]
     fleet.look(fleet.addresses[0], busy=4, slots=2)
@@ -432,8 +433,8 @@ def test_fewer_slots_hold_the_line() -> None:
     assert not ticket.is_waiting
 
 
-def test_a_replaced_server_frees_what_was_left_behind() -> None:
-    """Another process on the same address has no slot of those who left."""
+def test_a_replaced_server_frees_draining_leases() -> None:
+    """A new process at the same address has no slots of the clients that left."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.look(address, instance="a")
@@ -444,8 +445,8 @@ def test_a_replaced_server_frees_what_was_left_behind() -> None:
     assert fleet.handed(ticket).address == address
 
 
-def test_a_server_that_tells_no_slots_has_one() -> None:
-    """Until somebody tells more: a look, or the operator."""
+def test_a_server_that_reports_no_slots_has_one() -> None:
+    """Until a scrape or the operator reports more."""
     fleet = SmallFleet()
     address = fleet.add(None)
     fleet.look(address, busy=None, slots=None)
@@ -456,8 +457,8 @@ def test_a_server_that_tells_no_slots_has_one() -> None:
     assert fleet.account(address).slots == 3
 
 
-def test_the_operators_slots_overrule_the_servers() -> None:
-    """Also when the server tells another number, and when it tells none."""
+def test_the_operators_slots_override_the_servers() -> None:
+    """Also if the server reports another number, and if it reports none."""
     fleet = SmallFleet()
     address = Address("10.0.0.1", 8080)
     specs = [EndpointSpec(address=address, slots=3)]
@@ -467,15 +468,15 @@ def test_the_operators_slots_overrule_the_servers() -> None:
         assert fleet.account(address).slots == 3
 
 
-def test_a_look_at_a_stranger_is_ignored() -> None:
-    """It may have left the fleet while it was looked at."""
+def test_an_observation_of_an_unknown_endpoint_is_ignored() -> None:
+    """It may have left the fleet during the scrape."""
     fleet = SmallFleet(1)
     fleet.look(STRANGER)
     assert STRANGER not in fleet.dispatcher.fleet
 
 
-def test_an_overtaken_look_does_not_bring_a_dead_server_back() -> None:
-    """Nor does it make a living one seem dead."""
+def test_an_outdated_scrape_does_not_revive_a_dead_server() -> None:
+    """Nor does it make a live one down."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
@@ -489,8 +490,8 @@ def test_an_overtaken_look_does_not_bring_a_dead_server_back() -> None:
 
 
 @pytest.mark.parametrize("status", [ScrapeStatus.UNREACHABLE, ScrapeStatus.LOADING])
-def test_a_server_that_cannot_serve_is_left_alone(status: ScrapeStatus) -> None:
-    """Its running requests keep their leases; who waits gets the next slot elsewhere."""
+def test_a_server_that_cannot_serve_gets_no_requests(status: ScrapeStatus) -> None:
+    """Its running requests keep their leases; a queued request gets the next slot elsewhere."""
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
     lease = fleet.pick()
@@ -503,7 +504,7 @@ def test_a_server_that_cannot_serve_is_left_alone(status: ScrapeStatus) -> None:
 
 
 def test_a_connection_that_envoy_could_not_make() -> None:
-    """Down at once, and said why; only a look that begins later brings it back."""
+    """Down at once, with an issue; only a scrape that begins later brings it back."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
@@ -520,7 +521,7 @@ def test_a_connection_that_envoy_could_not_make() -> None:
 
 
 def test_an_old_observation_makes_a_backup() -> None:
-    """Six seconds without a look: others first, but it still serves when they are full."""
+    """Six seconds without a scrape: others first, but it still serves when they are full."""
     fleet = SmallFleet(4, 4, stale_after_s=6.0)
     stale, fresh = fleet.addresses
     fleet.pass_time(5.0)
@@ -534,7 +535,7 @@ def test_an_old_observation_makes_a_backup() -> None:
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_each_endpoint_ages_by_itself(again: int) -> None:
-    """The alarm rings for each at its time, in whatever order they were looked at."""
+    """The timer fires for each at its time, in any order of scrapes."""
     fleet = SmallFleet(1, 1, stale_after_s=6.0)
     fleet.pass_time(3.0)
     fleet.look(fleet.addresses[again])
@@ -545,9 +546,9 @@ def test_each_endpoint_ages_by_itself(again: int) -> None:
     assert not any(fleet.endpoint(address).is_fresh for address in fleet.addresses)
 
 
-def test_slots_that_could_not_be_counted_grow_old() -> None:
-    """A server that showed its slots and stopped to is a backup; one that never did is not,
-    and one that was left in peace, so that it may fall asleep, is as it was last counted."""
+def test_uncounted_slots_become_stale() -> None:
+    """A server that stopped to report its slots is a backup; one that never did is not, and one
+    that was left alone, so that it may fall asleep, keeps its last count."""
     fleet = SmallFleet(1, 1, stale_after_s=6.0)
     stalled, quiet = fleet.addresses
     blind = fleet.add(1, busy=None)
@@ -564,8 +565,8 @@ def test_slots_that_could_not_be_counted_grow_old() -> None:
 # Membership
 
 
-def test_a_removed_endpoint_ends_its_requests() -> None:
-    """No new ones, and it is forgotten with its last lease."""
+def test_a_removed_endpoint_finishes_its_requests() -> None:
+    """It gets no new ones, and is forgotten with its last lease."""
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
     lease = fleet.pick()
@@ -581,7 +582,7 @@ def test_a_removed_endpoint_ends_its_requests() -> None:
 
 
 def test_a_removed_endpoint_drains_to_its_end() -> None:
-    """A lease whose client left is its last one too: a look or the cap lets it go."""
+    """A lease whose client left is its last one too: a scrape or the cap ends it."""
     for ending in ("look", "cap"):
         fleet = SmallFleet(1)
         address = fleet.addresses[0]
@@ -597,7 +598,7 @@ def test_a_removed_endpoint_drains_to_its_end() -> None:
         assert address not in fleet.dispatcher.fleet
 
 
-def test_an_endpoint_that_comes_back_has_its_books() -> None:
+def test_an_endpoint_that_returns_keeps_its_leases() -> None:
     """Named again while a request still ran: the request is counted."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
@@ -609,7 +610,7 @@ def test_an_endpoint_that_comes_back_has_its_books() -> None:
 
 
 def test_an_endpoint_that_was_forgotten_is_new() -> None:
-    """Nothing is known of it until it is looked at, and a look at its former life is none."""
+    """Nothing is known of it until it is scraped; an older scrape does not count."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
@@ -621,8 +622,8 @@ def test_an_endpoint_that_was_forgotten_is_new() -> None:
     assert fleet.pick().address == address
 
 
-def test_nobody_is_handed_to_an_endpoint_that_is_being_removed() -> None:
-    """One call takes a half free endpoint away, adds another, and serves a mixed line."""
+def test_no_request_is_assigned_to_an_endpoint_during_its_removal() -> None:
+    """One call removes a half free endpoint, adds another, and serves a mixed queue."""
     fleet = SmallFleet(2)
     old = fleet.addresses[0]
     fleet.pick()
@@ -635,8 +636,8 @@ def test_nobody_is_handed_to_an_endpoint_that_is_being_removed() -> None:
     assert light.is_waiting and fleet.account(old).free_slots == 1
 
 
-def test_membership_changes_are_told_once() -> None:
-    """And not at all when a source repeats itself."""
+def test_membership_changes_are_announced_once() -> None:
+    """And not at all if a source repeats itself."""
     fleet = SmallFleet(1, 1)
     changes = fleet.listener.membership_changes
     fleet.name(*fleet.addresses)
@@ -649,7 +650,7 @@ def test_membership_changes_are_told_once() -> None:
 
 @pytest.mark.parametrize("intent", [Intent.DRAINING, Intent.DISABLED])
 def test_an_endpoint_that_the_operator_drains(intent: Intent) -> None:
-    """It ends what it has and takes nothing new, until it is active again."""
+    """It finishes its requests and takes no new ones, until it is active again."""
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
     lease = fleet.pick()
@@ -666,7 +667,7 @@ def test_an_endpoint_that_the_operator_drains(intent: Intent) -> None:
 
 
 def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
-    """It is picked from the acknowledgement on."""
+    """It is pickable from the acknowledgement on."""
     fleet = SmallFleet()
     address = fleet.add(None)
     fleet.dispatcher.set_routable(address, False, fleet.now)
@@ -677,11 +678,11 @@ def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
     assert fleet.handed(ticket).address == address
 
 
-# Attention
+# Scrape frequency
 
 
-def test_where_to_look_often() -> None:
-    """Strangers, those who left, failures and servers that come up; not what leases explain."""
+def test_endpoints_that_need_frequent_scrapes() -> None:
+    """Foreign slots, draining leases, failures and servers that start; not what leases explain."""
     fleet = SmallFleet(2, 2)
     calm, busy = fleet.addresses
     fleet.look(busy, busy=1)
@@ -700,8 +701,8 @@ def test_where_to_look_often() -> None:
     assert fleet.dispatcher.needs_frequent_scrapes(fleet.add(None))
 
 
-def test_who_has_leases() -> None:
-    """Of open and draining leases alike; a stranger has none."""
+def test_endpoints_with_leases() -> None:
+    """Open and draining leases count alike; an unknown endpoint has none."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     assert not fleet.dispatcher.has_leases(address)
@@ -715,8 +716,8 @@ def test_who_has_leases() -> None:
 # Shutting down
 
 
-def test_closing_refuses_everybody() -> None:
-    """Who waits and who comes hears that we shut down; running requests end in peace."""
+def test_closing_rejects_all_requests() -> None:
+    """Queued requests and arrivals are rejected as we shut down; running requests continue."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
     tickets = [fleet.queue() for _ in range(2)]
@@ -736,7 +737,8 @@ def test_closing_refuses_everybody() -> None:
 
 
 def test_nothing_to_wait_for() -> None:
-    """An idle dispatcher asks for no alarm; one with tickets for the first deadline."""
+    """An idle dispatcher requests no wake-up; one with tickets requests it for the first
+    deadline."""
     fleet = SmallFleet()
     assert (fleet.dispatcher.next_wakeup(), fleet.listener.alarm) == (None, None)
     fleet.queue(timeout_s=5.0)
@@ -744,8 +746,8 @@ def test_nothing_to_wait_for() -> None:
     assert fleet.dispatcher.next_wakeup() == fleet.listener.alarm == 103.0
 
 
-def test_an_alarm_too_early_does_nothing() -> None:
-    """And asks again for the right time: an event loop may ring a moment before."""
+def test_an_early_wake_up_does_nothing() -> None:
+    """And requests the right time again: an event loop may wake up a moment early."""
     fleet = SmallFleet(1, stale_after_s=6.0)
     fleet.listener.alarm = None
     fleet.dispatcher.advance(fleet.now)
@@ -753,7 +755,7 @@ def test_an_alarm_too_early_does_nothing() -> None:
 
 
 def test_the_loss_of_a_server_is_explained_until_it_is_back() -> None:
-    """Its issues are those of the last look."""
+    """Its issues are those of the last scrape."""
     fleet = SmallFleet(1)
     endpoint = fleet.endpoint(fleet.addresses[0])
     fleet.dispatcher.connect_failed(endpoint.address, fleet.now)

@@ -33,7 +33,7 @@ class Known:
         return False
 
     def give_back(self, now: float) -> None:
-        """It has nothing."""
+        """It holds nothing."""
 
     def drop_lease(self) -> None:
         """It has none."""
@@ -62,7 +62,7 @@ class Known:
         """Nothing to cancel."""
 
 
-def test_they_come_and_go() -> None:
+def test_exchanges_enter_and_leave() -> None:
     """In order of arrival; leaving twice is no error."""
     registry = ExchangeRegistry()
     first, second = Known("1"), Known("2")
@@ -86,8 +86,8 @@ def test_finding_by_either_id() -> None:
     assert registry.find("c", 1.0) == []
 
 
-def test_nobody_is_called_nothing() -> None:
-    """Or one empty id would name, and cancel, every request that came without one."""
+def test_an_empty_id_matches_nothing() -> None:
+    """Otherwise one empty id would match, and cancel, every request without an id."""
     registry = ExchangeRegistry()
     registry.enter(Known("1"))
     assert registry.find("", 1.0) == []

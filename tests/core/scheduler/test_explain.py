@@ -18,7 +18,7 @@ def ask(fleet: SteeredFleet, **asked: object) -> Explanation:
     return explain(fleet.dispatcher, request, fleet.now)
 
 
-def test_it_names_who_would_be_picked_and_what_all_would_cost() -> None:
+def test_it_names_the_picked_endpoint_and_all_costs() -> None:
     fleet = SteeredFleet()
     for _ in range(3):
         fleet.add(4, models=["m"], context_tokens=8192)
@@ -43,9 +43,9 @@ def numbers(candidate: Candidate) -> dict[str, float]:
     return {score.name: score.value for score in candidate.scores}
 
 
-def test_of_a_router_the_slots_of_the_model_count() -> None:
-    """One has a slot free of its four for it and is idle else; of the other all four are free,
-    and it is busy with another model."""
+def test_for_a_router_the_slots_of_the_model_count() -> None:
+    """One has one of four slots free for the model and is idle otherwise; the other has all four
+    free, and is busy with another model."""
     fleet = SteeredFleet()
     crowded, free = fleet.add(8, models=two(0, 0)), fleet.add(8, models=two(0, 0))
     for address, model, count in ((crowded, "b", 3), (free, "a", 4)):
@@ -66,8 +66,8 @@ def two(busy_a: int, busy_b: int) -> tuple[ModelReading, ...]:
     )
 
 
-def test_a_cache_that_does_not_count_is_told() -> None:
-    """Its server is used beyond its share: what decides is its cost without the cache."""
+def test_a_cache_that_does_not_count_is_shown() -> None:
+    """Its server is used beyond its share: its cost without the cache decides."""
     fleet = SteeredFleet()
     home, other = (fleet.add(4, context_tokens=65_536) for _ in range(2))
     for _ in range(20):
@@ -82,8 +82,8 @@ def test_a_cache_that_does_not_count_is_told() -> None:
     assert not told[other].scores[-1].detail
 
 
-def test_who_would_break_the_promise_comes_behind() -> None:
-    """Its answer would be over sooner, but its first token would come too late."""
+def test_an_endpoint_that_would_miss_the_slo_ranks_behind() -> None:
+    """Its response would end sooner, but its first token would come too late."""
     fleet = SteeredFleet()
     late, prompt = (fleet.add(2) for _ in range(2))
     state = fleet.dispatcher.state
@@ -99,7 +99,7 @@ def test_who_would_break_the_promise_comes_behind() -> None:
     assert details == {late: "later than the SLO of 1 s", prompt: ""}
 
 
-def test_it_says_why_one_is_left_out() -> None:
+def test_it_shows_why_an_endpoint_is_filtered() -> None:
     fleet = SteeredFleet()
     first = fleet.add(1, models=["a"], adapters=["bard"])
     second = fleet.add(1, models=["b"], adapters=["pirate"])
@@ -108,8 +108,8 @@ def test_it_says_why_one_is_left_out() -> None:
     assert left_out[second] == ("it does not serve a",)
 
 
-def test_it_tells_debt_place_and_time() -> None:
-    """Of one who has the only slot: what it holds is its debt, and two go before it."""
+def test_it_shows_debt_position_and_time() -> None:
+    """For a tenant with the only slot: the slot is its debt, and two requests are ahead."""
     fleet = SteeredFleet()
     fleet.add(1)
     for _ in range(30):
@@ -126,7 +126,7 @@ def test_it_tells_debt_place_and_time() -> None:
     assert float(ask(fleet, fairness_id="other").understood["fairness_debt_s"]) == 0.0
 
 
-def test_it_tells_class_place_and_refusal() -> None:
+def test_it_shows_criticality_position_and_rejection() -> None:
     gold = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
     cheap = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
     fleet = SteeredFleet(gold, cheap, max_queued=2)
@@ -142,8 +142,8 @@ def test_it_tells_class_place_and_refusal() -> None:
     assert ask(fleet, objective="cheap").reason is Reason.SHED
 
 
-def test_asking_changes_nothing() -> None:
-    """The same decisions follow, with and without a thousand questions between."""
+def test_a_dry_run_changes_nothing() -> None:
+    """The same decisions follow, with and without a thousand dry runs between."""
     chosen = []
     for questions in (0, 50):
         fleet = SteeredFleet(splits={"chat": {"a": 1.0, "b": 1.0}})
@@ -159,7 +159,7 @@ def test_asking_changes_nothing() -> None:
     assert chosen[0] == chosen[1]
 
 
-def test_the_server_of_a_session_is_named() -> None:
+def test_the_server_of_a_session_is_shown() -> None:
     fleet = SteeredFleet()
     home, _ = fleet.add(2), fleet.add(2)
     assert "session_served_by" not in ask(fleet, session_id="s").understood

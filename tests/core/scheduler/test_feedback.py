@@ -1,4 +1,4 @@
-"""Claims about extproc/core/scheduler/feedback.py, with numbers worked out by hand."""
+"""Claims about extproc/core/scheduler/feedback.py, with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 
 PROMPT_TOKENS = 1000
 READING_S, TOKEN_S = 4.0, 0.05
-"""How the servers here really are: they read a prompt in 4 s, then write 20 tokens a second."""
+"""The true speed of the servers here: a prefill of 4 s, then 20 tokens a second."""
 
 
 class Served:
@@ -76,7 +76,7 @@ class Served:
 
 
 def stream(server: Served, headers_s: float, looks_s: tuple[float, ...], ends_s: float) -> None:
-    """One streamed request: its headers, looks at it, its end."""
+    """One streamed request: its headers, scrapes, its end."""
     lease = server.begin()
     events = sorted([(headers_s, "headers"), *((at, "look") for at in looks_s)])
     for at, what in events:
@@ -84,8 +84,8 @@ def stream(server: Served, headers_s: float, looks_s: tuple[float, ...], ends_s:
     server.end(lease, ends_s)
 
 
-def test_headers_that_come_before_reading_teach_nothing() -> None:
-    """They came after 10 ms; looks show that 4 s were read. Reading is not free."""
+def test_headers_before_the_prefill_are_no_samples() -> None:
+    """They came after 10 ms; scrapes show a prefill of 4 s."""
     server = Served()
     for _ in range(10):
         stream(server, 0.01, (2.0, 5.0, 7.0), 9.0)
@@ -94,7 +94,7 @@ def test_headers_that_come_before_reading_teach_nothing() -> None:
     assert server.speed.token_s(1) == pytest.approx(TOKEN_S, rel=0.1)
 
 
-def test_such_headers_teach_nothing_also_where_nobody_looks_any_more() -> None:
+def test_such_headers_are_no_samples_without_scrapes_either() -> None:
     server = Served()
     for _ in range(10):
         stream(server, 0.01, (2.0, 5.0, 7.0), 9.0)
@@ -103,8 +103,8 @@ def test_such_headers_teach_nothing_also_where_nobody_looks_any_more() -> None:
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
 
-def test_headers_that_come_with_first_tokens_are_found_out() -> None:
-    """Looks agree with them: then those count that nobody looked at, too."""
+def test_headers_that_come_with_first_tokens_are_recognised() -> None:
+    """Scrapes agree with them: then those count that no scrape saw, too."""
     server = Served()
     for _ in range(5):
         stream(server, READING_S, (5.0, 7.0), 9.0)
@@ -114,7 +114,7 @@ def test_headers_that_come_with_first_tokens_are_found_out() -> None:
     assert server.first_token_s == pytest.approx(2.0, rel=0.1)
 
 
-def test_trust_is_lost_when_a_look_proves_headers_early() -> None:
+def test_headers_lose_trust_when_a_scrape_proves_them_early() -> None:
     """A server was replaced by one of another build."""
     server = Served()
     for _ in range(10):
@@ -125,8 +125,8 @@ def test_trust_is_lost_when_a_look_proves_headers_early() -> None:
     assert not server.trusts_headers
 
 
-def test_headers_that_no_look_judged_teach_nothing() -> None:
-    """After 0.1 s of 20: it may have read all the time, or not at all. Expected were 0.6."""
+def test_headers_without_a_scrape_are_no_samples() -> None:
+    """After 0.1 s of 20: the prefill may have taken all or none of it. Expected was 0.6."""
     server = Served()
     for _ in range(20):
         stream(server, 0.1, (), 20.0)
@@ -134,15 +134,15 @@ def test_headers_that_no_look_judged_teach_nothing() -> None:
 
 
 def test_no_first_token_comes_after_the_end() -> None:
-    """Expected after 0.6 s, and over after 0.1: whatever the headers were, it was sooner."""
+    """Expected after 0.6 s, and over after 0.1: whatever the headers mean, it was sooner."""
     server = Served()
     for _ in range(20):
         stream(server, 0.01, (), 0.1)
     assert server.first_token_s == pytest.approx(0.1, rel=0.5)
 
 
-def test_a_short_answer_ends_when_it_was_read() -> None:
-    """One look at 3.8 s saw no token, and at 4.1 s it was over: 4 s, give or take."""
+def test_a_short_answer_ends_after_its_prefill() -> None:
+    """One scrape at 3.8 s saw no token, and at 4.1 s it was over: about 4 s."""
     server = Served()
     for _ in range(20):
         lease = server.begin(max_tokens=2)
@@ -152,7 +152,7 @@ def test_a_short_answer_ends_when_it_was_read() -> None:
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
 
-def test_an_answer_that_is_no_stream_teaches_by_looks_too() -> None:
+def test_an_answer_that_is_no_stream_is_learned_from_scrapes_too() -> None:
     server = Served()
     for _ in range(10):
         lease = server.begin()
@@ -163,7 +163,7 @@ def test_an_answer_that_is_no_stream_teaches_by_looks_too() -> None:
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
 
-def test_an_embedding_is_nothing_but_reading() -> None:
+def test_an_embedding_is_only_prefill() -> None:
     server = Served()
     for _ in range(20):
         lease = server.begin(kind=Kind.EMBEDDING)
@@ -173,8 +173,8 @@ def test_an_embedding_is_nothing_but_reading() -> None:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_errors_teach_nothing(is_answered: bool) -> None:
-    """A broken server that answers 500 at once must not look like the quickest, nor like one whose
+def test_errors_are_no_samples(is_answered: bool) -> None:
+    """A broken server that responds with 500 at once must look neither the fastest nor one whose
     slots are soon free; and one that was never reached neither."""
     server = Served()
     stream(server, 0.01, (5.0, 7.0), 9.0)
@@ -187,8 +187,8 @@ def test_errors_teach_nothing(is_answered: bool) -> None:
     assert server.speed == pytest.approx(before)
 
 
-def test_a_prompt_that_is_read_for_long_is_a_lesson_before_it_ends() -> None:
-    """A slow server is not sent more prompts while its first one is still being read."""
+def test_a_long_prefill_is_a_sample_before_it_ends() -> None:
+    """A slow server gets no more prompts during the prefill of its first one."""
     server = Served()
     lease = server.begin()
     server.look(lease, 3.0)
@@ -196,9 +196,9 @@ def test_a_prompt_that_is_read_for_long_is_a_lesson_before_it_ends() -> None:
     assert once > 2 * DEFAULT_ESTIMATE.first_token_s(PROMPT_TOKENS)
 
 
-def test_tasks_of_strangers_teach_where_sizes_are_known() -> None:
-    """A stranger's prompt of as many real tokens took 8 s, give or take the half second in which
-    it must have begun."""
+def test_foreign_tasks_are_samples_if_sizes_are_known() -> None:
+    """A foreign prompt with the same number of real tokens took 8 s, within the half second in
+    which it must have begun."""
     server = Served(slots=2)
     stream(server, 0.01, (5.0, 7.0), 9.0)  # 1,000 estimated tokens were 1,000 real ones
     before_s = server.first_token_s
@@ -217,11 +217,11 @@ def test_tasks_of_strangers_teach_where_sizes_are_known() -> None:
 
 
 @pytest.mark.parametrize(("headers_s", "is_trusted"), [(READING_S, True), (0.01, False)])
-def test_short_answers_tell_what_headers_mean_where_slots_are_hidden(
+def test_short_answers_show_what_headers_mean_if_slots_are_hidden(
     headers_s: float, is_trusted: bool
 ) -> None:
-    """Nobody may look: 4 s for 4 tokens were nearly all reading, before the headers or after.
-    Once these are trusted, long answers teach by them, too."""
+    """No scrape shows slots: 4 s for 4 tokens were nearly all prefill, before the headers or after.
+    Once these are trusted, long answers are learned from them, too."""
     server = Served()
     for _ in range(5):
         lease = server.begin(max_tokens=4)
@@ -235,7 +235,7 @@ def test_short_answers_tell_what_headers_mean_where_slots_are_hidden(
     assert server.first_token_s == pytest.approx(expected_s, rel=0.1)
 
 
-def test_the_real_length_of_a_prompt_tells_what_was_cached() -> None:
+def test_the_real_length_of_a_prompt_shows_what_was_cached() -> None:
     """1,500 tokens of an answer are not a part of the prompt: 10 + 990 are, 99 % of it cached."""
     reading = SlotReading(
         task_id=1, prompt_tokens=2500, cached_tokens=990, processed_tokens=10, decoded_tokens=1500
@@ -245,8 +245,8 @@ def test_the_real_length_of_a_prompt_tells_what_was_cached() -> None:
     assert half.whole_prompt_tokens is None
 
 
-def test_a_fast_and_a_slow_one_are_told_apart_by_their_ends_alone() -> None:
-    """No look ever met a request: headers after 10 ms on both, ends after 0.1 and 3 s."""
+def test_a_fast_and_a_slow_server_are_distinguished_by_their_ends_alone() -> None:
+    """No scrape ever saw a request: headers after 10 ms on both, ends after 0.1 and 3 s."""
     fleet = SteeredFleet()
     slow, fast = fleet.add(2), fleet.add(2)
     takes_s = {slow: 3.0, fast: 0.1}
@@ -262,8 +262,8 @@ def test_a_fast_and_a_slow_one_are_told_apart_by_their_ends_alone() -> None:
 
 
 def test_an_untried_server_is_tried_beside_a_known_one() -> None:
-    """The only known one is faster than an unknown one is taken for at first. A little later it
-    is what an unknown one is taken for, and chance decides."""
+    """The only known one is faster than the assumption for an unknown one. A little later it equals
+    the assumption, and chance decides."""
     fleet = SteeredFleet()
     known = fleet.add(2)
     picked: list[Address] = []
@@ -279,8 +279,9 @@ def test_an_untried_server_is_tried_beside_a_known_one() -> None:
     assert len(set(picked[3:])) == 2
 
 
-def test_headers_that_looks_contradict_teach_nothing() -> None:
-    """No look met it reading: going back from its tokens shows 4 s, and the headers said 10 ms."""
+def test_headers_that_scrapes_contradict_are_no_samples() -> None:
+    """No scrape saw the prefill: the tokens, traced back, show 4 s, and the headers came after 10
+    ms."""
     server = Served()
     for _ in range(10):
         stream(server, 0.01, (5.0, 7.0), 9.0)
@@ -288,7 +289,7 @@ def test_headers_that_looks_contradict_teach_nothing() -> None:
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
 
-def test_what_only_reads_teaches_how_long_a_token_takes_to_read() -> None:
+def test_embeddings_show_the_prefill_time_of_a_token() -> None:
     """4 ms for each, and nothing besides: 250 tokens in 1 s, 1,000 in 4 s."""
     server = Served()
     fleet = server.fleet
@@ -303,8 +304,8 @@ def test_what_only_reads_teaches_how_long_a_token_takes_to_read() -> None:
 
 
 def with_images(fleet: SteeredFleet, every: int, image_tokens: int | None) -> None:
-    """A hundred requests, one at a time: texts take 1 ms for each token to read, and one in so
-    many an image that is estimated at so many tokens, and takes 1.5 s."""
+    """A hundred requests, one at a time: texts have a prefill of 1 ms a token, and one in `every`
+    is an image that is estimated at `image_tokens`, and takes 1.5 s."""
     for number in range(100):
         tokens: int | None = 400 + 37 * (number % 60)
         takes_s = 0.001 * (tokens or 0)
@@ -321,11 +322,11 @@ def with_images(fleet: SteeredFleet, every: int, image_tokens: int | None) -> No
     [(None, None), (4096, None), (4096, 250_000), (131_072, 6_250_000)],
 )
 @pytest.mark.parametrize("every", [10, 2])
-def test_images_teach_no_speeds(
+def test_images_are_no_samples(
     context_tokens: int | None, image_tokens: int | None, every: int
 ) -> None:
-    """Neither where it is known that they are images, nor where only the length of a body was
-    told and no server could hold that much text."""
+    """Neither if they are known to be images, nor if only the length of a body was known and no
+    server could hold that much text."""
     server = Served()
     server.fleet.look(server.address, slots=1, busy_slots=0, context_tokens=context_tokens)
     with_images(server.fleet, every, image_tokens)
@@ -333,8 +334,8 @@ def test_images_teach_no_speeds(
     assert server.speed.fixed_s < 0.05
 
 
-def test_an_image_that_is_read_for_long_teaches_nothing_either() -> None:
-    """Looks see it: no token after many times what text of its length would take."""
+def test_an_image_with_a_long_prefill_is_no_sample_either() -> None:
+    """Scrapes see it: no token after a multiple of the time for text of its length."""
     server = Served()
     before = server.speed
     server.task += 1
@@ -349,8 +350,8 @@ LOADED = (ModelReading(name="old", slots=2, busy_slots=0),)
 
 
 class Router:
-    """One endpoint with the models `old` and `new`, two slots each, of which the first has served
-    a hundred requests and the second none."""
+    """One endpoint with the models `old` and `new`, two slots each, of which the first has served a
+    hundred requests and the second none."""
 
     def __init__(self) -> None:
         self.fleet = SteeredFleet()
@@ -396,7 +397,7 @@ def task(number: int, model: str, decoded: int, cached: int = 0) -> SlotReading:
     )
 
 
-def test_tasks_of_a_router_are_told_apart_by_their_models() -> None:
+def test_tasks_of_a_router_are_distinguished_by_their_models() -> None:
     """Each model numbers its own: the first of one comes after the hundredth of the other."""
     router = Router()
     leases = {model: router.begin(model) for model in ("old", "new")}
@@ -411,7 +412,7 @@ def test_tasks_of_a_router_are_told_apart_by_their_models() -> None:
     assert seen == {"old": 20, "new": 500}
 
 
-def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -> None:
+def test_foreign_tasks_of_one_model_do_not_hide_our_tasks_of_another() -> None:
     router = Router()
     lease = router.begin("new")
     router.fleet.now += 1.0
@@ -429,10 +430,8 @@ def test_strangers_at_one_model_do_not_hide_whose_tasks_those_of_another_are() -
     ],
 )
 @pytest.mark.parametrize("is_seen", [True, False])
-def test_a_model_that_is_loaded_first_is_no_prompt_that_is_read_slowly(
-    told: dict[str, Any], is_seen: bool
-) -> None:
-    """Of the 30 s until the first token all but a part of one went by before reading began."""
+def test_a_model_load_is_no_slow_prefill(told: dict[str, Any], is_seen: bool) -> None:
+    """Most of the 30 s until the first token had passed before the prefill began."""
     fleet = SteeredFleet()
     address = fleet.add(1, **told)
     is_router = len(told["models"]) > 1 or told["models"] != ["new"]
@@ -452,8 +451,8 @@ def test_a_model_that_is_loaded_first_is_no_prompt_that_is_read_slowly(
     assert (after.fixed_s, after.prefill_s) == (before.fixed_s, before.prefill_s)
 
 
-def test_routers_teach_what_plain_servers_do() -> None:
-    """Pace, lengths of answers, when a slot is free at the latest, and how much is cached."""
+def test_routers_are_learned_from_like_plain_servers() -> None:
+    """Rate, lengths of answers, when a slot is free at the latest, and how much is cached."""
     router = Router()
     for number in range(10):
         lease = router.begin("old")

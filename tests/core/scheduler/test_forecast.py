@@ -1,5 +1,5 @@
-"""Claims about forecasts: places are those of the order of service, and seconds come from what is
-known, the better knowledge first."""
+"""Claims about forecasts: positions follow the order of service, and the expected time uses the
+best knowledge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def waiting(fleet: SmallFleet) -> Ticket:
     return outcome.ticket
 
 
-def test_places_are_those_of_the_order_of_service() -> None:
+def test_positions_follow_the_order_of_service() -> None:
     fleet = SmallFleet(1)
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(3)]
@@ -39,7 +39,7 @@ def test_places_are_those_of_the_order_of_service() -> None:
     assert fleet.dispatcher.position_of(tickets[1], fleet.now)[:2] == (1, 2)
 
 
-def test_while_no_speed_is_known_the_lines_own_pace_tells() -> None:
+def test_without_latencies_the_drain_rate_is_used() -> None:
     fleet = SmallFleet(1)
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(4)]
@@ -56,7 +56,7 @@ def test_while_no_speed_is_known_the_lines_own_pace_tells() -> None:
     assert fleet.dispatcher.expected_s(2) == pytest.approx(6.0)
 
 
-def test_a_turn_comes_no_later_than_the_answers_that_run_can_end() -> None:
+def test_a_request_is_served_no_later_than_running_answers_can_end() -> None:
     fleet = SmallFleet(1, 1)
     first, second = running(fleet), running(fleet)
     ticket, behind = waiting(fleet), waiting(fleet)

@@ -1,4 +1,4 @@
-"""Claims about when a promised first token came: extproc/core/scheduler/slo.py, ttft.py."""
+"""Claims about the evaluation of SLOs: extproc/core/scheduler/slo.py, ttft.py."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PROMISED = Objective(name="chat", ttft_s=TTFT_S)
 
 
 class Promised:
-    """One server with one slot, and one promised request at a time. All times count from its
-    beginning; the truth is that its first token comes after `reading_s`."""
+    """One server with one slot, and one request with an SLO at a time. All times count from its
+    beginning; its true first token comes after `reading_s`."""
 
     def __init__(self, reading_s: float, *, is_stream: bool = True) -> None:
         self.fleet = SteeredFleet(PROMISED)
@@ -53,21 +53,22 @@ class Promised:
         self.fleet.look(self.address, busy_slots=1, slot_readings=(reading,))
 
     def end(self, after_s: float, end: LeaseEnd = LeaseEnd.SERVED) -> float | None:
-        """Returns after how many seconds its first token is believed to have come."""
+        """Returns the estimated seconds to its first token."""
         now = self.at(after_s)
         first_at = self.fleet.dispatcher.release(self.lease, end, now)
         return None if first_at is None else first_at - self.lease.opened_at
 
     @property
     def judged(self) -> list[bool]:
-        """Whether promises were kept, of all that were judged."""
+        """Whether the SLO was met, for all evaluated requests."""
         totals = self.fleet.dispatcher.state.slo_attainment.totals()
         kept, broken = (int(totals.get(("chat", word), 0)) for word in ("kept", "broken"))
         return [True] * kept + [False] * broken
 
 
-def test_early_headers_keep_no_promise() -> None:
-    """They came after 10 ms, the first token after 4 s: a look at 2 s that saw none proves it."""
+def test_early_headers_do_not_meet_the_slo() -> None:
+    """They came after 10 ms, the first token after 4 s: a scrape at 2 s without a token proves
+    it."""
     server = Promised(reading_s=4.0)
     server.headers(0.01)
     server.look(0.5)
@@ -80,7 +81,7 @@ def test_early_headers_keep_no_promise() -> None:
     assert server.judged == [False]
 
 
-def test_a_look_that_sees_tokens_in_time_is_proof_enough() -> None:
+def test_a_scrape_that_sees_tokens_in_time_is_sufficient_proof() -> None:
     server = Promised(reading_s=0.3)
     server.headers(0.01)
     server.look(0.9)
@@ -90,8 +91,8 @@ def test_a_look_that_sees_tokens_in_time_is_proof_enough() -> None:
 
 
 @pytest.mark.parametrize(("reading_s", "is_kept"), [(0.6, True), (1.6, False)])
-def test_going_back_from_tokens_tells_what_bounds_do_not(reading_s: float, is_kept: bool) -> None:
-    """Nobody looked before 3 s: the tokens that were out by then tell when they began."""
+def test_tokens_traced_back_show_what_bounds_do_not(reading_s: float, is_kept: bool) -> None:
+    """No scrape before 3 s: the tokens that were out by then show when they began."""
     server = Promised(reading_s)
     server.headers(0.01)
     server.look(3.0)
@@ -101,29 +102,29 @@ def test_going_back_from_tokens_tells_what_bounds_do_not(reading_s: float, is_ke
     assert server.end(5.0) == pytest.approx(reading_s, abs=0.2)
 
 
-def test_an_end_in_time_needs_no_look() -> None:
+def test_an_end_in_time_needs_no_scrape() -> None:
     server = Promised(reading_s=0.4)
     server.headers(0.01)
     server.end(0.9)
     assert server.judged == [True]
 
 
-def test_late_headers_break_a_promise_whatever_they_mean() -> None:
+def test_late_headers_miss_the_slo_in_any_case() -> None:
     server = Promised(reading_s=2.0)
     server.headers(1.5)
     assert server.judged == [False]
 
 
 def test_without_any_proof_the_expected_time_decides() -> None:
-    """Headers at once, no look, an end long after: expected were 0.1 s and 0.5 ms for a token."""
+    """Headers at once, no scrape, an end long after: expected were 0.1 s and 0.5 ms for a token."""
     server = Promised(reading_s=0.6)
     server.headers(0.01)
     assert server.end(20.0) == pytest.approx(0.6)
     assert server.judged == [True]
 
 
-def test_headers_decide_where_they_come_with_first_tokens() -> None:
-    """Looks proved it five times: the sixth is judged by its headers, before any look."""
+def test_headers_decide_if_they_come_with_first_tokens() -> None:
+    """Scrapes proved it five times: the sixth is evaluated by its headers, before any scrape."""
     server = Promised(reading_s=0.8)
     for _ in range(5):
         server.headers(0.8)
@@ -140,10 +141,10 @@ def test_headers_decide_where_they_come_with_first_tokens() -> None:
 
 
 @pytest.mark.parametrize(("headers_s", "is_kept"), [(0.9, True), (1.1, False)])
-def test_an_answer_that_is_no_stream_is_judged_by_its_headers(
+def test_an_answer_that_is_no_stream_is_evaluated_by_its_headers(
     headers_s: float, is_kept: bool
 ) -> None:
-    """Its first token reaches nobody before the whole of it."""
+    """Its first token reaches the client only with the whole of it."""
     server = Promised(reading_s=0.2, is_stream=False)
     server.look(0.3)
     server.look(0.7)
@@ -153,15 +154,15 @@ def test_an_answer_that_is_no_stream_is_judged_by_its_headers(
     assert server.end(headers_s) == pytest.approx(headers_s)
 
 
-def test_who_leaves_in_time_without_a_token_was_promised_nothing() -> None:
+def test_a_client_that_leaves_in_time_without_a_token_does_not_count() -> None:
     server = Promised(reading_s=4.0)
     server.headers(0.01)
     assert server.end(0.3, LeaseEnd.ABANDONED) is None
     assert server.judged == []
 
 
-def test_who_leaves_late_without_a_token_was_let_down() -> None:
-    """Expected after 0.6 s, and the last look at 0.9 s still saw none: it left after 3."""
+def test_a_client_that_leaves_late_without_a_token_is_a_miss() -> None:
+    """Expected after 0.6 s, and the last scrape at 0.9 s saw none: it left after 3."""
     server = Promised(reading_s=4.0)
     server.headers(0.01)
     server.look(0.9)
@@ -170,7 +171,7 @@ def test_who_leaves_late_without_a_token_was_let_down() -> None:
     assert server.judged == [False]
 
 
-def test_an_answer_that_never_began_is_judged_as_it_ended() -> None:
+def test_an_answer_that_never_began_is_evaluated_at_its_end() -> None:
     late = Promised(reading_s=9.0)
     assert late.end(3.0, LeaseEnd.ABANDONED) is None
     assert late.judged == [False]
@@ -179,7 +180,7 @@ def test_an_answer_that_never_began_is_judged_as_it_ended() -> None:
     assert left.judged == []
 
 
-def test_the_wait_in_line_counts() -> None:
+def test_the_time_in_the_queue_counts() -> None:
     server = Promised(reading_s=0.9)
     ticket = server.fleet.queue(objective="chat", prompt_tokens=1000)
     server.end(0.95)
@@ -200,7 +201,7 @@ moments = st.floats(0.0, 6.0)
     has_left=st.booleans(),
     looks_s=st.lists(moments, max_size=6),
 )
-def test_a_promise_is_judged_once_and_never_against_proof(
+def test_an_slo_is_evaluated_once_and_never_against_proof(
     reading_s: float,
     answer_s: float,
     has_early_headers: bool,
@@ -208,8 +209,8 @@ def test_a_promise_is_judged_once_and_never_against_proof(
     has_left: bool,
     looks_s: list[float],
 ) -> None:
-    """Whatever is seen of a request, in whatever manner its server answers: it counts once, or,
-    where it broke off in time, at most once; and what was certain by then is what counts."""
+    """For any scrapes and any server behaviour: a request counts once or, if it broke off in time,
+    at most once; and a certain result is the one that counts."""
     server = Promised(reading_s, is_stream=is_stream)
     ends_s = reading_s + answer_s
     if not is_stream:

@@ -6,16 +6,16 @@ from extproc.core.scheduler.snapshot import take_queue_snapshot
 from tests.fakes.small_fleet import SmallFleet
 
 
-def test_nobody_waits() -> None:
-    """Then there is no longest wait, and nothing to expect."""
+def test_an_empty_queue() -> None:
+    """It has no longest wait, and no expected time."""
     status = take_queue_snapshot(SmallFleet(1, max_queued=7).dispatcher, 100.0)
     assert (status.waiting, status.max_waiting) == (0, 7)
     assert status.by_class == {"critical": 0, "standard": 0, "sheddable": 0}
     assert status.longest_wait_s is None and status.expected_s is None
 
 
-def test_who_came_first_waited_longest() -> None:
-    """And when all were served is not told before a first one was."""
+def test_the_first_to_arrive_waited_longest() -> None:
+    """And the expected time is unknown before the first assignment."""
     fleet = SmallFleet(1)
     fleet.pick()
     for _ in range(2):
@@ -26,8 +26,8 @@ def test_who_came_first_waited_longest() -> None:
     assert status.longest_wait_s == 4.0 and status.expected_s is None
 
 
-def test_the_expected_end_of_the_line_follows_its_pace() -> None:
-    """It is the time that the last one in line is told."""
+def test_the_expected_time_follows_the_drain_rate() -> None:
+    """It is the expected time of the last queued request."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
     ticket = fleet.queue()

@@ -32,7 +32,7 @@ CHAIN = tuple(range(40))
 
 
 def remembering(capacity_blocks: float) -> tuple[SteeredFleet, Address]:
-    """A fleet whose only endpoint has read the chain, then as much again."""
+    """A fleet whose only endpoint has processed the chain, then as much again."""
     fleet = SteeredFleet()
     address = fleet.add(1)
     prefixes = fleet.dispatcher.state.prefix_caches
@@ -46,8 +46,9 @@ def cached(fleet: SteeredFleet, address: Address, *, is_optimistic: bool, **aske
     return fleet.dispatcher.state.costs.cached_tokens(request, address, is_optimistic=is_optimistic)
 
 
-def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
-    """And half of what lies a little beyond, where it is hoped for: or it would never be tried."""
+def test_remembered_blocks_count_up_to_the_assumed_capacity() -> None:
+    """And half of those a little beyond in the optimistic estimate: they would never be tried
+    otherwise."""
     for capacity_blocks, expected, hoped in ((100, 40, 40), (30, 0, 20), (10, 0, 0)):
         fleet, address = remembering(capacity_blocks)
         for is_optimistic, blocks in ((False, expected), (True, hoped)):
@@ -55,13 +56,13 @@ def test_what_is_remembered_counts_as_far_as_it_is_believed() -> None:
             assert found == blocks * BLOCK_TOKENS
 
 
-def test_the_last_token_is_always_read() -> None:
+def test_the_last_token_is_never_cached() -> None:
     fleet, address = remembering(100)
     assert cached(fleet, address, is_optimistic=False, prompt_tokens=1000) == 999
 
 
-def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
-    """All of the cost is of one length: what a cache spares is in it, and no more."""
+def test_a_prompt_of_unknown_length_is_as_long_as_its_read_part() -> None:
+    """All parts of the cost use one length: the saving of a cache is a part of it, and no more."""
     fleet, address = remembering(100)
     stranger = fleet.add(1)
     request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN)
@@ -71,6 +72,6 @@ def test_a_prompt_of_unknown_length_is_as_long_as_what_was_read_of_it() -> None:
     assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)
 
 
-def test_an_embedding_finds_nothing() -> None:
+def test_an_embedding_finds_no_cache() -> None:
     fleet, address = remembering(100)
     assert cached(fleet, address, is_optimistic=True, kind=Kind.EMBEDDING) == 0

@@ -21,7 +21,7 @@ LONG = {"prompt_blocks": CHAIN, "prompt_tokens": 26_000}
 
 
 def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
-    """Its slots are held for so long, as far as anybody knows."""
+    """Its slots are held for this time, as far as is known."""
     for _ in range(10):
         lease = fleet.pick(allowed=frozenset({address}))
         fleet.now += seconds
@@ -36,13 +36,13 @@ def home_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
 
 
 def read_at(fleet: SteeredFleet, home: Address) -> None:
-    """A request with the beginning is being answered there, and takes its only slot."""
+    """A request with the beginning is running there, and uses its only slot."""
     lease = fleet.pick(**LONG, allowed=frozenset({home}))
     fleet.dispatcher.answered(lease, fleet.now)
 
 
-def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
-    """A second of reading counts three, for others wait for it, too; little else differs."""
+def test_an_affinity_target_is_waited_for_as_long_as_it_saves() -> None:
+    """A second of prefill counts three, because others wait for it, too; little else differs."""
     fleet = SteeredFleet()
     home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
     for address in (home, other):
@@ -59,7 +59,7 @@ def test_a_home_is_waited_for_as_long_as_it_saves() -> None:
 
 
 def test_affinity_yields_to_load() -> None:
-    """The home's slot will be held for longer than the cache would save."""
+    """The target's slot will be held for longer than the cache would save."""
     fleet = SteeredFleet()
     home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
     busy_for(fleet, home, 500.0)
@@ -68,8 +68,8 @@ def test_affinity_yields_to_load() -> None:
     assert fleet.pick(**LONG).address == other
 
 
-def test_who_waits_there_already_counts() -> None:
-    """Each one behind waits longer; at some point another endpoint is sooner."""
+def test_requests_that_already_wait_there_count() -> None:
+    """Each further one waits longer; at some point another endpoint is sooner."""
     fleet = SteeredFleet()
     home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
     for address in (home, other):
@@ -85,9 +85,9 @@ def test_who_waits_there_already_counts() -> None:
     assert fleet.pick(**LONG).address == other
 
 
-def test_a_hot_beginning_spreads() -> None:
-    """All share it, one after another, so that load alone never sends anybody away: none gets
-    more than half as much again as its fair share."""
+def test_a_popular_beginning_spreads() -> None:
+    """All share it, one after another, so that load alone moves none: no endpoint gets more than
+    half as much again as its fair share."""
     fleet = SteeredFleet()
     addresses = [fleet.add(4, context_tokens=65_536) for _ in range(4)]
     served: Counter[Address] = Counter()
@@ -101,8 +101,8 @@ def test_a_hot_beginning_spreads() -> None:
 
 
 def test_requests_join_those_with_their_adapter() -> None:
-    """Of two endpoints that are loaded alike; chance would send one of eight astray at least,
-    but four times in a thousand."""
+    """Of two endpoints with equal load; by chance one of eight would go to the other, except four
+    times in a thousand."""
     fleet = SteeredFleet()
     homes = {}
     for adapter in ("bard", "pirate"):
@@ -122,18 +122,18 @@ PROMPTS: dict[str, Callable[[int], dict[str, Any]]] = {
     },
     "not read": lambda _: {},
 }
-"""What is known of a session's prompts: no two of them begin alike."""
+"""The attributes of a session's prompts: no two of them begin alike."""
 
 
 def session_at(fleet: SteeredFleet, home: Address, **asked: Any) -> None:
-    """The session's last prompt was answered there."""
+    """The session's last prompt was processed there."""
     fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home}), **asked))
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
 def test_a_session_stays_where_it_was(kind: str) -> None:
-    """Whatever its prompts have in common, and however often it comes: of 20 prompts in a row
-    chance would send all to one of three endpoints once in a billion times."""
+    """For any common beginnings, and any number of prompts: by chance 20 in a row would go to one
+    of three endpoints once in a billion times."""
     fleet = SteeredFleet()
     for _ in range(3):
         fleet.add(2)
@@ -147,8 +147,8 @@ def test_a_session_stays_where_it_was(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
-def test_a_session_stays_beside_a_little_load(kind: str) -> None:
-    """Its endpoint answers somebody else, others are idle: that costs less than a quarter."""
+def test_a_session_stays_despite_a_little_load(kind: str) -> None:
+    """Its endpoint serves another request, others are idle: that costs less than a quarter."""
     fleet = SteeredFleet()
     home, *_ = [fleet.add(4) for _ in range(3)]
     session_at(fleet, home, **PROMPTS[kind](0))
@@ -158,8 +158,8 @@ def test_a_session_stays_beside_a_little_load(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["short", "long"])
 def test_a_session_yields_to_load(kind: str) -> None:
-    """It does not wait for a slot, nor for an endpoint that is clearly slower by now; then it
-    stays where it went."""
+    """It does not wait for a slot, nor for an endpoint that is clearly slower now; then it stays
+    where it went."""
     fleet = SteeredFleet()
     full, other = fleet.add(1), fleet.add(1)
     session_at(fleet, full, **PROMPTS[kind](0))
@@ -176,8 +176,8 @@ def test_a_session_yields_to_load(kind: str) -> None:
     assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == idle
 
 
-def test_a_session_yields_to_a_cache_that_is_known() -> None:
-    """A conversation that went on elsewhere is read there."""
+def test_a_session_yields_to_a_known_cache() -> None:
+    """A conversation that continued elsewhere is served there."""
     fleet = SteeredFleet()
     home, reader = (fleet.add(4, context_tokens=65_536) for _ in range(2))
     fleet.finish(fleet.pick(**LONG, allowed=frozenset({reader})))
@@ -186,7 +186,7 @@ def test_a_session_yields_to_a_cache_that_is_known() -> None:
 
 
 def test_a_session_wakes_no_server() -> None:
-    """One that fell asleep has forgotten what it read."""
+    """A server that fell asleep has lost its cache."""
     fleet = SteeredFleet()
     home, awake = fleet.add(4), fleet.add(4)
     session_at(fleet, home, prompt_tokens=100)

@@ -51,8 +51,8 @@ def test_the_largest_share_wins(picker: Ranking) -> None:
     assert picker.best_for(1) == first
 
 
-def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Ranking) -> None:
-    """However free the backup is; but a backup with a slot goes before a full first choice."""
+def test_a_first_choice_with_a_slot_precedes_a_backup(picker: Ranking) -> None:
+    """For any number of free slots; but a backup with a slot precedes a full first choice."""
     asleep = place(picker, 1, 4, 4, health=Health.ASLEEP)
     stale = place(picker, 2, 3, 4, is_fresh=False)
     full = place(picker, 3, 0, 4)
@@ -60,15 +60,15 @@ def test_a_first_choice_with_a_slot_goes_before_a_backup(picker: Ranking) -> Non
     assert picker.best(9) == [fresh, asleep, stale, full]
 
 
-def test_of_full_ones_those_come_first_where_a_slot_is_free_soonest(picker: Ranking) -> None:
-    """The larger ones; each request beyond their slots counts against them."""
+def test_full_endpoints_are_ranked_by_when_a_slot_is_free(picker: Ranking) -> None:
+    """The larger ones first; each request beyond their slots counts against them."""
     small, overfull, large = place(picker, 1, 0, 2), place(picker, 2, -1, 8), place(picker, 3, 0, 8)
     twice_overfull = place(picker, 4, -2, 2)
     free = place(picker, 5, 1, 8)
     assert picker.best(9) == [free, large, overfull, small, twice_overfull]
 
 
-def test_fallbacks_of_a_heavy_request_hold_it(picker: Ranking) -> None:
+def test_fallbacks_of_a_multi_slot_request_have_enough_slots(picker: Ranking) -> None:
     """Before those that have a larger share of their slots free, but fewer."""
     few, many, full = place(picker, 1, 2, 2), place(picker, 2, 3, 8), place(picker, 3, 0, 4)
     assert picker.fallbacks(3, 1) == [few, many, full]
@@ -89,31 +89,31 @@ def test_fallbacks_of_a_heavy_request_hold_it(picker: Ranking) -> None:
         (Health.READY, Intent.ACTIVE, 0),
     ],
 )
-def test_what_may_not_be_picked_is_taken_out(
+def test_an_endpoint_that_is_not_pickable_is_removed(
     picker: Ranking, health: Health, intent: Intent, slots: int
 ) -> None:
-    """Placing anew removes what was ranked before."""
+    """An update removes what was ranked before."""
     place(picker, 1, 4, 4)
     place(picker, 1, slots, slots, health=health, intent=intent)
     assert len(picker) == 0
     assert (picker.best(1), picker.best_for(1)) == ([], None)
 
 
-def test_nobody_to_pick(picker: Ranking) -> None:
-    """An empty picker answers with nobody; removing a stranger is no error."""
+def test_an_empty_ranking(picker: Ranking) -> None:
+    """It returns no endpoint; to remove an unknown one is no error."""
     picker.remove(address(1))
     assert (picker.best(3), picker.best_for(1), len(picker)) == ([], None, 0)
 
 
-def test_the_full_are_only_for_those_who_need_no_slot(picker: Ranking) -> None:
-    """`best` names them last, `best_for` never."""
+def test_full_endpoints_are_only_for_requests_without_a_slot(picker: Ranking) -> None:
+    """`best` returns them last, `best_for` never."""
     full = place(picker, 1, 0, 4)
     assert picker.best(1) == [full]
     assert picker.best_for(1) is None
 
 
-def test_a_heavy_request_needs_room(picker: Ranking) -> None:
-    """The best endpoint that has it, not the best one; a small server gives all it has."""
+def test_a_multi_slot_request_needs_enough_slots(picker: Ranking) -> None:
+    """The best endpoint that has them, not the best one; a small server gives all it has."""
     place(picker, 1, 1, 2)
     roomy = place(picker, 2, 3, 8)
     assert picker.best_for(2) == roomy
@@ -123,7 +123,7 @@ def test_a_heavy_request_needs_room(picker: Ranking) -> None:
 
 
 @pytest.mark.parametrize("weight_slots", [1, 2])
-def test_ties_fall_at_random(picker: Ranking, weight_slots: int) -> None:
+def test_ties_are_broken_at_random(picker: Ranking, weight_slots: int) -> None:
     """Each of the equals gets its share, whatever their sizes are."""
     equals = [place(picker, number, slots // 2, slots) for number, slots in enumerate([4, 4, 8])]
     heavy = Counter(picker.best_for(weight_slots) for _ in range(3000))
@@ -133,8 +133,8 @@ def test_ties_fall_at_random(picker: Ranking, weight_slots: int) -> None:
         assert all(800 < often < 1200 for often in chosen.values())
 
 
-def test_none_is_named_twice(picker: Ranking) -> None:
-    """Fallbacks are others, also where the random start is the last of its bucket."""
+def test_no_endpoint_is_returned_twice(picker: Ranking) -> None:
+    """Fallbacks are others, also if the random start is the last of its bucket."""
     for number in range(4):
         place(picker, number, 2, 4)
     for _ in range(100):
@@ -149,7 +149,7 @@ def test_none_is_named_twice(picker: Ranking) -> None:
 def test_against_a_plain_sort(
     placements: list[tuple[int, int, int, bool]], many: int, weight_slots: int
 ) -> None:
-    """After any placements the ranking is what sorting all endpoints would give."""
+    """After any updates the ranking equals a sort of all endpoints."""
     picker = Ranking(Random(2))
     plain: dict[Address, tuple[bool, bool, float, int, int]] = {}
     for number, free, more, is_fresh in placements:
@@ -170,8 +170,8 @@ def test_against_a_plain_sort(
     assert (picker._ranks, picker._buckets, len(picker)) == ([], {}, 0)
 
 
-def test_equals_leave_in_any_order(picker: Ranking) -> None:
-    """Who fills the gap of another is found again where it now stands."""
+def test_equals_are_removed_in_any_order(picker: Ranking) -> None:
+    """An endpoint that moves into a gap is found at its new index."""
     equals = [place(picker, number, 1, 2) for number in range(5)]
     for gone, left in ((0, 4), (4, 3), (2, 2), (1, 1)):
         picker.remove(equals[gone])
@@ -180,7 +180,7 @@ def test_equals_leave_in_any_order(picker: Ranking) -> None:
     assert picker.best(9) == [equals[3]]
 
 
-def test_never_more_than_were_asked_for(picker: Ranking) -> None:
+def test_never_more_than_the_limit(picker: Ranking) -> None:
     """One of the best and two of the next, of which there are many."""
     best = place(picker, 0, 2, 2)
     for number in range(1, 6):

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/slots/adapter_use.py, through the requests that run."""
+"""Claims about extproc/core/slots/adapter_use.py, through running requests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def is_mixed(fleet: SteeredFleet, address: Address, adapters: Adapters) -> bool:
     return fleet.dispatcher.state.in_flight.adapters.has_others(address, adapters)
 
 
-def test_whoever_runs_with_another_adapter_is_a_stranger() -> None:
-    """None is one of them: the base model alone."""
+def test_a_request_with_another_adapter_counts_as_other() -> None:
+    """No adapter is one of them: the base model alone."""
     fleet = SteeredFleet()
     address = fleet.add(9, **BOTH)
     kinds: tuple[Adapters, ...] = ("bard", "pirate", frozenset({0}), None)

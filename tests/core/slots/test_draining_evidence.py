@@ -19,7 +19,7 @@ Task = int | None
 
 
 class Books:
-    """The evidence about one endpoint, with the leases that an account would have."""
+    """The evidence about one endpoint, with the leases that its slots would have."""
 
     def __init__(self, *, is_quiet: bool = True) -> None:
         self.evidence = DrainingEvidence()
@@ -59,9 +59,9 @@ class Books:
 
 
 @pytest.mark.parametrize("late_s", [0.005, 0.025, 0.1, ARRIVAL_S])
-def test_a_request_on_its_way_explains_no_task_of_an_earlier_scrape(late_s: float) -> None:
-    """A drains and runs, B was granted and is not there: the one busy slot is A's, however long
-    B takes."""
+def test_a_request_in_transit_explains_no_task_of_an_earlier_scrape(late_s: float) -> None:
+    """A drains and runs, B was picked and has not arrived: the one busy slot is A's, however long B
+    takes."""
     books = Books()
     a = books.open(1.0)
     books.scrape(2.0, 10)
@@ -74,8 +74,8 @@ def test_a_request_on_its_way_explains_no_task_of_an_earlier_scrape(late_s: floa
 
 
 @pytest.mark.parametrize("late_s", [0.001, 0.05, RELEASE_S * 0.99])
-def test_a_release_on_its_way_frees_nothing(late_s: float) -> None:
-    """A drains and runs, B has ended: its release comes before its slot is taken for B's."""
+def test_a_release_in_transit_frees_nothing(late_s: float) -> None:
+    """A drains and runs, B has ended: its release comes before its slot counts as B's."""
     books = Books()
     a, b = books.open(1.0), books.open(1.5)
     books.scrape(2.0, 10, 11)
@@ -89,7 +89,7 @@ def test_a_release_on_its_way_frees_nothing(late_s: float) -> None:
 
 @pytest.mark.parametrize("late_s", [0.05, RELEASE_S * 0.99])
 def test_both_races_without_task_numbers(late_s: float) -> None:
-    """Older builds: then only time and counts tell."""
+    """Older builds: then only time and counts decide."""
     books = Books()
     a = books.open(1.0)
     books.scrape(2.0, None)
@@ -106,7 +106,7 @@ def test_both_races_without_task_numbers(late_s: float) -> None:
 # What ends a draining lease
 
 
-def test_a_task_that_began_later_is_not_its() -> None:
+def test_a_task_that_began_later_belongs_to_another() -> None:
     """At once, without waiting for any release."""
     books = Books()
     a = books.open(1.0)
@@ -117,7 +117,8 @@ def test_a_task_that_began_later_is_not_its() -> None:
 
 
 def test_a_lease_that_is_still_open_later_ran_then() -> None:
-    """Both tasks are of the same age: who is not released `RELEASE_S` later held the one left."""
+    """Both tasks are of the same age: a lease that is not released `RELEASE_S` later held the one
+    left."""
     books = Books()
     a, _ = books.open(1.0), books.open(1.0)
     books.scrape(2.0, 10, 11)
@@ -129,7 +130,7 @@ def test_a_lease_that_is_still_open_later_ran_then() -> None:
     assert books.evidence.due_at is None
 
 
-def test_a_release_that_is_very_late_is_known_by_its_task() -> None:
+def test_a_very_late_release_is_recognised_by_its_task() -> None:
     """B's task is known and gone, so B explains nothing, however long its client takes to read."""
     books = Books()
     b = books.open(0.5)
@@ -142,8 +143,8 @@ def test_a_release_that_is_very_late_is_known_by_its_task() -> None:
     assert b in books.leases
 
 
-def test_of_several_only_as_many_are_kept_as_tasks_are_left() -> None:
-    """Those that left last, as any of them may be meant."""
+def test_only_as_many_leases_remain_as_tasks_are_left() -> None:
+    """Those that left last, because any of them may be the one."""
     books = Books()
     first, second, third = (books.open(1.0) for _ in range(3))
     books.scrape(2.0, 10, 11, 12)
@@ -152,8 +153,8 @@ def test_of_several_only_as_many_are_kept_as_tasks_are_left() -> None:
     assert books.scrape(4.0, 11) == [second, first]
 
 
-def test_a_scrape_that_began_before_the_leaving_tells_nothing() -> None:
-    """Its server had no reason to end it."""
+def test_a_scrape_that_began_before_the_client_left_proves_nothing() -> None:
+    """Its server had no reason to end the task."""
     books = Books()
     a = books.open(1.0, answered=True)
     a.leave(3.0)
@@ -164,8 +165,8 @@ def test_a_scrape_that_began_before_the_leaving_tells_nothing() -> None:
 # Arrivals
 
 
-def test_who_left_on_the_way_may_still_arrive() -> None:
-    """Until the time for that has passed, and a scrape after it has shown all."""
+def test_a_request_whose_client_left_in_transit_may_still_arrive() -> None:
+    """Until the time for that has passed, and a scrape after it has shown all tasks."""
     books = Books()
     books.open(0.0, answered=True)
     books.scrape(0.5, 5)
@@ -176,7 +177,7 @@ def test_who_left_on_the_way_may_still_arrive() -> None:
     assert books.scrape(1.2 + ARRIVAL_S, 5) == [a]
 
 
-def test_an_idle_server_has_started_all_that_came() -> None:
+def test_an_idle_server_has_started_all_arrivals() -> None:
     """There is no batch that tasks could wait for."""
     books = Books()
     a = books.open(1.0)
@@ -185,8 +186,8 @@ def test_an_idle_server_has_started_all_that_came() -> None:
     assert books.scrape(1.01 + ARRIVAL_S) == [a]
 
 
-def test_an_upload_may_take_its_time() -> None:
-    """Without an answer nobody knows that it came, until its client left."""
+def test_an_upload_may_take_long() -> None:
+    """Without a response its arrival is unknown, until its client left."""
     books = Books(is_quiet=False)
     a, b = books.open(1.0, answered=True), books.open(1.0, is_uploading=True)
     books.scrape(2.0, 10)
@@ -202,7 +203,7 @@ def test_an_upload_may_take_its_time() -> None:
     assert books.later(64.0 + RELEASE_S) == [a], "the task is B's"
 
 
-def test_as_many_tasks_as_requests_show_that_all_came() -> None:
+def test_as_many_tasks_as_requests_prove_all_arrivals() -> None:
     """Unless some may be foreign."""
     for is_quiet in (True, False):
         books = Books(is_quiet=is_quiet)
@@ -213,7 +214,7 @@ def test_as_many_tasks_as_requests_show_that_all_came() -> None:
         assert books.later(1.03 + RELEASE_S) == ([a] if is_quiet else [])
 
 
-def test_new_tasks_show_who_is_new() -> None:
+def test_new_tasks_show_new_requests() -> None:
     """Also beside a draining lease that has ended."""
     books = Books()
     a = books.open(1.0)
@@ -228,7 +229,7 @@ def test_new_tasks_show_who_is_new() -> None:
     assert c in books.leases
 
 
-def test_a_request_that_moved_here_may_have_come_before_it_was_known() -> None:
+def test_a_moved_request_may_have_arrived_before_it_was_known() -> None:
     """Envoy tried another server first: any task may be its."""
     books = Books()
     books.scrape(2.0, 10)
@@ -257,8 +258,8 @@ def test_a_scrape_that_overlaps_the_last_one_proves_nothing() -> None:
     assert books.later(3.5 + RELEASE_S) == [a]
 
 
-def test_another_process_has_other_tasks() -> None:
-    """What was left behind died with the old one, whatever the new one's numbers are."""
+def test_a_new_process_has_other_tasks() -> None:
+    """Abandoned tasks ended with the old one, whatever the new one's numbers are."""
     books = Books()
     a = books.open(1.0, answered=True)
     books.scrape(2.0, 10)
@@ -267,8 +268,8 @@ def test_another_process_has_other_tasks() -> None:
     assert books.scrape(4.0, 10) == [a]
 
 
-def test_two_slots_may_tell_one_number() -> None:
-    """Nonsense from a server is counted as something that nobody can name."""
+def test_two_slots_may_report_one_number() -> None:
+    """Nonsense from a server counts as a task without a number."""
     books = Books()
     a = books.open(1.0, answered=True)
     a.leave(2.0)
@@ -277,7 +278,7 @@ def test_two_slots_may_tell_one_number() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8))
-def test_nothing_piles_up(scrapes: list[list[int]]) -> None:
+def test_nothing_accumulates(scrapes: list[list[int]]) -> None:
     """It remembers the tasks of one scrape, and no lease that ended."""
     books = Books()
     for at, tasks in enumerate(scrapes):

@@ -75,7 +75,8 @@ def look(
     ],
 )
 def test_fits(weight: int, free: int, slots: int, expected: bool) -> None:
-    """A request needs its weight free, or all that a smaller server has; no slots, no room."""
+    """A request needs its weight free, or all slots of a smaller server; without slots nothing
+    fits."""
     assert can_fit(weight, free, slots) is expected
 
 
@@ -93,7 +94,7 @@ def test_leases_take_their_weight() -> None:
     assert (books.leased_slots, books.free_slots, books.leases) == (0, 4, {})
 
 
-def test_a_stranger_cannot_be_taken_off() -> None:
+def test_an_unknown_lease_cannot_be_removed() -> None:
     """A lease that is not here is a bug of the caller."""
     books = endpoint_slots()
     lease = opened(books, 1.0)
@@ -106,8 +107,8 @@ def test_a_stranger_cannot_be_taken_off() -> None:
 # foreign
 
 
-def test_a_fresh_lease_is_not_counted_twice() -> None:
-    """Paddler's #56: a lease younger than the look explains its own busy slot."""
+def test_a_new_lease_is_not_counted_twice() -> None:
+    """Paddler's #56: a lease younger than the scrape explains its own busy slot."""
     books = endpoint_slots(4)
     opened(books, 1.0)
     look(books, 0.5, 1.5, busy=1)
@@ -127,7 +128,7 @@ def test_a_freed_slot_does_not_look_busy() -> None:
     assert books.foreign_slots == 1, "by now it is somebody else's"
 
 
-def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
+def test_a_lease_that_closed_as_the_scrape_began_explains_it() -> None:
     """The interval is closed at both ends."""
     books = endpoint_slots(4)
     closed(books, opened(books, 1.0), 5.0)
@@ -138,22 +139,22 @@ def test_a_lease_that_closed_as_the_look_began_explains_it() -> None:
 
 
 def test_a_lease_opened_after_the_answer_explains_nothing() -> None:
-    """What was busy before our request came is not ours."""
+    """What was busy before our request arrived is not ours."""
     books = endpoint_slots(4)
     opened(books, 2.0)
     look(books, 1.0, 1.5, busy=1)
     assert (books.foreign_slots, books.free_slots) == (1, 2)
 
 
-def test_a_lease_that_came_and_went_after_the_answer_explains_nothing() -> None:
-    """The same for one that is closed already when the answer is read."""
+def test_a_lease_that_opened_and_closed_after_the_answer_explains_nothing() -> None:
+    """The same for one that is closed already when the answer is applied."""
     books = endpoint_slots(4)
     closed(books, opened(books, 2.0), 2.1)
     look(books, 1.0, 1.5, busy=1)
     assert books.foreign_slots == 1
 
 
-def test_strangers_are_what_is_left() -> None:
+def test_foreign_slots_are_the_rest() -> None:
     """busy - ours, never below 0."""
     books = endpoint_slots(4)
     opened(books, 1.0)
@@ -164,7 +165,7 @@ def test_strangers_are_what_is_left() -> None:
 
 
 def test_known_busy_stays_busy() -> None:
-    """A look that could not count changes nothing of what was counted."""
+    """A scrape that could not count changes no earlier count."""
     books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=3)
     look(books, 2.0, 2.0, busy=None)
@@ -180,7 +181,7 @@ def test_known_busy_stays_busy() -> None:
 def test_the_formula(
     leases: list[tuple[float, float, int]], began_at: float, took_s: float, busy: int
 ) -> None:
-    """foreign = max(0, busy - weights of all leases open at any moment of the look)."""
+    """foreign = max(0, busy - weights of all leases open at any moment of the scrape)."""
     books = endpoint_slots(64)
     answered_at = began_at + took_s
     explained = 0
@@ -201,7 +202,7 @@ def test_the_formula(
 
 
 def test_slots_shrink_and_grow() -> None:
-    """Running leases outlive a smaller server; `free` waits until it is positive again."""
+    """Running leases continue at a smaller server; `free` waits until it is positive again."""
     books = endpoint_slots(4)
     leases = [opened(books, 1.0) for _ in range(4)]
     look(books, 2.0, 2.0, busy=4, slots=2)
@@ -213,33 +214,33 @@ def test_slots_shrink_and_grow() -> None:
     assert books.free_slots == 7
 
 
-def test_untold_slots_stay() -> None:
-    """A look that does not tell the slot count leaves the last one."""
+def test_unreported_slots_stay() -> None:
+    """A scrape that does not report the slot count keeps the last one."""
     books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=0)
     assert books.slots == 4
 
 
-# order of looks
+# order of scrapes
 
 
-def test_an_overtaken_look_changes_nothing() -> None:
-    """Only a look that began last counts, however long the others took."""
+def test_an_outdated_scrape_changes_nothing() -> None:
+    """Only a scrape that began last counts, however long the others took."""
     books = endpoint_slots(4)
     look(books, 2.0, 2.1, busy=3, slots=6)
     assert look(books, 1.0, 9.0, busy=0, slots=1) == []
     assert (books.slots, books.foreign_slots) == (6, 3)
 
 
-def test_books_are_younger_than_looks_of_older_books() -> None:
-    """An endpoint that came back is not judged by a look at its former life."""
+def test_scrapes_from_before_a_return_are_ignored() -> None:
+    """An endpoint that returned is not changed by a scrape from before."""
     books = EndpointSlots(5.0)
     look(books, 4.0, 6.0, busy=3, slots=4)
     assert (books.slots, books.reports_busy_slots) == (0, False)
 
 
-def test_a_look_that_has_begun_can_be_distrusted() -> None:
-    """After an event, only looks that begin later are news; distrust never moves back."""
+def test_a_scrape_that_has_begun_can_be_ignored() -> None:
+    """After an event, only scrapes that begin later count; the bound never moves back."""
     books = endpoint_slots(4)
     books.ignore_before(3.0)
     books.ignore_before(2.0)
@@ -252,8 +253,8 @@ def test_a_look_that_has_begun_can_be_distrusted() -> None:
 # draining
 
 
-def test_a_draining_lease_is_freed_by_a_later_look() -> None:
-    """Only a look that began after the leaving may show its slot free."""
+def test_a_draining_lease_is_freed_by_a_later_scrape() -> None:
+    """Only a scrape that began after the client left may show its slot free."""
     books = endpoint_slots(4)
     lease = opened(books, 1.0)
     lease.leave(3.0)
@@ -265,7 +266,7 @@ def test_a_draining_lease_is_freed_by_a_later_look() -> None:
     assert look(books, 4.2, 4.3, busy=0) == [lease]
 
 
-def test_strangers_do_not_hold_a_draining_lease() -> None:
+def test_foreign_slots_do_not_hold_a_draining_lease() -> None:
     """What was foreign before the lease began cannot be its."""
     books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=1, tasks=(7,))
@@ -276,8 +277,8 @@ def test_strangers_do_not_hold_a_draining_lease() -> None:
     assert books.foreign_slots == 1
 
 
-def test_the_longest_gone_is_freed_first() -> None:
-    """One busy slot holds one draining lease: that whose client left last."""
+def test_the_first_to_leave_is_freed_first() -> None:
+    """One busy slot holds one draining lease: that of the client that left last."""
     books = endpoint_slots(4)
     first, second, third = (opened(books, 1.0) for _ in range(3))
     for lease, left_at in ((second, 2.0), (first, 2.1), (third, 2.2)):
@@ -286,8 +287,8 @@ def test_the_longest_gone_is_freed_first() -> None:
     assert look(books, 3.0, 3.0, busy=1) == [second, first]
 
 
-def test_a_heavy_draining_lease_is_freed_whole() -> None:
-    """It keeps all its slots while any of them may be busy."""
+def test_a_multi_slot_draining_lease_is_freed_as_a_whole() -> None:
+    """It holds all its slots while any of them may be busy."""
     books = endpoint_slots(4)
     lease = opened(books, 1.0, 3)
     lease.leave(2.0)
@@ -296,8 +297,8 @@ def test_a_heavy_draining_lease_is_freed_whole() -> None:
     assert look(books, 4.0, 4.0, busy=0) == [lease]
 
 
-def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
-    """A stranger's task that the draining lease stood for is foreign once that is known over."""
+def test_a_freed_lease_does_not_hide_a_foreign_slot() -> None:
+    """A foreign task that the draining lease explained is foreign once that lease is over."""
     books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=1, tasks=(7,))
     running, lease = opened(books, 1.0), opened(books, 1.0)
@@ -315,8 +316,8 @@ def test_what_a_judgement_frees_is_not_hidden_among_strangers() -> None:
 # caps
 
 
-def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
-    """Who had it has it, until the next look: nobody is sent onto a slot known to be busy."""
+def test_a_cap_leaves_a_busy_slot_busy() -> None:
+    """Until the next scrape: no request is sent to a slot known to be busy."""
     books = endpoint_slots(2)
     lease = opened(books, 1.0)
     lease.leave(2.0)
@@ -328,8 +329,8 @@ def test_a_cap_on_a_slot_last_seen_busy_leaves_it_busy() -> None:
     assert books.free_slots == 2
 
 
-def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
-    """Nothing speaks for its being busy but its age."""
+def test_a_cap_without_a_later_scrape_frees_the_slot() -> None:
+    """Nothing but its age suggests that it is busy."""
     books = endpoint_slots(2)
     lease = opened(books, 1.0)
     look(books, 2.0, 2.0, busy=1)
@@ -339,7 +340,7 @@ def test_a_cap_without_a_look_since_the_leaving_frees_the_slot() -> None:
 
 
 def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
-    """A server that shows nothing has no busy slot to stay busy."""
+    """A server that reports nothing has no busy slot to stay busy."""
     books = EndpointSlots(0.0)
     look(books, 0.0, 0.0, busy=None, slots=2)
     lease = opened(books, 1.0)
@@ -352,8 +353,9 @@ def test_a_cap_at_a_blind_server_frees_the_slot() -> None:
 # another process
 
 
-def test_a_replaced_server_starts_anew() -> None:
-    """Strangers and left requests died with the old process; ours end by themselves."""
+def test_a_replaced_server_begins_without_foreign_slots() -> None:
+    """Foreign requests and draining leases ended with the old process; open leases end by
+    themselves."""
     books = endpoint_slots(4)
     running, left = opened(books, 1.0), opened(books, 1.0)
     left.leave(1.5)
@@ -364,8 +366,8 @@ def test_a_replaced_server_starts_anew() -> None:
     assert list(books.leases.values()) == [running, left], "the ledger closes them"
 
 
-def test_a_replaced_server_is_counted_as_any_other() -> None:
-    """What the new process shows busy is explained by the same leases, or holds who left it."""
+def test_a_replaced_server_is_counted_like_any_other() -> None:
+    """Busy slots of the new process are explained by the same leases, or hold draining ones."""
     books = endpoint_slots(4)
     look(books, 0.5, 0.5, busy=2, instance="a")
     closed(books, opened(books, 1.0), 2.5)
@@ -376,8 +378,8 @@ def test_a_replaced_server_is_counted_as_any_other() -> None:
     assert look(books, 4.0, 4.0, busy=0, instance="c") == [lease]
 
 
-def test_without_a_name_nobody_was_replaced() -> None:
-    """The first name, no name, and the same name again are no other process."""
+def test_without_an_instance_name_no_server_is_replaced() -> None:
+    """The first name, no name, and the same name again are no new process."""
     books = endpoint_slots(4)
     look(books, 1.0, 1.0, busy=2)
     for moment, instance in ((2.0, "a"), (3.0, None), (4.0, "a")):
@@ -389,7 +391,7 @@ def test_without_a_name_nobody_was_replaced() -> None:
 
 
 def test_closings_are_forgotten() -> None:
-    """Neither a server that is looked at nor one that is not piles up what ended."""
+    """Ended leases do not accumulate at a server, scraped or not."""
     books = endpoint_slots(4)
     for step in range(10_000):
         closed(books, opened(books, step), float(step))

@@ -21,7 +21,7 @@ def test_a_served_lease_closes() -> None:
 
 
 def test_an_abandoned_lease_drains_first() -> None:
-    """open -> draining -> closed, and it remembers when its client left."""
+    """open -> draining -> closed, and it records when its client left."""
     abandoned = lease()
     abandoned.leave(3.0)
     assert (abandoned.state, abandoned.left_at) == (LeaseState.DRAINING, 3.0)
@@ -30,7 +30,7 @@ def test_an_abandoned_lease_drains_first() -> None:
 
 
 def test_a_second_release_raises() -> None:
-    """Whoever says twice that a slot is free has a bug, and hears of it."""
+    """To free a slot twice is a bug of the caller, and raises."""
     closed = lease()
     closed.close()
     with pytest.raises(LeaseError, match="7 was released twice"):
@@ -48,6 +48,6 @@ def test_a_client_leaves_once() -> None:
     assert draining.left_at == 3.0
 
 
-def test_repr_names_what_matters() -> None:
-    """A log line with a lease tells which, where, how heavy and in what state."""
+def test_repr_shows_the_important_attributes() -> None:
+    """Lease, endpoint, weight and state appear in a log line."""
     assert repr(lease()) == "Lease(7, 10.0.0.1:8080, open, 2 slots)"

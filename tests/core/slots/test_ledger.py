@@ -1,4 +1,4 @@
-"""Claims about extproc/core/slots/ledger.py: its three rules, and that nothing piles up."""
+"""Claims about extproc/core/slots/ledger.py: its three rules, and that nothing accumulates."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def left(ledger: Ledger, at: float, address: Address = HERE) -> Lease:
 # 1. never more than is free
 
 
-def test_no_lease_without_room(ledger: Ledger) -> None:
-    """The ledger itself refuses what the dispatcher must not ask for."""
+def test_no_lease_without_free_slots(ledger: Ledger) -> None:
+    """The ledger itself rejects what the dispatcher must not request."""
     ledger.open(HERE, 1, 1.0)
     with pytest.raises(ValueError, match="has no 2 free slots"):
         ledger.open(HERE, 2, 1.0)
@@ -59,8 +59,8 @@ def test_no_lease_without_room(ledger: Ledger) -> None:
     assert ledger.endpoint_slots(HERE).leased_slots == 2
 
 
-def test_a_lease_weighs_at_most_what_the_endpoint_has(ledger: Ledger) -> None:
-    """A request for nine slots takes both, and gives both back."""
+def test_a_lease_weighs_at_most_the_endpoints_slots(ledger: Ledger) -> None:
+    """A request for nine slots takes both, and returns both."""
     lease = ledger.open(HERE, 9, 1.0)
     assert lease.weight_slots == 2
     ledger.release(lease, LeaseEnd.SERVED, 2.0)
@@ -68,7 +68,7 @@ def test_a_lease_weighs_at_most_what_the_endpoint_has(ledger: Ledger) -> None:
 
 
 def test_a_move_records_what_envoy_did(ledger: Ledger) -> None:
-    """The one call that may overfill: the request runs there already."""
+    """The one call that may exceed the slots: the request runs there already."""
     for _ in range(2):
         ledger.open(THERE, 1, 1.0)
     lease = ledger.open(HERE, 1, 1.0)
@@ -98,7 +98,7 @@ def test_a_second_release_raises(ledger: Ledger) -> None:
 
 
 def test_ids_are_not_used_twice(ledger: Ledger) -> None:
-    """A lease's number names it for good."""
+    """A lease's number is never used again."""
     first = ledger.open(HERE, 1, 1.0)
     ledger.release(first, LeaseEnd.SERVED, 1.0)
     assert ledger.open(HERE, 1, 1.0).id != first.id
@@ -108,7 +108,7 @@ def test_ids_are_not_used_twice(ledger: Ledger) -> None:
 
 
 def test_an_abandoned_lease_drains_until_seen_free(ledger: Ledger) -> None:
-    """The slot stays taken until a look that began later shows it free."""
+    """The slot stays busy until a scrape that began later shows it free."""
     lease = left(ledger, 1.0)
     assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.DRAINING, 1)
     look(ledger, 2.0, busy=1)
@@ -118,7 +118,7 @@ def test_an_abandoned_lease_drains_until_seen_free(ledger: Ledger) -> None:
 
 
 def test_a_cap_frees_it_at_last(ledger: Ledger) -> None:
-    """Ten seconds without any look, and not a moment earlier."""
+    """Ten seconds without any scrape, and not a moment earlier."""
     lease = left(ledger, 1.0)
     assert ledger.next_expiry() == 11.0
     assert ledger.expire(10.999) == []
@@ -137,8 +137,8 @@ def test_a_blind_server_has_a_short_cap() -> None:
     assert ledger.expire(2.0) == [HERE]
 
 
-def test_a_cap_on_a_busy_slot_leaves_it_to_strangers(ledger: Ledger) -> None:
-    """Rule 1 outlives rule 3: a slot last seen busy is not free because we lost patience."""
+def test_a_cap_on_a_busy_slot_makes_it_foreign(ledger: Ledger) -> None:
+    """Rule 1 precedes rule 3: a slot last seen busy is not free because the cap passed."""
     left(ledger, 1.0)
     look(ledger, 2.0, busy=1)
     ledger.expire(11.0)
@@ -150,8 +150,8 @@ def test_a_cap_on_a_busy_slot_leaves_it_to_strangers(ledger: Ledger) -> None:
     ) == (0, 1, 1)
 
 
-def test_a_cap_passes_over_what_is_free_already(ledger: Ledger) -> None:
-    """A lease that a look freed is no news when its cap comes."""
+def test_a_cap_ignores_a_closed_lease(ledger: Ledger) -> None:
+    """A lease that a scrape freed changes nothing when its cap passes."""
     left(ledger, 1.0)
     later = left(ledger, 1.5, THERE)
     look(ledger, 2.0, busy=0)
@@ -162,14 +162,14 @@ def test_a_cap_passes_over_what_is_free_already(ledger: Ledger) -> None:
 
 
 def test_caps_come_in_order(ledger: Ledger) -> None:
-    """Whoever left first is given up on first."""
+    """The first to leave is given up first."""
     left(ledger, 1.0)
     left(ledger, 1.5, THERE)
     assert ledger.expire(20.0) == [HERE, THERE]
 
 
-def test_a_thousand_that_left_leave_nothing(ledger: Ledger) -> None:
-    """What a look has freed does not wait in the heap for its cap."""
+def test_a_thousand_draining_leases_leave_nothing(ledger: Ledger) -> None:
+    """What a scrape has freed does not stay in the heap until its cap."""
     for step in range(1000):
         left(ledger, float(step))
         look(ledger, step + 0.5, busy=0)
@@ -177,8 +177,8 @@ def test_a_thousand_that_left_leave_nothing(ledger: Ledger) -> None:
     assert ledger._caps_due == []
 
 
-def test_a_look_is_judged_again_when_releases_have_had_their_time(ledger: Ledger) -> None:
-    """Who is still open then ran at that look: the other one's slot is free."""
+def test_a_scrape_is_evaluated_again_after_releases_arrived(ledger: Ledger) -> None:
+    """A lease that is still open then ran at that scrape: the other one's slot is free."""
     ledger.open(HERE, 1, 1.0)
     lease = left(ledger, 1.0)
     look(ledger, 2.0, busy=2)
@@ -191,8 +191,8 @@ def test_a_look_is_judged_again_when_releases_have_had_their_time(ledger: Ledger
     assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 1)
 
 
-def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> None:
-    """Its books were closed meanwhile."""
+def test_an_evaluation_for_a_removed_endpoint_changes_nothing(ledger: Ledger) -> None:
+    """It was removed meanwhile."""
     left(ledger, 1.0)
     look(ledger, 2.0, busy=1)
     ledger.expire(11.0)
@@ -204,17 +204,17 @@ def test_a_judgement_of_a_forgotten_endpoint_changes_nothing(ledger: Ledger) -> 
     assert ledger.next_expiry() is None
 
 
-# accounts
+# endpoints
 
 
-def test_books_are_kept(ledger: Ledger) -> None:
-    """Opening the books of a known endpoint changes nothing."""
+def test_a_known_endpoint_keeps_its_slots(ledger: Ledger) -> None:
+    """To add a known endpoint changes nothing."""
     ledger.open(HERE, 1, 1.0)
     ledger.add_endpoint(HERE, 2.0)
     assert ledger.endpoint_slots(HERE).leased_slots == 1
 
 
-def test_books_with_leases_cannot_be_closed(ledger: Ledger) -> None:
+def test_an_endpoint_with_leases_cannot_be_removed(ledger: Ledger) -> None:
     """Not even with a draining one: it would never be released."""
     lease = left(ledger, 1.0)
     with pytest.raises(ValueError, match="still has leases"):

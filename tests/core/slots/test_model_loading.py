@@ -19,7 +19,7 @@ def lease_of(fleet: SteeredFleet) -> Lease:
     return fleet.pick()
 
 
-def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> None:
+def test_a_load_ends_when_its_server_has_the_model_or_no_longer_lists_it() -> None:
     for readings in ({"m": LOADED}, {}):
         loads = ModelLoadTracker()
         loads.start("m", A, 100.0, lease_of(SteeredFleet()))
@@ -28,16 +28,16 @@ def test_a_load_is_over_when_its_server_has_the_model_or_lists_it_no_more() -> N
         assert loads.over(A, readings, 101.0) == ["m"]
 
 
-def test_a_look_that_began_before_a_load_does_not_end_it() -> None:
-    """It may have seen the model before it was thrown out, and have been overtaken."""
+def test_a_scrape_that_began_before_a_load_does_not_end_it() -> None:
+    """It may have seen the model before it was unloaded, and be outdated."""
     for readings in ({"m": LOADED}, {}):
         loads = ModelLoadTracker()
         loads.start("m", A, 100.0, lease_of(SteeredFleet()))
         assert loads.over(A, readings, 99.0) == []
 
 
-def test_a_load_that_a_look_shows_goes_on() -> None:
-    """Also when the request that began it left, or a stranger did."""
+def test_a_load_that_a_scrape_shows_continues() -> None:
+    """Also if the client whose request began it left, ours or a foreign one."""
     loads = ModelLoadTracker()
     lease = lease_of(SteeredFleet())
     loads.start("m", A, 100.0, lease)
@@ -47,8 +47,8 @@ def test_a_load_that_a_look_shows_goes_on() -> None:
     assert loads.over(A, {"m": UNLOADED, "n": UNLOADED}, 102.0) == ["m", "n"]
 
 
-def test_a_load_that_no_look_shows_yet_may_be_about_to_begin() -> None:
-    """While its request runs, and for looks that began before that ended."""
+def test_a_load_that_no_scrape_shows_yet_may_be_about_to_begin() -> None:
+    """While its request runs, and for scrapes that began before that ended."""
     loads = ModelLoadTracker()
     lease = lease_of(SteeredFleet())
     loads.start("m", A, 100.0, lease)
@@ -58,7 +58,7 @@ def test_a_load_that_no_look_shows_yet_may_be_about_to_begin() -> None:
     assert loads.over(A, {"m": UNLOADED}, 201.5) == ["m"]
 
 
-def test_no_load_lasts_for_ever() -> None:
+def test_a_load_times_out() -> None:
     loads = ModelLoadTracker()
     assert loads.next_expiry() is None
     loads.start("m", A, 100.0)
@@ -69,7 +69,7 @@ def test_no_load_lasts_for_ever() -> None:
     assert loads.may_start("m") and not loads.may_start("n")
 
 
-def test_after_a_load_that_takes_too_long_another_server_is_asked() -> None:
+def test_after_a_slow_load_another_server_loads_the_model() -> None:
     fleet = SteeredFleet()
     for _ in range(2):
         fleet.add(2, models=[ModelReading(name="b", slots=2), UNLOADED])
@@ -82,7 +82,7 @@ def test_after_a_load_that_takes_too_long_another_server_is_asked() -> None:
     assert fleet.served(waiting).address != first
 
 
-def test_a_load_ends_only_where_it_is() -> None:
+def test_a_load_ends_only_at_its_server() -> None:
     loads = ModelLoadTracker()
     loads.start("m", A, 100.0)
     loads.end("m", B)

@@ -16,8 +16,8 @@ def unloaded(name: str) -> ModelReading:
     return ModelReading(name=name, is_loaded=False)
 
 
-def test_only_routers_have_rooms() -> None:
-    """They tell slots by model, or models that are not loaded."""
+def test_only_routers_have_model_pools() -> None:
+    """They report slots by model, or models that are not loaded."""
     assert not is_router(()) and not is_router((ModelReading(name="a"),))
     assert is_router((loaded("a", 2),)) and is_router((unloaded("a"),))
 
@@ -31,7 +31,7 @@ def test_a_model_that_is_not_loaded_has_one_slot() -> None:
     fleet.queue(model="b")
 
 
-def test_strangers_are_counted_by_model() -> None:
+def test_foreign_slots_are_counted_by_model() -> None:
     fleet = SteeredFleet()
     address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
     fleet.now += 1.0
@@ -41,8 +41,8 @@ def test_strangers_are_counted_by_model() -> None:
         fleet.pick(model="b")
 
 
-def test_whose_client_left_while_a_model_is_loading_is_no_stranger_when_it_is_loaded() -> None:
-    """No look shows that it is gone before one sees the model's slots."""
+def test_a_client_that_left_during_a_load_does_not_make_a_slot_foreign() -> None:
+    """No scrape proves that its request ended before one sees the model's slots."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2), unloaded("b")])
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
@@ -59,8 +59,8 @@ def test_whose_client_left_while_a_model_is_loading_is_no_stranger_when_it_is_lo
     assert endpoint_slots.leased_slots == endpoint_slots.model_pools["b"].leased_slots == 0
 
 
-def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
-    """Its room stays while a request runs in it, then it is gone."""
+def test_a_model_that_is_no_longer_listed_has_no_slots() -> None:
+    """Its pool remains while a request runs in it."""
     fleet = SteeredFleet()
     address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
     pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
@@ -74,8 +74,8 @@ def test_a_model_that_left_the_listing_gives_out_no_slots() -> None:
     assert set(pools) == {"b"}
 
 
-def test_a_plain_server_in_a_routers_place_has_no_rooms() -> None:
-    """Neither the router's slots by model nor the strangers there say anything about it."""
+def test_a_plain_server_that_replaces_a_router_has_no_model_pools() -> None:
+    """Neither the router's slots by model nor its foreign slots apply to it."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2, 2)], instance="router")
     fleet.now += 1.0
@@ -86,8 +86,8 @@ def test_a_plain_server_in_a_routers_place_has_no_rooms() -> None:
     assert fleet.served(waiting).address == address
 
 
-def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
-    """It counts there until then, also where that is a router again in the end."""
+def test_leases_of_a_model_pool_end_at_the_replacing_server() -> None:
+    """They count there until then, also if that becomes a router again."""
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2)], instance="router")
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
@@ -103,7 +103,7 @@ def test_what_ran_in_a_room_ends_at_the_server_that_took_its_place() -> None:
     assert endpoint_slots.leased_slots == endpoint_slots.model_pools["a"].leased_slots == 0
 
 
-def test_slots_kept_in_a_room_are_kept_at_the_server_that_took_its_place() -> None:
+def test_reservations_in_a_model_pool_move_to_the_replacing_server() -> None:
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2)], instance="router")
     lease = fleet.pick(model="a")

@@ -17,8 +17,9 @@ UPLOAD = Request(id="u", timeout_s=60, is_partial=True)
 WHOLE = Request(id="w", timeout_s=60)
 
 
-def test_whoever_wastes_too_much_is_a_suspect_for_a_while() -> None:
-    """One bad line is no reason; what was long ago is forgotten; nor are whole requests meant."""
+def test_a_tenant_that_wastes_too_much_is_a_suspect_for_a_while() -> None:
+    """One bad connection is no reason; old waste is forgotten; complete requests are not
+    affected."""
     uploads = Uploads()
     uploads.failed(UPLOAD, MIN_WASTE_S, 1, 100.0)
     assert not uploads.is_suspect(UPLOAD, 100.0)
@@ -31,7 +32,7 @@ def test_whoever_wastes_too_much_is_a_suspect_for_a_while() -> None:
     assert not uploads.is_suspect(UPLOAD, end)
 
 
-def test_a_large_fleet_bears_more() -> None:
+def test_a_large_fleet_tolerates_more() -> None:
     uploads = Uploads()
     for _ in range(100):
         uploads.failed(UPLOAD, 1.25, 200, 100.0)
@@ -42,7 +43,7 @@ def test_a_large_fleet_bears_more() -> None:
 
 
 def test_one_tenant_does_not_make_suspects_of_others() -> None:
-    """As many tenants are known as have to be, the last to fail."""
+    """As many tenants are remembered as necessary, the last to fail."""
     uploads = Uploads()
     uploads.failed(replace(UPLOAD, tenant="bad"), 10.0, 4, 100.0)
     assert uploads.is_suspect(replace(UPLOAD, tenant="bad"), 100.0)
@@ -88,9 +89,9 @@ class Attacked:
         self.dispatcher.upload_failed(UPLOAD, 100.0, self.fleet.now)
 
 
-def test_a_suspects_uploads_take_one_slot_and_wait_for_none() -> None:
-    """Whole requests find the others, and wait as ever; the slot is free for the next once the
-    rest has come, the answer has begun, or the exchange is over."""
+def test_a_suspects_uploads_take_one_slot_and_are_not_queued() -> None:
+    """Complete requests find the others, and are queued as usual; the slot is free for the next
+    once the rest of the body has come, the response has begun, or the exchange is over."""
     desk = Attacked(4)
     desk.suspect()
     for is_over in (
@@ -106,8 +107,8 @@ def test_a_suspects_uploads_take_one_slot_and_wait_for_none() -> None:
     assert isinstance(desk.submit(WHOLE), Queued)
 
 
-def test_those_who_waited_already_leave_when_it_is_their_turn() -> None:
-    """So a queue full of slow uploads costs whoever waits behind them nothing."""
+def test_queued_uploads_are_rejected_when_they_are_next() -> None:
+    """So a queue full of slow uploads does not delay the requests behind them."""
     desk = Attacked(2)
     first, second = desk.lease(UPLOAD), desk.lease(WHOLE)
     tickets = []
@@ -133,7 +134,7 @@ def test_without_suspicion_uploads_are_like_all_others() -> None:
 
 
 def test_an_upload_without_a_lease_is_found_and_forgotten() -> None:
-    """Or a suspect would never get a slot again."""
+    """Otherwise a suspect would never get a slot again."""
     desk = Attacked(2)
     state = desk.dispatcher.state
     desk.lease(UPLOAD)

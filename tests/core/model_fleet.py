@@ -34,7 +34,7 @@ from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.slots.model_pools import slot_pool
-from tests.core.model_server import ModelLook, ModelServer
+from tests.core.model_server import ModelScrape, ModelServer
 
 LONGEST_STEP_S = 0.4
 CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
@@ -45,7 +45,7 @@ POOL = [Address("10.0.0.1", 8000 + index) for index in range(8)]
 
 class World(Enum):
     QUIET = auto()
-    STRANGERS = auto()
+    FOREIGN = auto()
     ACCIDENTS = auto()
 
 
@@ -66,9 +66,9 @@ class ModelFleet:
         self.held_slot_s = self.used_slot_s = 0.0
         """The slots that the dispatcher did not use, and how many of them were in use or in
         transit."""
-        self.looks: list[ModelLook] = []
+        self.scrapes: list[ModelScrape] = []
         self.given_up: set[Address] = set()
-        self.alarm: float | None = None
+        self.wake_up_at: float | None = None
         self.settled_ids: set[str] = set()
         self.withdrawn_ids: set[str] = set()
         self.requests = 0
@@ -86,16 +86,16 @@ class ModelFleet:
             self.leave_running: 4,
             self.leave_waiting: 2,
             self.cancel_waiting: 1,
-            self.begin_look: 15,
+            self.begin_scrape: 15,
             self.see: 15,
-            self.answer_look: 15,
-            self.fail_look: 1,
+            self.answer_scrape: 15,
+            self.fail_scrape: 1,
             self.change_fleet: 1,
             self.change_intent: 1,
             self.change_routable: 1,
         }
         if world is not World.QUIET:
-            events[self.change_strangers] = 6
+            events[self.change_foreign] = 6
         if world is World.ACCIDENTS:
             events |= {self.restart: 1, self.serve_elsewhere: 3, self.fail_to_connect: 1}
         self._events, self._weights = list(events), list(events.values())
@@ -104,12 +104,12 @@ class ModelFleet:
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         if isinstance(settlement, Picked):
-            self._check_passed([one for id_, one in self.waiting.items() if id_ < ticket.id])
+            self._check_bypassed([one for id_, one in self.waiting.items() if id_ < ticket.id])
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
     def wake_at(self, when: float) -> None:
-        self.alarm = when if self.alarm is None else min(self.alarm, when)
+        self.wake_up_at = when if self.wake_up_at is None else min(self.wake_up_at, when)
 
     def membership_changed(self) -> None:
         self.dispatcher.fleet.membership()
@@ -129,16 +129,16 @@ class ModelFleet:
         """Let time pass; whatever is due happens at its time, in order."""
         until = self.now + seconds
         while True:
-            heard_at = self.ended[0][0] if self.ended else until
-            rings_at = until if self.alarm is None else max(self.now, self.alarm)
-            if min(heard_at, rings_at) >= until:
+            notified_at = self.ended[0][0] if self.ended else until
+            wakes_at = until if self.wake_up_at is None else max(self.now, self.wake_up_at)
+            if min(notified_at, wakes_at) >= until:
                 break
-            self._measure(min(heard_at, rings_at) - self.now)
-            self.now = min(heard_at, rings_at)
-            if heard_at <= rings_at:
-                self._hear()
+            self._measure(min(notified_at, wakes_at) - self.now)
+            self.now = min(notified_at, wakes_at)
+            if notified_at <= wakes_at:
+                self._notify()
             else:
-                self._ring()
+                self._wake()
             self.check()
         self._measure(until - self.now)
         self.now = until
@@ -156,12 +156,12 @@ class ModelFleet:
                 self.held_slot_s += held * seconds
                 self.used_slot_s += used * seconds
 
-    def _hear(self) -> None:
+    def _notify(self) -> None:
         lease = heapq.heappop(self.ended)[2]
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
-    def _ring(self) -> None:
-        self.alarm = None
+    def _wake(self) -> None:
+        self.wake_up_at = None
         self.dispatcher.advance(self.now)
         self.given_up |= {a for a in self._members() if self._foreign(a)}
 
@@ -178,29 +178,29 @@ class ModelFleet:
             self.waiting[outcome.ticket.id] = outcome.ticket
             return
         if isinstance(outcome, Picked):
-            self._check_passed(list(self.waiting.values()))
+            self._check_bypassed(list(self.waiting.values()))
         self._take(request, outcome)
 
     def _submit(self, request: Request) -> Decision:
         """Submit it; the result must equal the preview of the moment before."""
         if self.random.random() > 0.2:
             return self.dispatcher.submit(request, self.now)
-        foretold = explain(self.dispatcher, request, self.now)
+        preview = explain(self.dispatcher, request, self.now)
         outcome = self.dispatcher.submit(request, self.now)
         match outcome:
             case Picked():
-                assert foretold.chosen == outcome.lease.address
-                assert foretold.candidates[0].address == foretold.chosen
+                assert preview.chosen == outcome.lease.address
+                assert preview.candidates[0].address == preview.chosen
             case Queued():
-                assert foretold.chosen is None and foretold.position >= 1
-                assert foretold.reason is None
+                assert preview.chosen is None and preview.position >= 1
+                assert preview.reason is None
             case Rejected():
-                assert foretold.reason is outcome.reason
+                assert preview.reason is outcome.reason
         return outcome
 
-    def _check_passed(self, passed: list[Ticket]) -> None:
+    def _check_bypassed(self, passed: list[Ticket]) -> None:
         """Only a request that needs several slots may be bypassed: too few are free for it."""
-        assert all(ticket.request.weight_slots > 1 for ticket in passed), "somebody overtook"
+        assert all(ticket.request.weight_slots > 1 for ticket in passed), "a request overtook"
 
     def _take(self, request: Request, settlement: Settlement) -> None:
         assert request.id not in self.settled_ids, "a request is settled once"
@@ -210,10 +210,10 @@ class ModelFleet:
             return
         lease = settlement.lease
         self._check_lease(lease)
-        self._arrive(lease, self.now + self._way_s(request))
+        self._arrive(lease, self.now + self._transit_s(request))
         self.running[lease.id] = lease
 
-    def _way_s(self, request: Request) -> float:
+    def _transit_s(self, request: Request) -> float:
         """How long the transit to its server takes: mostly a short time."""
         longest_s = 2.0 if request.is_uploading else ARRIVAL_S * 0.99
         return self.random.uniform(0, self.random.choice([0.02, 0.02, longest_s]))
@@ -246,8 +246,8 @@ class ModelFleet:
         """Its server has finished it: we are notified soon."""
         del self.running[lease.id]
         self.servers[lease.address].let_go(lease)
-        way_s = self.random.uniform(0, self.random.choice([0.005, RELEASE_S * 0.99]))
-        heapq.heappush(self.ended, (self.now + way_s, lease.id, lease))
+        transit_s = self.random.uniform(0, self.random.choice([0.005, RELEASE_S * 0.99]))
+        heapq.heappush(self.ended, (self.now + transit_s, lease.id, lease))
 
     def leave_running(self) -> None:
         """A client leaves, at any point of its request; its server is notified later."""
@@ -274,30 +274,30 @@ class ModelFleet:
             self.dispatcher.cancel(ticket, self.now)
             assert ticket.id not in self.waiting
 
-    def begin_look(self) -> None:
-        if self.servers and len(self.looks) < 4:
+    def begin_scrape(self) -> None:
+        if self.servers and len(self.scrapes) < 4:
             server = self.random.choice(list(self.servers.values()))
-            self.looks.append(ModelLook(server, self.now))
+            self.scrapes.append(ModelScrape(server, self.now))
 
     def see(self) -> None:
-        for look in self.looks:
-            if look.seen is None and self.random.random() < 0.5:
-                look.see(self.now, is_late=self.random.random() < 0.5)
+        for scrape in self.scrapes:
+            if scrape.seen is None and self.random.random() < 0.5:
+                scrape.see(self.now, is_late=self.random.random() < 0.5)
 
-    def answer_look(self) -> None:
-        seen = [look for look in self.looks if look.seen is not None]
+    def answer_scrape(self) -> None:
+        seen = [scrape for scrape in self.scrapes if scrape.seen is not None]
         if seen:
-            look = self.random.choice(seen)
-            self.looks.remove(look)
-            self._tell(look)
+            scrape = self.random.choice(seen)
+            self.scrapes.remove(scrape)
+            self._observe(scrape)
 
-    def _tell(self, look: ModelLook) -> None:
-        self.dispatcher.observe(look.observation(self.now), self.now)
-        address = look.server.address
+    def _observe(self, scrape: ModelScrape) -> None:
+        self.dispatcher.observe(scrape.observation(self.now), self.now)
+        address = scrape.server.address
         if address in self._members() and not self._foreign(address):
             self.given_up.discard(address)
 
-    def fail_look(self) -> None:
+    def fail_scrape(self) -> None:
         if self.servers:
             address = self.random.choice(list(self.servers))
             status = self.random.choice(
@@ -337,7 +337,7 @@ class ModelFleet:
         address = self.random.choice(POOL)
         self.dispatcher.set_routable(address, self.random.random() < 0.7, self.now)
 
-    def change_strangers(self) -> None:
+    def change_foreign(self) -> None:
         if self.servers:
             server = self.random.choice(list(self.servers.values()))
             server.foreign = self.random.choice([0, 0, 1, server.slots])
@@ -359,11 +359,11 @@ class ModelFleet:
     def fail_to_connect(self) -> None:
         self.dispatcher.connect_failed(self.random.choice(POOL), self.now)
 
-    def _look_at_all(self) -> None:
+    def _scrape_all(self) -> None:
         for address in self._members():
-            look = ModelLook(self.servers[address], self.now)
-            look.see(self.now)
-            self._tell(look)
+            scrape = ModelScrape(self.servers[address], self.now)
+            scrape.see(self.now)
+            self._observe(scrape)
 
     # Claims
 
@@ -394,9 +394,9 @@ class ModelFleet:
         assert list(map(id, dispatcher.queue)) == list(map(id, self.waiting.values()))
         wakeup = dispatcher.next_wakeup()
         if wakeup is not None:
-            assert self.alarm is not None and self.alarm <= wakeup, "a lost wake-up"
+            assert self.wake_up_at is not None and self.wake_up_at <= wakeup, "a lost wake-up"
         for ticket in self.waiting.values():
-            assert ticket.deadline > self.now or (self.alarm or 0) <= self.now
+            assert ticket.deadline > self.now or (self.wake_up_at or 0) <= self.now
 
     def _check_idle(self, endpoint: Endpoint, endpoint_slots: EndpointSlots) -> None:
         """Free slots mean that no queued request can use them, or that they are reserved."""
@@ -420,19 +420,19 @@ class ModelFleet:
 
     def finish_all(self) -> None:
         """Let everything end: no lease may be left, and nothing may be remembered of any."""
-        self.looks.clear()
+        self.scrapes.clear()
         for server in self.servers.values():
             server.foreign = 0
         while self.running or self.waiting or self.ended:
             self._pass(1.0)
             self.finish()
             if self.random.random() < 0.1:
-                self._look_at_all()
+                self._scrape_all()
         for _ in range(4):
             self._pass(LONGEST_STEP_S + ARRIVAL_S)
-            self._look_at_all()
+            self._scrape_all()
         self._pass(CAPS.sighted_s)
-        self._look_at_all()
+        self._scrape_all()
         for endpoint in self.dispatcher.fleet:
             endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)
             assert endpoint_slots.leases == {} and endpoint_slots.leased_slots == 0

@@ -86,9 +86,9 @@ class ModelRouter(ModelServer):
     def is_overrun(self, now: float) -> bool:
         return any(process.busy_ours(now) > process.slots for process in self.models.values())
 
-    def told(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
+    def report(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
         loaded = [one for one in self.models.values() if one.is_loaded(now)]
-        parts = {id(one): one.told(now, is_late=is_late) for one in loaded}
+        parts = {id(one): one.report(now, is_late=is_late) for one in loaded}
         readings = tuple(
             ModelReading(
                 name=name,

@@ -114,7 +114,7 @@ class ModelServer:
         numbers = shown if self.has_numbers else ()
         return tuple(SlotReading(task_id=number, model=self.model) for number in numbers)
 
-    def told(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
+    def report(self, now: float, *, is_late: bool = False) -> dict[str, Any]:
         """What a scrape would see now; `is_late` if the last arrivals are started after it."""
         if not is_late or not self.shown(now):
             self.start(now)
@@ -131,7 +131,7 @@ class ModelServer:
 
 
 @dataclass
-class ModelLook:
+class ModelScrape:
     """A scrape in transit: it sees the true state at one moment between request and response."""
 
     server: ModelServer
@@ -139,7 +139,7 @@ class ModelLook:
     seen: dict[str, Any] | None = None
 
     def see(self, now: float, *, is_late: bool = False) -> None:
-        self.seen = self.server.told(now, is_late=is_late)
+        self.seen = self.server.report(now, is_late=is_late)
 
     def observation(self, now: float) -> Observation:
         assert self.seen is not None

@@ -27,13 +27,13 @@ def models(*loaded: str, loading: str = "", slots: int = 2, busy: int = 0) -> di
 
 def add_router(fleet: SteeredFleet, *loaded: str) -> Address:
     address = fleet.add(1)
-    look(fleet, address, *loaded)
+    scrape(fleet, address, *loaded)
     return address
 
 
-def look(fleet: SteeredFleet, address: Address, *loaded: str, **told: object) -> None:
+def scrape(fleet: SteeredFleet, address: Address, *loaded: str, **reported: object) -> None:
     fleet.now += 1.0
-    fleet.look(address, **models(*loaded, **told))  # type: ignore[arg-type]
+    fleet.look(address, **models(*loaded, **reported))  # type: ignore[arg-type]
 
 
 def test_a_router_that_loads_its_first_model_keeps_the_load() -> None:
@@ -42,21 +42,21 @@ def test_a_router_that_loads_its_first_model_keeps_the_load() -> None:
     routers = [add_router(fleet) for _ in range(3)]
     loading = fleet.pick(model="a").address
     waiting = fleet.queue(model="a")
-    look(fleet, loading, loading="a")
+    scrape(fleet, loading, loading="a")
     assert fleet.is_waiting(waiting)
     assert fleet.pick(model="b").address in set(routers) - {loading}
-    look(fleet, loading, "a", busy=1)
+    scrape(fleet, loading, "a", busy=1)
     assert fleet.served(waiting).address == loading
 
 
 def test_a_foreign_load_is_waited_for_too() -> None:
     fleet = SteeredFleet()
     first, second = add_router(fleet, "b"), add_router(fleet, "b")
-    look(fleet, first, "b", loading="a")
+    scrape(fleet, first, "b", loading="a")
     waiting = fleet.queue(model="a")
-    look(fleet, second, "b")
+    scrape(fleet, second, "b")
     assert fleet.is_waiting(waiting)
-    look(fleet, first, "a", "b")
+    scrape(fleet, first, "a", "b")
     assert fleet.served(waiting).address == first
 
 
@@ -66,11 +66,11 @@ def test_a_failed_load_is_tried_again() -> None:
     first = add_router(fleet, "b")
     lease = fleet.pick(model="a")
     waiting = fleet.queue(model="a")
-    look(fleet, first, "b")
+    scrape(fleet, first, "b")
     assert fleet.is_waiting(waiting), "it may not have begun"
     fleet.finish(lease)
     assert fleet.is_waiting(waiting)
-    look(fleet, first, "b")
+    scrape(fleet, first, "b")
     assert fleet.served(waiting).address == first
 
 
@@ -90,8 +90,8 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
     lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600)
     assert lease.address == quick
     fleet.finish(lease)
-    look(fleet, quick, "b")
-    look(fleet, slow, "a")
+    scrape(fleet, quick, "b")
+    scrape(fleet, slow, "a")
     for _ in range(2):
         assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == slow
 
@@ -100,9 +100,9 @@ def test_foreign_slots_of_a_model_disappear_with_it() -> None:
     """It was unloaded while they used it: a request of ours may have it loaded again."""
     fleet = SteeredFleet()
     address = add_router(fleet, "a", "b")
-    look(fleet, address, "a", "b", busy=2)
+    scrape(fleet, address, "a", "b", busy=2)
     waiting = fleet.queue(model="a")
-    look(fleet, address, "b", busy=2)
+    scrape(fleet, address, "b", busy=2)
     assert fleet.served(waiting).address == address
 
 
@@ -110,7 +110,7 @@ def test_a_request_that_loads_a_model_takes_the_slots_it_asked_for() -> None:
     fleet = SteeredFleet()
     address = add_router(fleet, "b")
     lease = fleet.pick(model="a", weight_slots=3)
-    look(fleet, address, "a", "b", slots=4, busy=0)
+    scrape(fleet, address, "a", "b", slots=4, busy=0)
     assert lease.weight_slots == 3
     fleet.pick(model="a")
     fleet.queue(model="a")
@@ -144,17 +144,17 @@ def test_no_slots_are_reserved_for_a_ticket_that_cannot_use_them() -> None:
     fleet = SteeredFleet()
     address, other = fleet.add(2, models=["a"]), fleet.add(2, models=["a"])
     leases = [fleet.pick(model="a") for _ in range(4)]
-    heavy = fleet.queue(model="a", weight_slots=2)
+    multi_slot = fleet.queue(model="a", weight_slots=2)
     first = next(lease for lease in leases if lease.address == address)
     fleet.finish(first)
-    assert heavy.reserved_at == address
+    assert multi_slot.reserved_at == address
     fleet.now += 1.0
     fleet.look(address, models=["b"], slots=2, busy_slots=0)
     fleet.pick(model="b")
     for lease in leases:
         if lease.address == other:
             fleet.finish(lease)
-    assert fleet.served(heavy).address == other
+    assert fleet.served(multi_slot).address == other
 
 
 def test_a_name_that_cannot_be_rewritten_goes_where_it_does_no_harm() -> None:
@@ -169,10 +169,10 @@ def test_a_name_that_cannot_be_rewritten_goes_where_it_does_no_harm() -> None:
         assert fleet.pick(model="chat", is_verbatim=True).address == plain
     waiting = fleet.queue(model="chat", is_verbatim=True)
     aliased = fleet.add(1)
-    told = models("a")
-    told["models"] = (ModelReading(name="a", aliases=("chat",), slots=2, busy_slots=0),)
+    reported = models("a")
+    reported["models"] = (ModelReading(name="a", aliases=("chat",), slots=2, busy_slots=0),)
     fleet.now += 1.0
-    fleet.look(aliased, **told)
+    fleet.look(aliased, **reported)
     assert fleet.is_waiting(waiting), "b was drawn for it"
     assert fleet.pick(model="chat", is_verbatim=True).address == aliased
 

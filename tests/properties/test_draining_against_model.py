@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from tests.core.model_fleet import POOL, ModelFleet, World
-from tests.core.model_server import ModelLook, ModelServer
+from tests.core.model_server import ModelScrape, ModelServer
 from tests.long_run import IS_LONG_RUN
 
 SEEDS, STEPS = (40, 100_000) if IS_LONG_RUN else (1, 15_000)
@@ -33,9 +33,9 @@ class LeavingFleet(ModelFleet):
             self.answer: 8,
             self.finish: 8,
             self.leave_running: 4,
-            self.begin_look: 4,
+            self.begin_scrape: 4,
             self.see: 16,
-            self.answer_look: 16,
+            self.answer_scrape: 16,
         }
         self._events, self._weights = list(weights), list(weights.values())
         self.overlaps = random.random() < 0.2
@@ -52,14 +52,14 @@ class LeavingFleet(ModelFleet):
         return ModelServer(address, random.choice([1, 2, 3, 6]), has_numbers=random.random() < 0.9)
 
     def unsure_of(self, address: Address) -> None:
-        self._look_at(self.servers[address])
+        self._scrape(self.servers[address])
 
-    def begin_look(self) -> None:
-        self._look_at(self.random.choice(list(self.servers.values())))
+    def begin_scrape(self) -> None:
+        self._scrape(self.random.choice(list(self.servers.values())))
 
-    def _look_at(self, server: ModelServer) -> None:
-        if self.overlaps or all(look.server is not server for look in self.looks):
-            self.looks.append(ModelLook(server, self.now))
+    def _scrape(self, server: ModelServer) -> None:
+        if self.overlaps or all(scrape.server is not server for scrape in self.scrapes):
+            self.scrapes.append(ModelScrape(server, self.now))
 
 
 def run(seed: int, steps: int) -> LeavingFleet:

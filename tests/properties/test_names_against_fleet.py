@@ -109,9 +109,9 @@ class NamingFleet:
             self.waiting[outcome.ticket.id] = outcome.ticket
         else:
             self.take(request, outcome)
-        self.check_newcomer(name, request, outcome, is_known=is_known)
+        self.check_arrival(name, request, outcome, is_known=is_known)
 
-    def check_newcomer(
+    def check_arrival(
         self, name: str, request: Request, outcome: Decision, *, is_known: bool
     ) -> None:
         if not isinstance(outcome, Queued):

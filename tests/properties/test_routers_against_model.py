@@ -149,10 +149,10 @@ class RouterFleet(ModelFleet):
             for lease in theirs:
                 self._finish(lease)
 
-    def change_strangers(self) -> None:
+    def change_foreign(self) -> None:
         process = self._some_process()
         if process is None or self.random.random() < 0.5:
-            super().change_strangers()
+            super().change_foreign()
         elif process.is_loaded(self.now):
             process.foreign = self.random.choice([0, 0, 1, process.slots])
 
@@ -162,7 +162,7 @@ class RouterFleet(ModelFleet):
         endpoint = self.dispatcher.fleet.get(address)
         return endpoint is None or endpoint.health is Health.DOWN
 
-    def _look_for_lost(self) -> None:
+    def _find_lost(self) -> None:
         """A server that returns may not have reported yet that it is still loading."""
         for model, (address, _) in self.loads.items():
             endpoint = self.dispatcher.fleet.get(address)
@@ -194,7 +194,7 @@ class RouterFleet(ModelFleet):
         self.loads = {
             model: load for model, load in self.loads.items() if self._is_under_way(model, *load)
         }
-        self._look_for_lost()
+        self._find_lost()
         for endpoint in self.dispatcher.fleet:
             endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)
             for name, pool in endpoint_slots.model_pools.items():

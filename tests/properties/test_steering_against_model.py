@@ -73,7 +73,7 @@ class ChoosyFleet(ModelFleet):
         if isinstance(outcome, Picked) and request.allowed is not None:
             assert outcome.lease.address in request.allowed
 
-    def _check_passed(self, passed: list[Ticket]) -> None:
+    def _check_bypassed(self, passed: list[Ticket]) -> None:
         """Criticality, SLOs and shares decide here, not arrival."""
 
     def answer(self) -> None:

@@ -18,7 +18,7 @@ def readings(naming: dict[str, str]) -> dict[str, ModelReading]:
     return {name: ModelReading(name=model) for name, model in naming.items()}
 
 
-def assortment(*namings: dict[str, str]) -> FleetCatalog:
+def catalog_of(*namings: dict[str, str]) -> FleetCatalog:
     found = FleetCatalog()
     for address, naming in zip(ADDRESSES, namings, strict=False):
         found.report(address, readings(naming), {})
@@ -27,13 +27,13 @@ def assortment(*namings: dict[str, str]) -> FleetCatalog:
 
 def test_an_alias_is_the_model_that_it_stands_for() -> None:
     """Also by way of another server: `b` is `a` here, and `c` is `b` there."""
-    found = assortment({"a": "a", "b": "a"}, {"b": "b", "c": "b"})
+    found = catalog_of({"a": "a", "b": "a"}, {"b": "b", "c": "b"})
     assert {found.canonical_name(name) for name in "abc"} == {"a"}
     assert found.canonical_name("never heard of") == "never heard of"
 
 
 def test_names_that_are_two_models_somewhere_are_not_the_same() -> None:
-    found = assortment({"a": "a", "b": "a"}, {"a": "a", "b": "b"})
+    found = catalog_of({"a": "a", "b": "a"}, {"a": "a", "b": "b"})
     assert [found.canonical_name(name) for name in "ab"] == ["a", "b"]
     found.forget(ADDRESSES[1])
     assert found.canonical_name("b") == "a"
@@ -42,9 +42,9 @@ def test_names_that_are_two_models_somewhere_are_not_the_same() -> None:
 
 
 def test_several_models_are_more_than_several_names() -> None:
-    assert not assortment().has_several_models
-    assert not assortment({"a": "a", "b": "a"}, {"a": "a"}).has_several_models
-    found = assortment({"a": "a"}, {"b": "b"})
+    assert not catalog_of().has_several_models
+    assert not catalog_of({"a": "a", "b": "a"}, {"a": "a"}).has_several_models
+    found = catalog_of({"a": "a"}, {"b": "b"})
     assert found.has_several_models
     found.forget(ADDRESSES[1])
     found.forget(ADDRESSES[4])
@@ -55,31 +55,31 @@ class Counted(str):
     """A name that counts how often names are compared."""
 
     __slots__ = ()
-    looks = 0
+    comparisons = 0
 
     def __hash__(self) -> int:
-        Counted.looks += 1
+        Counted.comparisons += 1
         return super().__hash__()
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other)
 
 
-def looks_at(models: int, aliases: int) -> int:
+def comparisons(models: int, aliases: int) -> int:
     """How often names are compared until the catalog is complete."""
     naming: dict[str, str] = {}
     for number in range(models):
         model = Counted(f"model {number}")
         naming |= {Counted(f"alias {number} {each}"): model for each in range(aliases)}
         naming[model] = model
-    before = Counted.looks
-    assortment(naming, {"alias 0 0": "other", "other": "other"})
-    return Counted.looks - before
+    before = Counted.comparisons
+    catalog_of(naming, {"alias 0 0": "other", "other": "other"})
+    return Counted.comparisons - before
 
 
 def test_many_models_cost_time_in_proportion_to_their_names() -> None:
     """A router with thousands of models must not delay requests: each name costs the same."""
-    assert looks_at(400, 1) < 5 * looks_at(100, 1)
+    assert comparisons(400, 1) < 5 * comparisons(100, 1)
 
 
 def test_all_numbers_must_be_of_one_server() -> None:

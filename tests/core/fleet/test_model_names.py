@@ -23,9 +23,9 @@ READY: dict[str, Any] = {"slots": 2, "busy_slots": 0, "models": ["m"]}
 POET = {"model": "m:poet"}
 
 
-def look(fleet: SteeredFleet, address: Address, **told: Any) -> None:
+def scrape(fleet: SteeredFleet, address: Address, **reported: Any) -> None:
     fleet.now += 1.0
-    fleet.look(address, **told)
+    fleet.look(address, **reported)
 
 
 def settled(fleet: SteeredFleet, ticket: Ticket) -> tuple[Address, int | None, str | None]:
@@ -54,13 +54,13 @@ def test_a_request_waits_for_an_adapter_until_all_servers_have_reported(
     other = fleet.add(9, models=["m"])
     late = fleet.join()
     if seen is not None:
-        look(fleet, late, **seen)
+        scrape(fleet, late, **seen)
     waiting = [fleet.queue(**name) for _ in range(2)]
     for _ in range(3):
         assert fleet.pick(model="m", allowed=frozenset({other})).address == other
         fleet.pick()
     assert all(map(fleet.is_waiting, waiting))
-    look(fleet, late, **READY | {"slots": 9}, adapters=["bard", "poet"])
+    scrape(fleet, late, **READY | {"slots": 9}, adapters=["bard", "poet"])
     for ticket in waiting:
         assert settled(fleet, ticket)[:2] == (late, 1)
 
@@ -70,9 +70,9 @@ def test_the_base_name_is_the_model() -> None:
     fleet = SteeredFleet(splits={"chat": {"m": 1.0}})
     late = fleet.join()
     waiting = [fleet.queue(model=name) for name in ("m:poet", "chat:poet")]
-    look(fleet, late, **READY, adapters=["poet"])
+    scrape(fleet, late, **READY, adapters=["poet"])
     assert [settled(fleet, ticket) for ticket in waiting] == [(late, 0, "m")] * 2
-    assert waiting[0].request.adapter == "poet", "so that its server's batches are told apart"
+    assert waiting[0].request.adapter == "poet", "so that its server's batches are distinguished"
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -80,10 +80,10 @@ def test_requests_wait_while_no_server_has_reported(is_empty: bool) -> None:
     """Also for a server that is down, or that no source named yet."""
     fleet = SteeredFleet()
     if not is_empty:
-        look(fleet, fleet.join(), status=ScrapeStatus.UNREACHABLE)
+        scrape(fleet, fleet.join(), status=ScrapeStatus.UNREACHABLE)
     waiting = [fleet.queue(model="some/base:poet"), fleet.queue(adapter_numbers=frozenset({1}))]
     address = fleet.join() if is_empty else fleet.addresses[0]
-    look(fleet, address, **READY | {"slots": 1}, adapters=["bard", "poet"])
+    scrape(fleet, address, **READY | {"slots": 1}, adapters=["bard", "poet"])
     assert settled(fleet, waiting[0]) == (address, 1, "some/base")
     assert fleet.is_waiting(waiting[1]), "there is one slot"
 
@@ -98,7 +98,7 @@ def test_a_fleet_that_is_about_to_be_empty_knows_no_names() -> None:
     waiting = fleet.queue(model="any/base:poet")
     late = fleet.join()
     fleet.dispatcher.set_members("test", [EndpointSpec(address=late)], fleet.now)
-    look(fleet, late, **READY, adapters=["poet"])
+    scrape(fleet, late, **READY, adapters=["poet"])
     assert settled(fleet, waiting) == (late, 0, "any/base")
 
 
@@ -109,7 +109,7 @@ def test_an_ordinary_name_waits_only_once(name: str) -> None:
     fleet.add(9, models=["m"])
     late = fleet.join()
     waiting = fleet.queue(model=name)
-    look(fleet, late, **READY, adapters=["poet"])
+    scrape(fleet, late, **READY, adapters=["poet"])
     assert settled(fleet, waiting)[1:] == (None, name)
     fleet.join()
     fleet.pick(model=name)
@@ -146,11 +146,11 @@ def test_a_down_server_delays_only_adapters_of_known_models() -> None:
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     down = fleet.join()
-    look(fleet, down, status=ScrapeStatus.UNREACHABLE)
+    scrape(fleet, down, status=ScrapeStatus.UNREACHABLE)
     fleet.pick(model="qwen2.5:7b")
     assert fleet.refusal(adapter="poet") == "model-not-found"
     waiting = fleet.queue(**POET)
-    look(fleet, down, **READY, adapters=["poet"])
+    scrape(fleet, down, **READY, adapters=["poet"])
     assert settled(fleet, waiting) == (down, 0, "m")
 
 
@@ -158,7 +158,7 @@ def test_a_strict_fleet_rejects_what_only_a_down_server_may_have() -> None:
     fleet = SteeredFleet(match=ModelMatch.STRICT)
     fleet.add(9, models=["m"])
     down = fleet.join()
-    look(fleet, down, status=ScrapeStatus.UNREACHABLE)
+    scrape(fleet, down, status=ScrapeStatus.UNREACHABLE)
     assert fleet.refusal(**POET) == "model-not-found"
 
 
@@ -177,7 +177,7 @@ def test_a_server_that_will_not_report_is_not_waited_for(is_disabled: bool) -> N
         assert fleet.is_waiting(waiting)
         fleet.addresses.clear()
         other = fleet.add(9, models=["m"])
-    look(fleet, other, slots=9, busy_slots=0)
+    scrape(fleet, other, slots=9, busy_slots=0)
     assert settled(fleet, waiting)[:2] == (other, None)
 
 
@@ -188,7 +188,7 @@ def test_an_unknown_adapter_is_rejected_when_all_have_reported() -> None:
         late = fleet.join()
         waiting = fleet.queue(**asked)
         assert fleet.is_waiting(waiting)
-        look(fleet, late, **READY, adapters=["bard"])
+        scrape(fleet, late, **READY, adapters=["bard"])
         assert refused(fleet, waiting) == "model-not-found"
         assert fleet.refusal(**asked) == "model-not-found"
 
@@ -201,7 +201,7 @@ def test_a_request_whose_adapter_cannot_be_sent_is_rejected() -> None:
             fleet = SteeredFleet()
             late = fleet.join()
             waiting = fleet.queue(**name, **asked)
-            look(fleet, late, **READY, adapters=["poet"])
+            scrape(fleet, late, **READY, adapters=["poet"])
             if reason is None:
                 settled(fleet, waiting)
             else:
@@ -218,10 +218,10 @@ def test_it_is_queued_by_its_base_name() -> None:
     mortal = fleet.queue(model="m:poet", timeout_s=1.5)
     assert first.criticality is Criticality.CRITICAL
     fleet.now += 1.0
-    look(fleet, late, status=ScrapeStatus.LOADING)
+    scrape(fleet, late, status=ScrapeStatus.LOADING)
     fleet.dispatcher.advance(fleet.now)
     assert refused(fleet, mortal) == "no-endpoint"
-    look(fleet, late, **READY, adapters=["poet"])
+    scrape(fleet, late, **READY, adapters=["poet"])
     lease = fleet.served(first)
     assert lease.weight_slots == 2 and fleet.is_waiting(second)
     fleet.finish(lease)
@@ -242,9 +242,9 @@ def test_another_process_has_its_own_adapters() -> None:
     fleet = SteeredFleet()
     address = fleet.add(2, models=["m"], adapters=["bard", "poet"], instance="one")
     fleet.finish(fleet.pick(adapter="poet"))
-    look(fleet, address, **READY, instance="two", awaits_adapters=True)
+    scrape(fleet, address, **READY, instance="two", awaits_adapters=True)
     waiting = fleet.queue(adapter="poet")
-    look(fleet, address, **READY, instance="two", adapters=["poet"])
+    scrape(fleet, address, **READY, instance="two", adapters=["poet"])
     assert settled(fleet, waiting)[:2] == (address, 0)
 
 
@@ -254,11 +254,11 @@ def test_a_server_that_left_with_running_requests_is_not_waited_for() -> None:
     leaving = fleet.add(1, models=["m"], instance="one")
     fleet.pick()
     staying = fleet.add(1, models=["m"])
-    look(fleet, leaving, status=ScrapeStatus.LOADING, instance="two")
+    scrape(fleet, leaving, status=ScrapeStatus.LOADING, instance="two")
     waiting = fleet.queue(**POET)
     fleet.dispatcher.set_members("test", [EndpointSpec(address=staying)], fleet.now)
     assert leaving in fleet.dispatcher.fleet
-    look(fleet, staying, slots=1, busy_slots=0)
+    scrape(fleet, staying, slots=1, busy_slots=0)
     assert settled(fleet, waiting)[:2] == (staying, None)
 
 
@@ -267,9 +267,9 @@ def test_a_new_model_decides_nothing_about_adapters() -> None:
     fleet.add(9, models=["m"])
     second, third = fleet.join(), fleet.join()
     waiting = fleet.queue(model="x", adapter="poet")
-    look(fleet, second, slots=2, busy_slots=0, models=["x"])
+    scrape(fleet, second, slots=2, busy_slots=0, models=["x"])
     assert fleet.is_waiting(waiting)
-    look(fleet, third, slots=2, busy_slots=0, models=["x"], adapters=["poet"])
+    scrape(fleet, third, slots=2, busy_slots=0, models=["x"], adapters=["poet"])
     assert settled(fleet, waiting) == (third, 0, "x")
 
 
@@ -284,7 +284,7 @@ def test_it_finds_its_prompt_in_the_cache_under_the_resolved_name(name: str) -> 
         return chain(names.cache_key_seed(model, adapter, frozenset()), "row " * 1000)
 
     waiting = fleet.queue(model=name, prompt_blocks=chain_of(name, None), prompt_tokens=1000)
-    look(fleet, late, **READY, adapters=["poet"])
+    scrape(fleet, late, **READY, adapters=["poet"])
     model = "m" if name == "m:poet" else None
     assert waiting.request.prompt_blocks == chain_of(model, "poet")
 

@@ -92,8 +92,8 @@ def test_the_endpoint_that_meets_the_slo_is_picked() -> None:
     assert fleet.pick(prompt_tokens=100, ttft_s=1.0).address == fast
 
 
-@pytest.mark.parametrize("has_promise", [True, False])
-def test_an_slo_precedes_the_lowest_cost(has_promise: bool) -> None:
+@pytest.mark.parametrize("has_slo", [True, False])
+def test_an_slo_precedes_the_lowest_cost(has_slo: bool) -> None:
     """One endpoint is soon with its first token and long with the rest, the other is later and done
     sooner: the total decides, unless only the first meets the SLO. If none does, the total decides
     as well."""
@@ -111,9 +111,9 @@ def test_an_slo_precedes_the_lowest_cost(has_promise: bool) -> None:
     fleet.now += 100.0
     asked = {"prompt_tokens": 100, "max_tokens": 200}
     assert fleet.pick(objective="hasty", **asked).address == cheap
-    best = soon if has_promise else cheap
-    assert fleet.pick(objective="chat" if has_promise else None, **asked).address == best
-    assert fleet.pick(ttft_s=1.0 if has_promise else None, **asked).address == best
+    best = soon if has_slo else cheap
+    assert fleet.pick(objective="chat" if has_slo else None, **asked).address == best
+    assert fleet.pick(ttft_s=1.0 if has_slo else None, **asked).address == best
 
 
 def test_positions_and_expected_seconds() -> None:
@@ -127,9 +127,13 @@ def test_positions_and_expected_seconds() -> None:
     for _ in range(2):
         fleet.pick()
     tickets = [fleet.queue() for _ in range(5)]
-    places = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
-    assert [(place.position, place.of) for place in places] == [(n, 5) for n in range(1, 6)]
-    assert [place.expected_s for place in places] == pytest.approx([1, 2, 3, 4, 5], rel=0.3)
+    positions = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
+    assert [(queue_position.position, queue_position.of) for queue_position in positions] == [
+        (n, 5) for n in range(1, 6)
+    ]
+    assert [queue_position.expected_s for queue_position in positions] == pytest.approx(
+        [1, 2, 3, 4, 5], rel=0.3
+    )
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])
@@ -161,8 +165,8 @@ def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> Non
         return
     assert told == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
     fleet.finish(leases[0])
-    place = fleet.dispatcher.position_of(tickets[1], fleet.now)
-    assert place.position == 1 and place.expected_s == pytest.approx(14, rel=0.2)
+    queue_position = fleet.dispatcher.position_of(tickets[1], fleet.now)
+    assert queue_position.position == 1 and queue_position.expected_s == pytest.approx(14, rel=0.2)
 
 
 def test_a_position_counts_only_tickets_that_are_served_before() -> None:
@@ -172,8 +176,8 @@ def test_a_position_counts_only_tickets_that_are_served_before() -> None:
     fleet.pick()
     for _ in range(1000):
         fleet.queue(fairness_id="crowd")
-    place = fleet.dispatcher.position_of(fleet.queue(fairness_id="other"), fleet.now)
-    assert place.position <= 2 and place.of == 1001
+    queue_position = fleet.dispatcher.position_of(fleet.queue(fairness_id="other"), fleet.now)
+    assert queue_position.position <= 2 and queue_position.of == 1001
 
 
 def test_a_position_counts_objectives_with_lower_attainment() -> None:
@@ -199,20 +203,20 @@ def test_foreign_slots_are_not_freed_for_us() -> None:
     fleet.now += 100.0
     fleet.look(address, slots=4, busy_slots=3)
     fleet.pick()
-    place = fleet.dispatcher.position_of(fleet.queue(), fleet.now)
-    assert place.expected_s == pytest.approx(4.0, rel=0.3)
+    queue_position = fleet.dispatcher.position_of(fleet.queue(), fleet.now)
+    assert queue_position.expected_s == pytest.approx(4.0, rel=0.3)
 
 
 def test_foreign_slots_of_another_model_do_not_count() -> None:
     """Nor do answers that end there free any slot of this model."""
     fleet = SteeredFleet()
 
-    def models(strangers: int) -> dict[str, object]:
+    def models(foreign: int) -> dict[str, object]:
         readings = [
             ModelReading(name=name, slots=4, busy_slots=busy)
-            for name, busy in (("a", strangers), ("b", 0))
+            for name, busy in (("a", foreign), ("b", 0))
         ]
-        return {"slots": 8, "busy_slots": strangers, "models": readings}
+        return {"slots": 8, "busy_slots": foreign, "models": readings}
 
     address = fleet.add(8, models=models(0)["models"])
     for _ in range(30):
@@ -226,8 +230,8 @@ def test_foreign_slots_of_another_model_do_not_count() -> None:
     run.ends_by = fleet.now
     for _ in range(4):
         fleet.pick(model="b")
-    place = fleet.dispatcher.position_of(fleet.queue(model="b"), fleet.now)
-    assert place.expected_s == pytest.approx(1.0, rel=0.3)
+    queue_position = fleet.dispatcher.position_of(fleet.queue(model="b"), fleet.now)
+    assert queue_position.expected_s == pytest.approx(1.0, rel=0.3)
 
 
 def test_rejections_have_a_retry_time() -> None:

@@ -184,19 +184,19 @@ def test_a_conversation_returns_to_its_endpoint() -> None:
 
 def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
     fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
     chain = tuple(range(400))
-    for address in (home, other):  # slots are held for half a second
+    for address in (target, other):  # slots are held for half a second
         for _ in range(10):
             lease = fleet.pick(allowed=frozenset({address}))
             fleet.now += 0.5
             fleet.finish(lease)
-    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    assert waiting.pinned_to == home
+    assert waiting.pinned_to == target
     fleet.finish(lease)
-    assert fleet.served(waiting).address == home
+    assert fleet.served(waiting).address == target
     patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
     alarm = fleet.dispatcher.next_wakeup()
     assert alarm is not None
@@ -207,12 +207,12 @@ def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
 
 def test_a_lost_affinity_target_is_not_waited_for() -> None:
     fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
     chain = tuple(range(400))
-    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({home}))
+    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    fleet.dispatcher.connect_failed(home, fleet.now)
+    fleet.dispatcher.connect_failed(target, fleet.now)
     assert fleet.served(waiting).address == other
 
 
@@ -220,21 +220,21 @@ def test_after_its_affinity_wait_a_multi_slot_request_may_go_anywhere() -> None:
     """Its target has a reservation for it and lacks one slot: another endpoint has both, so it goes
     there."""
     fleet = SteeredFleet()
-    home, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
+    target, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
     chain = tuple(range(400))
     asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
-    lease = fleet.pick(**asked, allowed=frozenset({home}))
+    lease = fleet.pick(**asked, allowed=frozenset({target}))
     fleet.dispatcher.answered(lease, fleet.now + 13.0)
-    fleet.pick(allowed=frozenset({home}))
-    heavy = fleet.queue(**asked, weight_slots=2)
-    assert heavy.pinned_to == home
+    fleet.pick(allowed=frozenset({target}))
+    multi_slot = fleet.queue(**asked, weight_slots=2)
+    assert multi_slot.pinned_to == target
     fleet.finish(lease)
-    assert heavy.reservation is not None and heavy.reserved_at == home
+    assert multi_slot.reservation is not None and multi_slot.reserved_at == target
     alarm = fleet.dispatcher.next_wakeup()
     assert alarm is not None
     fleet.now = alarm
     fleet.dispatcher.advance(fleet.now)
-    assert fleet.served(heavy).address == other
+    assert fleet.served(multi_slot).address == other
 
 
 def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
@@ -263,11 +263,11 @@ def test_a_conversation_uses_its_cache_under_another_name_of_its_model(
         readings.append(ModelReading(name="large", is_loaded=False))
     for _ in range(5):
         fleet.add(4, models=readings, context_tokens=8192)
-    home, cached_tokens = converse(fleet, names[0])
+    target, cached_tokens = converse(fleet, names[0])
     assert cached_tokens == 0.0
     for name in reversed(names):
         address, cached_tokens = converse(fleet, name)
-        assert (address, cached_tokens > 2000) == (home, True)
+        assert (address, cached_tokens > 2000) == (target, True)
 
 
 def test_two_models_of_a_router_share_nothing() -> None:
@@ -354,10 +354,10 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
     conversations: it rightly has nothing of theirs in its cache, and its assumed capacity does not
     change."""
     fleet = SteeredFleet()
-    home, other = fleet.add(4, context_tokens=8192), fleet.add(4, context_tokens=8192)
+    target, other = fleet.add(4, context_tokens=8192), fleet.add(4, context_tokens=8192)
     chats = [tuple(range(1000 * number, 1000 * number + 40)) for number in range(6)]
     for number, chat in enumerate(chats):
-        allowed = frozenset({home if number < 3 else other})
+        allowed = frozenset({target if number < 3 else other})
         lease = fleet.pick(**asked(prompt_blocks=chat), allowed=allowed)
         fleet.dispatcher.answered(lease, fleet.now + 1.4)
         fleet.finish(lease)
@@ -366,7 +366,7 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
     before = memory.capacity
     for number, chat in enumerate(chats[:3]):
         fleet.now += 10.0
-        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({home}))
+        lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({target}))
         run = fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None and run.cached_tokens > 2000
         fleet.dispatcher.served_by(lease, other, fleet.now)

@@ -66,12 +66,12 @@ def test_a_session_returns_until_its_server_is_another_process(is_replaced: bool
     lease = fleet.pick(session_id="s", prompt_tokens=1000)
     fleet.dispatcher.answered(lease, fleet.now)
     fleet.finish(lease)
-    sessions, home = fleet.dispatcher.state.sessions, lease.address
+    sessions, target = fleet.dispatcher.state.sessions, lease.address
     fleet.now += 1.0
-    fleet.look(home, slots=2, busy_slots=0, instance="one")
-    assert sessions.last_endpoint("s") == home
+    fleet.look(target, slots=2, busy_slots=0, instance="one")
+    assert sessions.last_endpoint("s") == target
     if is_replaced:
-        fleet.look(home, slots=2, busy_slots=0, instance="two")
+        fleet.look(target, slots=2, busy_slots=0, instance="two")
     else:
         fleet.dispatcher.set_members("test", [], fleet.now)
     assert sessions.last_endpoint("s") is None

@@ -209,13 +209,13 @@ def test_absence_saves_nothing_up() -> None:
     seed=st.integers(0, 2**32),
     slots=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     older=st.integers(0, 3),
-    heavy=st.lists(st.booleans(), min_size=1, max_size=4),
+    multi_slot=st.lists(st.booleans(), min_size=1, max_size=4),
     freed=st.integers(0, 4),
     most_slots=st.integers(1, 3),
 )
 @settings(max_examples=100, deadline=None)
 def test_no_criticality_starves(
-    seed: int, slots: list[int], older: int, heavy: list[bool], freed: int, most_slots: int
+    seed: int, slots: list[int], older: int, multi_slot: list[bool], freed: int, most_slots: int
 ) -> None:
     """Critical requests without end: standard tickets that have waited `after_s`, single-slot ones
     and such as take a whole server, are each served when an endpoint has served `every` times as
@@ -244,17 +244,17 @@ def test_no_criticality_starves(
         running.extend(fleet.served(known.pop(id_)) for id_ in settled)
 
     flood(older)
-    everybody = frozenset(fleet.addresses)  # named: another lane, that suits as well
+    all_endpoints = frozenset(fleet.addresses)  # named: another constraint queue that is eligible
     poor = [
         fleet.queue(
             timeout_s=1e9,
             weight_slots=4 if is_heavy else 1,
-            allowed=random.choice((None, everybody)),
+            allowed=random.choice((None, all_endpoints)),
         )
-        for is_heavy in heavy
+        for is_heavy in multi_slot
     ]
     known |= {ticket.id: ticket for ticket in poor}
-    for _ in range(freed):  # what is heavy may get slots kept for it before the flood
+    for _ in range(freed):  # a multi-slot ticket may get a reservation before the flood
         if len(running) > 1:
             finish_one()
     flood(20)
@@ -311,19 +311,19 @@ def test_a_reservation_that_cannot_be_met_is_not_exclusive() -> None:
     fleet = SteeredFleet(GOLD)
     address = fleet.add(4)
     leases = [fleet.pick() for _ in range(4)]
-    heavy = fleet.queue(weight_slots=4)
+    multi_slot = fleet.queue(weight_slots=4)
     fleet.now += 60.0
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     endpoint_slots.served_from_queue = Aging().every - 1
     fleet.finish(leases.pop())
-    assert heavy.reservation is not None and heavy.reservation.is_exclusive
-    assert endpoint_slots.reservation is heavy.reservation
+    assert multi_slot.reservation is not None and multi_slot.reservation.is_exclusive
+    assert endpoint_slots.reservation is multi_slot.reservation
     gold = fleet.queue(objective="gold")
     assert fleet.is_waiting(gold)
     fleet.finish(leases.pop())
     fleet.now += 1.0
     fleet.look(address, slots=4, busy_slots=3)
-    assert not fleet.is_waiting(gold) and fleet.is_waiting(heavy)
+    assert not fleet.is_waiting(gold) and fleet.is_waiting(multi_slot)
 
 
 def test_a_multi_slot_ticket_has_a_reservation_and_blocks_no_other() -> None:
@@ -331,18 +331,18 @@ def test_a_multi_slot_ticket_has_a_reservation_and_blocks_no_other() -> None:
     fleet = SteeredFleet()
     one, two = fleet.add(4), fleet.add(4)
     running = [fleet.pick() for _ in range(8)]
-    heavy = fleet.queue(weight_slots=4)
+    multi_slot = fleet.queue(weight_slots=4)
     light = [fleet.queue() for _ in range(10)]
     first = running.pop(0)
     fleet.finish(first)
-    assert heavy.reserved_at == first.address
+    assert multi_slot.reserved_at == first.address
     other = two if first.address == one else one
     for lease in [lease for lease in running if lease.address == other]:
         fleet.finish(lease)
     assert sum(not fleet.is_waiting(ticket) for ticket in light) == 4
     for lease in [lease for lease in running if lease.address == first.address]:
         fleet.finish(lease)
-    assert fleet.served(heavy).address == first.address
+    assert fleet.served(multi_slot).address == first.address
 
 
 def test_a_critical_arrival_bypasses_a_reservation_at_once() -> None:
@@ -352,13 +352,13 @@ def test_a_critical_arrival_bypasses_a_reservation_at_once() -> None:
     address = fleet.add(4)
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     fleet.pick()
-    heavy = fleet.queue(weight_slots=4)
+    multi_slot = fleet.queue(weight_slots=4)
     fleet.queue()
     for _ in range(3):
         assert fleet.pick(objective="gold").address == address
     assert endpoint_slots.served_from_queue == 3
     fleet.queue(objective="gold")
-    assert endpoint_slots.reservation is heavy.reservation is not None
+    assert endpoint_slots.reservation is multi_slot.reservation is not None
 
 
 def test_a_critical_arrival_overtakes_none_of_its_criticality() -> None:
@@ -401,9 +401,9 @@ def test_slots_reserved_for_a_ticket_that_left_go_to_the_next() -> None:
     fleet = SteeredFleet()
     fleet.add(2)
     leases = [fleet.pick() for _ in range(2)]
-    heavy = fleet.queue(weight_slots=2)
+    multi_slot = fleet.queue(weight_slots=2)
     light = fleet.queue()
     fleet.finish(leases[0])
     assert fleet.is_waiting(light)
-    fleet.dispatcher.withdraw(heavy, fleet.now)
+    fleet.dispatcher.withdraw(multi_slot, fleet.now)
     assert not fleet.is_waiting(light)

@@ -13,90 +13,90 @@ from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 
-DEMANDS = (Constraints(model="a"), Constraints(model="b"))
+CONSTRAINTS = (Constraints(model="a"), Constraints(model="b"))
 
 
-def enter(line: RequestQueue, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
-    return line.enter(Request(id="r", timeout_s=timeout_s), now)
+def enter(queue: RequestQueue, timeout_s: float = 10.0, now: float = 0.0) -> Ticket:
+    return queue.enter(Request(id="r", timeout_s=timeout_s), now)
 
 
 def test_first_come_first_served() -> None:
     """The first to arrive is the head; tickets that left are skipped; an empty queue has no
     head."""
-    line = RequestQueue()
-    assert line.first_arrived() is None
-    first, second, third = (enter(line) for _ in range(3))
-    line.leave(second)
-    assert (line.first_arrived(), list(line), len(line)) == (first, [first, third], 2)
-    line.leave(first)
-    assert line.first_arrived() is third
-    line.leave(third)
-    assert line.first_arrived() is None and not line
+    queue = RequestQueue()
+    assert queue.first_arrived() is None
+    first, second, third = (enter(queue) for _ in range(3))
+    queue.leave(second)
+    assert (queue.first_arrived(), list(queue), len(queue)) == (first, [first, third], 2)
+    queue.leave(first)
+    assert queue.first_arrived() is third
+    queue.leave(third)
+    assert queue.first_arrived() is None and not queue
 
 
 def test_a_ticket_leaves_once() -> None:
     """To remove a ticket that is not queued is a bug of the caller."""
-    line = RequestQueue()
-    ticket = enter(line)
-    line.leave(ticket)
+    queue = RequestQueue()
+    ticket = enter(queue)
+    queue.leave(ticket)
     assert not ticket.is_waiting
     with pytest.raises(KeyError):
-        line.leave(ticket)
+        queue.leave(ticket)
 
 
 def test_expired_in_order_of_deadline() -> None:
     """Deadlines have their own order, not that of arrival; the last moment counts."""
-    line = RequestQueue()
-    late, early, never = enter(line, 5.0), enter(line, 3.0), enter(line, 99.0)
-    assert line.next_deadline() == 3.0
-    assert line.expired(2.999) == []
-    expired = line.expired(5.0)
-    assert expired == [early, late] and line.expired(5.0) == []
+    queue = RequestQueue()
+    late, early, never = enter(queue, 5.0), enter(queue, 3.0), enter(queue, 99.0)
+    assert queue.next_deadline() == 3.0
+    assert queue.expired(2.999) == []
+    expired = queue.expired(5.0)
+    assert expired == [early, late] and queue.expired(5.0) == []
     for ticket in expired:
-        line.leave(ticket)
-    assert list(line) == [never]
-    assert line.next_deadline() == 99.0
+        queue.leave(ticket)
+    assert list(queue) == [never]
+    assert queue.next_deadline() == 99.0
 
 
 def test_a_ticket_that_left_has_no_deadline() -> None:
     """A ticket that was served causes no wake-up later."""
-    line = RequestQueue()
-    line.leave(enter(line, 3.0))
-    assert line.next_deadline() is None
-    assert line.expired(4.0) == []
+    queue = RequestQueue()
+    queue.leave(enter(queue, 3.0))
+    assert queue.next_deadline() is None
+    assert queue.expired(4.0) == []
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 3)), max_size=60), st.data())
 def test_against_a_plain_list(events: list[tuple[float, int]], data: st.DataObject) -> None:
     """For any arrivals, withdrawals and deadlines: the queue equals the list of queued tickets, in
     order."""
-    line, plain, now = RequestQueue(), list[Ticket](), 0.0
+    queue, plain, now = RequestQueue(), list[Ticket](), 0.0
     for number, kind in events:
         if kind < 2:
-            plain.append(enter(line, number, now))
+            plain.append(enter(queue, number, now))
         elif kind == 2 and plain:
             ticket = data.draw(st.sampled_from(plain))
-            line.leave(ticket)
+            queue.leave(ticket)
             plain.remove(ticket)
         elif kind == 3:
             now += number / 2
             due = sorted((t for t in plain if t.deadline <= now), key=lambda t: (t.deadline, t.id))
-            late = line.expired(now)
+            late = queue.expired(now)
             assert late == due
             for ticket in late:
-                line.leave(ticket)
+                queue.leave(ticket)
             plain = [t for t in plain if t.deadline > now]
-        assert list(line) == plain
-        assert line.next_deadline() == min((t.deadline for t in plain), default=None)
+        assert list(queue) == plain
+        assert queue.next_deadline() == min((t.deadline for t in plain), default=None)
 
 
 def test_deadlines_of_served_tickets_do_not_accumulate() -> None:
     """A hundred thousand served requests leave no heap of deadlines behind."""
-    line = RequestQueue()
-    enter(line, 1.0)
+    queue = RequestQueue()
+    enter(queue, 1.0)
     for _ in range(100_000):
-        line.leave(enter(line, 3600.0))
-    assert len(line._deadlines) < 200
+        queue.leave(enter(queue, 3600.0))
+    assert len(queue._deadlines) < 200
 
 
 WHOSE = [("a", ""), ("a", "x"), ("a", "y"), ("", "z"), ("b", "z")]
@@ -115,24 +115,24 @@ def test_a_returning_ticket_has_its_arrival_position(
     """Tickets of three tenants, some with flows, that move between constraint queues and may return
     to each: the head of a queue is the first of the flow that used least of the tenant that used
     least."""
-    line, tickets = RequestQueue(), list[Ticket]()
+    queue, tickets = RequestQueue(), list[Ticket]()
     for what, number in moves:
         ticket = tickets[number % len(tickets)] if tickets else None
         if what == "enter":
-            order = ResolvedRequest(constraints=DEMANDS[number % 2])
+            resolved = ResolvedRequest(constraints=CONSTRAINTS[number % 2])
             whose, fairness_id = WHOSE[number % 5]
             request = Request(id="r", timeout_s=1.0, tenant=whose, fairness_id=fairness_id)
-            tickets.append(line.enter(request, 0.0, order))
+            tickets.append(queue.enter(request, 0.0, resolved))
             flow = tickets[-1].flow
             flow.virtual_s = max(flow.virtual_s, used_s[number % 3])
             flow.tenant.virtual_s = max(flow.tenant.virtual_s, used_s[number % 5])
         elif what == "move" and ticket is not None:
-            line.change_constraints(ticket, DEMANDS[ticket.constraints is DEMANDS[0]])
+            queue.change_constraints(ticket, CONSTRAINTS[ticket.constraints is CONSTRAINTS[0]])
         elif what == "leave" and ticket is not None:
-            line.leave(ticket)
+            queue.leave(ticket)
             tickets.remove(ticket)
         elif what == "look":
-            for constraint_queue in line.constraint_queues():
+            for constraint_queue in queue.constraint_queues():
                 here = [one for one in tickets if one.constraint_queue is constraint_queue]
                 first = constraint_queue.next_by_priority(SloAttainment(), 0.0)[1]
                 tenant = first.flow.tenant
@@ -147,20 +147,22 @@ def test_a_returning_ticket_has_its_arrival_position(
 def test_many_returning_tickets_are_sorted_once() -> None:
     """A model's last server leaves, and thousands of its requests may go anywhere, like thousands
     before them: sorting all of them for each would stall the picker for seconds."""
-    line = RequestQueue()
+    queue = RequestQueue()
     tickets = [
-        line.enter(
-            Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(constraints=DEMANDS[number % 2])
+        queue.enter(
+            Request(id="r", timeout_s=1.0),
+            0.0,
+            ResolvedRequest(constraints=CONSTRAINTS[number % 2]),
         )
         for number in range(20)
     ]
-    queue = next(iter(next(line.constraint_queues()).queues.values()))
+    tenant_queue = next(iter(next(queue.constraint_queues()).queues.values()))
     for ticket in tickets[1::2]:
-        line.change_constraints(ticket, DEMANDS[0])
-    ((_, flows),) = queue.tenants()
+        queue.change_constraints(ticket, CONSTRAINTS[0])
+    ((_, flows),) = tenant_queue.tenants()
     (waiting,) = flows
     assert list(waiting) != sorted(waiting)
     for ticket in tickets:
-        (constraint_queue,) = line.constraint_queues()
+        (constraint_queue,) = queue.constraint_queues()
         assert constraint_queue.next_by_priority(SloAttainment(), 0.0)[1] is ticket
-        line.leave(ticket)
+        queue.leave(ticket)

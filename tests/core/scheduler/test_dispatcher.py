@@ -134,12 +134,12 @@ def test_no_request_overtakes() -> None:
     """A single-slot arrival waits behind a multi-slot head, though a slot is free for it."""
     fleet = SmallFleet(2)
     running = fleet.pick()
-    heavy = fleet.queue(weight_slots=2)
+    multi_slot = fleet.queue(weight_slots=2)
     light = fleet.queue()
     assert fleet.account(fleet.addresses[0]).free_slots == 1
     fleet.finish(running)
-    assert fleet.handed(heavy).weight_slots == 2
-    fleet.finish(fleet.handed(heavy))
+    assert fleet.handed(multi_slot).weight_slots == 2
+    fleet.finish(fleet.handed(multi_slot))
     assert fleet.handed(light).weight_slots == 1
 
 
@@ -148,8 +148,8 @@ def test_the_next_request_is_served_after_the_head_left() -> None:
     for ends in ("withdraw", "cancel"):
         fleet = SmallFleet(2)
         fleet.pick()
-        heavy, light = fleet.queue(weight_slots=2), fleet.queue()
-        getattr(fleet.dispatcher, ends)(heavy, fleet.now)
+        multi_slot, light = fleet.queue(weight_slots=2), fleet.queue()
+        getattr(fleet.dispatcher, ends)(multi_slot, fleet.now)
         assert fleet.handed(light).weight_slots == 1
 
 
@@ -157,9 +157,9 @@ def test_a_multi_slot_head_that_times_out_lets_the_next_through() -> None:
     """The same for one whose deadline passed."""
     fleet = SmallFleet(2)
     fleet.pick()
-    heavy, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
+    multi_slot, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
     fleet.pass_time(1.0)
-    assert fleet.refused(heavy).reason is Reason.QUEUE_TIMEOUT
+    assert fleet.refused(multi_slot).reason is Reason.QUEUE_TIMEOUT
     assert fleet.handed(light).weight_slots == 1
 
 
@@ -627,12 +627,12 @@ def test_no_request_is_assigned_to_an_endpoint_during_its_removal() -> None:
     fleet = SmallFleet(2)
     old = fleet.addresses[0]
     fleet.pick()
-    heavy, light = fleet.queue(weight_slots=2), fleet.queue()
+    multi_slot, light = fleet.queue(weight_slots=2), fleet.queue()
     new = Address("10.0.0.1", 9000)
     fleet.name(new)
-    assert heavy.is_waiting and light.is_waiting
+    assert multi_slot.is_waiting and light.is_waiting
     fleet.look(new, slots=2)
-    assert fleet.handed(heavy).address == new
+    assert fleet.handed(multi_slot).address == new
     assert light.is_waiting and fleet.account(old).free_slots == 1
 
 

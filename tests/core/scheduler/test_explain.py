@@ -69,16 +69,16 @@ def two(busy_a: int, busy_b: int) -> tuple[ModelReading, ...]:
 def test_a_cache_that_does_not_count_is_shown() -> None:
     """Its server is used beyond its share: its cost without the cache decides."""
     fleet = SteeredFleet()
-    home, other = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    target, other = (fleet.add(4, context_tokens=65_536) for _ in range(2))
     for _ in range(20):
-        lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600, allowed=frozenset({home}))
+        lease = fleet.pick(prompt_blocks=CHAIN, prompt_tokens=2600, allowed=frozenset({target}))
         fleet.now += 1.0
         fleet.dispatcher.answered(lease, fleet.now)
         fleet.finish(lease)
     told = {c.address: c for c in ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600).candidates}
-    assert numbers(told[home])["saved_s"] == 0.0
-    assert numbers(told[home])["first_token_s"] > 0.5
-    assert "used beyond its share" in told[home].scores[-1].detail
+    assert numbers(told[target])["saved_s"] == 0.0
+    assert numbers(told[target])["first_token_s"] > 0.5
+    assert "used beyond its share" in told[target].scores[-1].detail
     assert not told[other].scores[-1].detail
 
 
@@ -161,8 +161,8 @@ def test_a_dry_run_changes_nothing() -> None:
 
 def test_the_server_of_a_session_is_shown() -> None:
     fleet = SteeredFleet()
-    home, _ = fleet.add(2), fleet.add(2)
+    target, _ = fleet.add(2), fleet.add(2)
     assert "session_served_by" not in ask(fleet, session_id="s").understood
-    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home})))
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({target})))
     found = ask(fleet, session_id="s")
-    assert (found.understood["session_served_by"], found.chosen) == (str(home), home)
+    assert (found.understood["session_served_by"], found.chosen) == (str(target), target)

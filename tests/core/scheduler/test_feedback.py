@@ -31,7 +31,7 @@ class Served:
         self.task += 1
         return self.fleet.pick(prompt_tokens=PROMPT_TOKENS, allowed=None, **asked)
 
-    def look(self, lease: Lease, after_s: float, *, strangers: int = 0) -> None:
+    def scrape(self, lease: Lease, after_s: float, *, foreign: int = 0) -> None:
         """What /slots shows then of a request that began with the lease."""
         self.fleet.now = lease.opened_at + after_s
         decoded = 1 + int((after_s - READING_S) / TOKEN_S) if after_s >= READING_S else 0
@@ -43,17 +43,17 @@ class Served:
             decoded_tokens=decoded,
         )
         others = tuple(
-            SlotReading(task_id=10_000 + number, decoded_tokens=0) for number in range(strangers)
+            SlotReading(task_id=10_000 + number, decoded_tokens=0) for number in range(foreign)
         )
         self.fleet.look(
             self.address,
-            busy_slots=1 + strangers,
+            busy_slots=1 + foreign,
             slot_readings=(ours, *others),
         )
 
-    def headers(self, lease: Lease, after_s: float, **told: bool) -> None:
+    def headers(self, lease: Lease, after_s: float, **reported: bool) -> None:
         self.fleet.now = lease.opened_at + after_s
-        self.fleet.dispatcher.answered(lease, self.fleet.now, **told)
+        self.fleet.dispatcher.answered(lease, self.fleet.now, **reported)
 
     def end(self, lease: Lease, after_s: float, end: LeaseEnd = LeaseEnd.SERVED) -> None:
         self.fleet.now = lease.opened_at + after_s
@@ -75,12 +75,12 @@ class Served:
         return self.fleet.dispatcher.state.latency.endpoint(self.address).trusts_headers
 
 
-def stream(server: Served, headers_s: float, looks_s: tuple[float, ...], ends_s: float) -> None:
+def stream(server: Served, headers_s: float, scrapes_s: tuple[float, ...], ends_s: float) -> None:
     """One streamed request: its headers, scrapes, its end."""
     lease = server.begin()
-    events = sorted([(headers_s, "headers"), *((at, "look") for at in looks_s)])
+    events = sorted([(headers_s, "headers"), *((at, "scrape") for at in scrapes_s)])
     for at, what in events:
-        server.headers(lease, at) if what == "headers" else server.look(lease, at)
+        server.headers(lease, at) if what == "headers" else server.scrape(lease, at)
     server.end(lease, ends_s)
 
 
@@ -147,7 +147,7 @@ def test_a_short_answer_ends_after_its_prefill() -> None:
     for _ in range(20):
         lease = server.begin(max_tokens=2)
         server.headers(lease, 0.01)
-        server.look(lease, 3.8)
+        server.scrape(lease, 3.8)
         server.end(lease, 4.1)
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
 
@@ -156,8 +156,8 @@ def test_an_answer_that_is_no_stream_is_learned_from_scrapes_too() -> None:
     server = Served()
     for _ in range(10):
         lease = server.begin()
-        server.look(lease, 5.0)
-        server.look(lease, 7.0)
+        server.scrape(lease, 5.0)
+        server.scrape(lease, 7.0)
         server.headers(lease, 9.0, is_stream=False)
         server.end(lease, 9.0)
     assert server.first_token_s == pytest.approx(READING_S, rel=0.1)
@@ -191,7 +191,7 @@ def test_a_long_prefill_is_a_sample_before_it_ends() -> None:
     """A slow server gets no more prompts during the prefill of its first one."""
     server = Served()
     lease = server.begin()
-    server.look(lease, 3.0)
+    server.scrape(lease, 3.0)
     once = server.first_token_s
     assert once > 2 * DEFAULT_ESTIMATE.first_token_s(PROMPT_TOKENS)
 
@@ -341,7 +341,7 @@ def test_an_image_with_a_long_prefill_is_no_sample_either() -> None:
     server.task += 1
     lease = server.fleet.pick(prompt_blocks=(1,))
     for after_s in (1.0, 2.0, 3.0, 5.0, 7.0):
-        server.look(lease, after_s)
+        server.scrape(lease, after_s)
     server.end(lease, 9.0)
     assert server.speed.first_token_s(1000) == before.first_token_s(1000)
 
@@ -369,7 +369,7 @@ class Router:
         chain = tuple(ord(model[0]) + 1000 * block for block in self.chain)
         return self.fleet.pick(model=model, prompt_blocks=chain, prompt_tokens=2600)
 
-    def look(self, *readings: SlotReading) -> None:
+    def scrape(self, *readings: SlotReading) -> None:
         old, new = (sum(one.model == name for one in readings) for name in ("old", "new"))
         self.fleet.look(
             self.address,
@@ -402,7 +402,7 @@ def test_tasks_of_a_router_are_distinguished_by_their_models() -> None:
     router = Router()
     leases = {model: router.begin(model) for model in ("old", "new")}
     router.fleet.now += 1.0
-    router.look(task(100, "old", 20), task(0, "new", 500))
+    router.scrape(task(100, "old", 20), task(0, "new", 500))
     runs = {
         model: router.fleet.dispatcher.state.in_flight.get(lease) for model, lease in leases.items()
     }
@@ -416,13 +416,13 @@ def test_foreign_tasks_of_one_model_do_not_hide_our_tasks_of_another() -> None:
     router = Router()
     lease = router.begin("new")
     router.fleet.now += 1.0
-    router.look(task(100, "old", 20), task(0, "new", 500))
+    router.scrape(task(100, "old", 20), task(0, "new", 500))
     run = router.fleet.dispatcher.state.in_flight.get(lease)
     assert run is not None and run.progress is not None and run.progress.last_token[1] == 500
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {"models": [ModelReading(name="new", is_loaded=False)], "status": ScrapeStatus.ASLEEP},
         {"models": [*LOADED, ModelReading(name="new", is_loaded=False)]},
@@ -430,11 +430,11 @@ def test_foreign_tasks_of_one_model_do_not_hide_our_tasks_of_another() -> None:
     ],
 )
 @pytest.mark.parametrize("is_seen", [True, False])
-def test_a_model_load_is_no_slow_prefill(told: dict[str, Any], is_seen: bool) -> None:
+def test_a_model_load_is_no_slow_prefill(reported: dict[str, Any], is_seen: bool) -> None:
     """Most of the 30 s until the first token had passed before the prefill began."""
     fleet = SteeredFleet()
-    address = fleet.add(1, **told)
-    is_router = len(told["models"]) > 1 or told["models"] != ["new"]
+    address = fleet.add(1, **reported)
+    is_router = len(reported["models"]) > 1 or reported["models"] != ["new"]
     awake = [ModelReading(name="new", slots=1, busy_slots=1)] if is_router else ["new"]
     before = fleet.dispatcher.state.latency.estimate(address, fleet.now)
     lease = fleet.pick(model="new", prompt_tokens=PROMPT_TOKENS, max_tokens=200)
@@ -458,12 +458,12 @@ def test_routers_are_learned_from_like_plain_servers() -> None:
         lease = router.begin("old")
         for decoded in (10, 110):
             router.fleet.now += 10.0
-            router.look(task(number, "old", decoded))
+            router.scrape(task(number, "old", decoded))
         run = router.fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None and run.ends_by < router.fleet.now + 100.0
         router.end(lease)
         router.fleet.now += 1.0
-        router.look()
+        router.scrape()
     router.fleet.now += 5.0
     speed = router.fleet.dispatcher.state.latency.estimate(router.address, router.fleet.now)
     assert speed.token_s(1) == pytest.approx(0.1, rel=0.1)

@@ -29,12 +29,16 @@ def test_positions_follow_the_order_of_service() -> None:
     fleet = SmallFleet(1)
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(3)]
-    places = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
-    assert [(place.position, place.of) for place in places] == [(1, 3), (2, 3), (3, 3)]
-    newcomer = fleet.dispatcher.position_of_arrival(
+    positions = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
+    assert [(queue_position.position, queue_position.of) for queue_position in positions] == [
+        (1, 3),
+        (2, 3),
+        (3, 3),
+    ]
+    arrival = fleet.dispatcher.position_of_arrival(
         UNCONSTRAINED_REQUEST, Request(id="n", timeout_s=60.0), fleet.now
     )
-    assert (newcomer.position, newcomer.of) == (4, 4)
+    assert (arrival.position, arrival.of) == (4, 4)
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
     assert fleet.dispatcher.position_of(tickets[1], fleet.now)[:2] == (1, 2)
 

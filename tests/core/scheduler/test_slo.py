@@ -16,14 +16,14 @@ TOKEN_S = 0.05
 PROMISED = Objective(name="chat", ttft_s=TTFT_S)
 
 
-class Promised:
+class SloServer:
     """One server with one slot, and one request with an SLO at a time. All times count from its
-    beginning; its true first token comes after `reading_s`."""
+    beginning; its true first token comes after `prefill_s`."""
 
-    def __init__(self, reading_s: float, *, is_stream: bool = True) -> None:
+    def __init__(self, prefill_s: float, *, is_stream: bool = True) -> None:
         self.fleet = SteeredFleet(PROMISED)
         self.address = self.fleet.add(1)
-        self.reading_s = reading_s
+        self.prefill_s = prefill_s
         self.is_stream = is_stream
         self.task = 0
         self.lease = self.begin()
@@ -41,14 +41,14 @@ class Promised:
         now = self.at(after_s)
         self.fleet.dispatcher.answered(self.lease, now, is_stream=self.is_stream, is_error=is_error)
 
-    def look(self, after_s: float) -> None:
+    def scrape(self, after_s: float) -> None:
         self.at(after_s)
-        is_out = after_s >= self.reading_s
+        is_out = after_s >= self.prefill_s
         reading = SlotReading(
             task_id=self.task,
             cached_tokens=0,
             processed_tokens=1000 if is_out else 0,
-            decoded_tokens=1 + int((after_s - self.reading_s) / TOKEN_S) if is_out else 0,
+            decoded_tokens=1 + int((after_s - self.prefill_s) / TOKEN_S) if is_out else 0,
         )
         self.fleet.look(self.address, busy_slots=1, slot_readings=(reading,))
 
@@ -59,7 +59,7 @@ class Promised:
         return None if first_at is None else first_at - self.lease.opened_at
 
     @property
-    def judged(self) -> list[bool]:
+    def results(self) -> list[bool]:
         """Whether the SLO was met, for all evaluated requests."""
         totals = self.fleet.dispatcher.state.slo_attainment.totals()
         kept, broken = (int(totals.get(("chat", word), 0)) for word in ("kept", "broken"))
@@ -69,172 +69,172 @@ class Promised:
 def test_early_headers_do_not_meet_the_slo() -> None:
     """They came after 10 ms, the first token after 4 s: a scrape at 2 s without a token proves
     it."""
-    server = Promised(reading_s=4.0)
+    server = SloServer(prefill_s=4.0)
     server.headers(0.01)
-    server.look(0.5)
-    assert server.judged == []
-    server.look(2.0)
-    assert server.judged == [False]
-    server.look(5.0)
-    server.look(7.0)
+    server.scrape(0.5)
+    assert server.results == []
+    server.scrape(2.0)
+    assert server.results == [False]
+    server.scrape(5.0)
+    server.scrape(7.0)
     assert server.end(9.0) == pytest.approx(4.0, abs=0.1)
-    assert server.judged == [False]
+    assert server.results == [False]
 
 
 def test_a_scrape_that_sees_tokens_in_time_is_sufficient_proof() -> None:
-    server = Promised(reading_s=0.3)
+    server = SloServer(prefill_s=0.3)
     server.headers(0.01)
-    server.look(0.9)
-    assert server.judged == [True]
+    server.scrape(0.9)
+    assert server.results == [True]
     server.end(60.0)
-    assert server.judged == [True]
+    assert server.results == [True]
 
 
-@pytest.mark.parametrize(("reading_s", "is_kept"), [(0.6, True), (1.6, False)])
-def test_tokens_traced_back_show_what_bounds_do_not(reading_s: float, is_kept: bool) -> None:
+@pytest.mark.parametrize(("prefill_s", "is_met"), [(0.6, True), (1.6, False)])
+def test_tokens_traced_back_show_what_bounds_do_not(prefill_s: float, is_met: bool) -> None:
     """No scrape before 3 s: the tokens that were out by then show when they began."""
-    server = Promised(reading_s)
+    server = SloServer(prefill_s)
     server.headers(0.01)
-    server.look(3.0)
-    assert server.judged == []
-    server.look(4.0)
-    assert server.judged == [is_kept]
-    assert server.end(5.0) == pytest.approx(reading_s, abs=0.2)
+    server.scrape(3.0)
+    assert server.results == []
+    server.scrape(4.0)
+    assert server.results == [is_met]
+    assert server.end(5.0) == pytest.approx(prefill_s, abs=0.2)
 
 
 def test_an_end_in_time_needs_no_scrape() -> None:
-    server = Promised(reading_s=0.4)
+    server = SloServer(prefill_s=0.4)
     server.headers(0.01)
     server.end(0.9)
-    assert server.judged == [True]
+    assert server.results == [True]
 
 
 def test_late_headers_miss_the_slo_in_any_case() -> None:
-    server = Promised(reading_s=2.0)
+    server = SloServer(prefill_s=2.0)
     server.headers(1.5)
-    assert server.judged == [False]
+    assert server.results == [False]
 
 
 def test_without_any_proof_the_expected_time_decides() -> None:
     """Headers at once, no scrape, an end long after: expected were 0.1 s and 0.5 ms for a token."""
-    server = Promised(reading_s=0.6)
+    server = SloServer(prefill_s=0.6)
     server.headers(0.01)
     assert server.end(20.0) == pytest.approx(0.6)
-    assert server.judged == [True]
+    assert server.results == [True]
 
 
 def test_headers_decide_if_they_come_with_first_tokens() -> None:
     """Scrapes proved it five times: the sixth is evaluated by its headers, before any scrape."""
-    server = Promised(reading_s=0.8)
+    server = SloServer(prefill_s=0.8)
     for _ in range(5):
         server.headers(0.8)
-        server.look(2.0)
-        server.look(3.0)
+        server.scrape(2.0)
+        server.scrape(3.0)
         server.end(4.0)
         server.fleet.look(server.address, busy_slots=0)
         server.begin()
-    assert server.judged == [True] * 5
+    assert server.results == [True] * 5
     server.headers(0.8)
-    assert server.judged == [True] * 6
+    assert server.results == [True] * 6
     assert server.end(50.0) == pytest.approx(0.8)
-    assert server.judged == [True] * 6
+    assert server.results == [True] * 6
 
 
-@pytest.mark.parametrize(("headers_s", "is_kept"), [(0.9, True), (1.1, False)])
+@pytest.mark.parametrize(("headers_s", "is_met"), [(0.9, True), (1.1, False)])
 def test_an_answer_that_is_no_stream_is_evaluated_by_its_headers(
-    headers_s: float, is_kept: bool
+    headers_s: float, is_met: bool
 ) -> None:
     """Its first token reaches the client only with the whole of it."""
-    server = Promised(reading_s=0.2, is_stream=False)
-    server.look(0.3)
-    server.look(0.7)
-    assert server.judged == []
+    server = SloServer(prefill_s=0.2, is_stream=False)
+    server.scrape(0.3)
+    server.scrape(0.7)
+    assert server.results == []
     server.headers(headers_s)
-    assert server.judged == [is_kept]
+    assert server.results == [is_met]
     assert server.end(headers_s) == pytest.approx(headers_s)
 
 
 def test_a_client_that_leaves_in_time_without_a_token_does_not_count() -> None:
-    server = Promised(reading_s=4.0)
+    server = SloServer(prefill_s=4.0)
     server.headers(0.01)
     assert server.end(0.3, LeaseEnd.ABANDONED) is None
-    assert server.judged == []
+    assert server.results == []
 
 
 def test_a_client_that_leaves_late_without_a_token_is_a_miss() -> None:
     """Expected after 0.6 s, and the last scrape at 0.9 s saw none: it left after 3."""
-    server = Promised(reading_s=4.0)
+    server = SloServer(prefill_s=4.0)
     server.headers(0.01)
-    server.look(0.9)
-    server.look(1.2)
+    server.scrape(0.9)
+    server.scrape(1.2)
     assert server.end(3.0, LeaseEnd.ABANDONED) is not None
-    assert server.judged == [False]
+    assert server.results == [False]
 
 
 def test_an_answer_that_never_began_is_evaluated_at_its_end() -> None:
-    late = Promised(reading_s=9.0)
+    late = SloServer(prefill_s=9.0)
     assert late.end(3.0, LeaseEnd.ABANDONED) is None
-    assert late.judged == [False]
-    left = Promised(reading_s=9.0)
+    assert late.results == [False]
+    left = SloServer(prefill_s=9.0)
     assert left.end(0.5, LeaseEnd.ABANDONED) is None
-    assert left.judged == []
+    assert left.results == []
 
 
 def test_the_time_in_the_queue_counts() -> None:
-    server = Promised(reading_s=0.9)
+    server = SloServer(prefill_s=0.9)
     ticket = server.fleet.queue(objective="chat", prompt_tokens=1000)
     server.end(0.95)
-    assert server.judged == [True]
+    assert server.results == [True]
     lease = server.fleet.served(ticket)
     server.fleet.dispatcher.answered(lease, lease.opened_at + 0.1)
-    assert server.judged == [True, False]
+    assert server.results == [True, False]
 
 
 moments = st.floats(0.0, 6.0)
 
 
 @given(
-    reading_s=st.floats(0.05, 4.0),
+    prefill_s=st.floats(0.05, 4.0),
     answer_s=st.floats(0.0, 3.0),
     has_early_headers=st.booleans(),
     is_stream=st.booleans(),
     has_left=st.booleans(),
-    looks_s=st.lists(moments, max_size=6),
+    scrapes_s=st.lists(moments, max_size=6),
 )
 def test_an_slo_is_evaluated_once_and_never_against_proof(
-    reading_s: float,
+    prefill_s: float,
     answer_s: float,
     has_early_headers: bool,
     is_stream: bool,
     has_left: bool,
-    looks_s: list[float],
+    scrapes_s: list[float],
 ) -> None:
     """For any scrapes and any server behaviour: a request counts once or, if it broke off in time,
     at most once; and a certain result is the one that counts."""
-    server = Promised(reading_s, is_stream=is_stream)
-    ends_s = reading_s + answer_s
+    server = SloServer(prefill_s, is_stream=is_stream)
+    ends_s = prefill_s + answer_s
     if not is_stream:
         headers_s = ends_s
     else:
-        headers_s = min(0.01, reading_s) if has_early_headers else reading_s
-    looks_s = sorted(at for at in looks_s if at < ends_s)
-    events = sorted([(headers_s, 1), *((at, 0) for at in looks_s)])
+        headers_s = min(0.01, prefill_s) if has_early_headers else prefill_s
+    scrapes_s = sorted(at for at in scrapes_s if at < ends_s)
+    events = sorted([(headers_s, 1), *((at, 0) for at in scrapes_s)])
     for at, is_headers in events:
-        before = len(server.judged)
-        server.headers(at) if is_headers else server.look(at)
-        assert len(server.judged) - before <= 1
+        before = len(server.results)
+        server.headers(at) if is_headers else server.scrape(at)
+        assert len(server.results) - before <= 1
     end = LeaseEnd.ABANDONED if has_left and is_stream else LeaseEnd.SERVED
     first_s = server.end(ends_s, end)
     assert first_s is None or headers_s - 1e-9 <= first_s <= ends_s + 1e-9
-    judged = server.judged
-    assert len(judged) == 1 or (not judged and end is LeaseEnd.ABANDONED and ends_s <= TTFT_S)
-    if not judged:
+    results = server.results
+    assert len(results) == 1 or (not results and end is LeaseEnd.ABANDONED and ends_s <= TTFT_S)
+    if not results:
         return
-    unseen_s = max([at for at in looks_s if at < reading_s], default=0.0)
-    seen_s = min([at for at in looks_s if at >= reading_s], default=ends_s)
+    unseen_s = max([at for at in scrapes_s if at < prefill_s], default=0.0)
+    seen_s = min([at for at in scrapes_s if at >= prefill_s], default=ends_s)
     if not is_stream:
-        assert judged == [ends_s <= TTFT_S]
+        assert results == [ends_s <= TTFT_S]
     elif max(headers_s, unseen_s) > TTFT_S + 1e-9:
-        assert judged == [False]
+        assert results == [False]
     elif seen_s < TTFT_S - 1e-9 and (seen_s < ends_s or end is LeaseEnd.SERVED):
-        assert judged == [True]
+        assert results == [True]

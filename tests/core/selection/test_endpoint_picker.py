@@ -28,32 +28,32 @@ def busy_for(fleet: SteeredFleet, address: Address, seconds: float) -> None:
         fleet.finish(lease)
 
 
-def home_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
+def target_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
     return fleet.dispatcher.state.endpoint_picker.affinity_target(
         ResolvedRequest(Constraints()), request, offered, fleet.now
     )
 
 
-def read_at(fleet: SteeredFleet, home: Address) -> None:
+def process_at(fleet: SteeredFleet, target: Address) -> None:
     """A request with the beginning is running there, and uses its only slot."""
-    lease = fleet.pick(**LONG, allowed=frozenset({home}))
+    lease = fleet.pick(**LONG, allowed=frozenset({target}))
     fleet.dispatcher.answered(lease, fleet.now)
 
 
 def test_an_affinity_target_is_waited_for_as_long_as_it_saves() -> None:
     """A second of prefill counts three, because others wait for it, too; little else differs."""
     fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
-    for address in (home, other):
+    target, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (target, other):
         busy_for(fleet, address, 0.5)
-    read_at(fleet, home)
-    found = home_of(fleet, other)
-    assert found is not None and found.address == home
+    process_at(fleet, target)
+    found = target_of(fleet, other)
+    assert found is not None and found.address == target
     scorer = fleet.dispatcher.state.costs
     request = Request(id="r", timeout_s=60.0, **LONG)  # type: ignore[arg-type]
     here = scorer.cost(request, other, 0, fleet.now)
-    there = scorer.cost(request, home, 0, fleet.now)
+    there = scorer.cost(request, target, 0, fleet.now)
     spared_s = here.first_token_s - there.first_token_s
     assert found.max_wait_s == pytest.approx(PREFILL_WEIGHT * spared_s, rel=0.05)
 
@@ -61,25 +61,25 @@ def test_an_affinity_target_is_waited_for_as_long_as_it_saves() -> None:
 def test_affinity_yields_to_load() -> None:
     """The target's slot will be held for longer than the cache would save."""
     fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
-    busy_for(fleet, home, 500.0)
-    read_at(fleet, home)
-    assert home_of(fleet, other) is None
+    target, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    busy_for(fleet, target, 500.0)
+    process_at(fleet, target)
+    assert target_of(fleet, other) is None
     assert fleet.pick(**LONG).address == other
 
 
 def test_requests_that_already_wait_there_count() -> None:
     """Each further one waits longer; at some point another endpoint is sooner."""
     fleet = SteeredFleet()
-    home, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
-    for address in (home, other):
+    target, other = fleet.add(1, context_tokens=65_536), fleet.add(1, context_tokens=65_536)
+    for address in (target, other):
         busy_for(fleet, address, 5.0)
-    read_at(fleet, home)
-    found = home_of(fleet, other)
+    process_at(fleet, target)
+    found = target_of(fleet, other)
     assert found is not None
     pinned = 0
-    while home_of(fleet, other) is not None:
-        assert fleet.queue(**LONG).pinned_to == home
+    while target_of(fleet, other) is not None:
+        assert fleet.queue(**LONG).pinned_to == target
         pinned += 1
     assert pinned == int(found.max_wait_s / 5.0)
     assert fleet.pick(**LONG).address == other
@@ -110,8 +110,8 @@ def test_requests_join_those_with_their_adapter() -> None:
         fleet.pick(adapter=adapter, allowed=frozenset({address}))
         homes[adapter] = address
     for _ in range(4):
-        for adapter, home in homes.items():
-            assert fleet.pick(adapter=adapter).address == home
+        for adapter, target in homes.items():
+            assert fleet.pick(adapter=adapter).address == target
 
 
 PROMPTS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -125,9 +125,9 @@ PROMPTS: dict[str, Callable[[int], dict[str, Any]]] = {
 """The attributes of a session's prompts: no two of them begin alike."""
 
 
-def session_at(fleet: SteeredFleet, home: Address, **asked: Any) -> None:
+def session_at(fleet: SteeredFleet, target: Address, **asked: Any) -> None:
     """The session's last prompt was processed there."""
-    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({home}), **asked))
+    fleet.finish(fleet.pick(session_id="s", allowed=frozenset({target}), **asked))
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
@@ -150,10 +150,10 @@ def test_a_session_stays_where_it_was(kind: str) -> None:
 def test_a_session_stays_despite_a_little_load(kind: str) -> None:
     """Its endpoint serves another request, others are idle: that costs less than a quarter."""
     fleet = SteeredFleet()
-    home, *_ = [fleet.add(4) for _ in range(3)]
-    session_at(fleet, home, **PROMPTS[kind](0))
-    fleet.pick(allowed=frozenset({home}))
-    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == home
+    target, *_ = [fleet.add(4) for _ in range(3)]
+    session_at(fleet, target, **PROMPTS[kind](0))
+    fleet.pick(allowed=frozenset({target}))
+    assert fleet.pick(session_id="s", **PROMPTS[kind](1)).address == target
 
 
 @pytest.mark.parametrize("kind", ["short", "long"])
@@ -179,17 +179,17 @@ def test_a_session_yields_to_load(kind: str) -> None:
 def test_a_session_yields_to_a_known_cache() -> None:
     """A conversation that continued elsewhere is served there."""
     fleet = SteeredFleet()
-    home, reader = (fleet.add(4, context_tokens=65_536) for _ in range(2))
+    target, reader = (fleet.add(4, context_tokens=65_536) for _ in range(2))
     fleet.finish(fleet.pick(**LONG, allowed=frozenset({reader})))
-    session_at(fleet, home)
+    session_at(fleet, target)
     assert fleet.pick(session_id="s", **LONG).address == reader
 
 
 def test_a_session_wakes_no_server() -> None:
     """A server that fell asleep has lost its cache."""
     fleet = SteeredFleet()
-    home, awake = fleet.add(4), fleet.add(4)
-    session_at(fleet, home, prompt_tokens=100)
+    target, awake = fleet.add(4), fleet.add(4)
+    session_at(fleet, target, prompt_tokens=100)
     fleet.now += 1.0
-    fleet.look(home, slots=4, status=ScrapeStatus.ASLEEP)
+    fleet.look(target, slots=4, status=ScrapeStatus.ASLEEP)
     assert fleet.pick(session_id="s", prompt_tokens=100).address == awake

@@ -14,7 +14,7 @@ HERE = Address("10.0.0.1", 8080)
 THERE = Address("10.0.0.2", 8080)
 
 
-def look(
+def scrape(
     ledger: Ledger, at: float, *, busy: int | None, slots: int = 2, address: Address = HERE
 ) -> None:
     ledger.observe(
@@ -35,7 +35,7 @@ def ledger() -> Ledger:
     ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
     for address in (HERE, THERE):
         ledger.add_endpoint(address, 0.0)
-        look(ledger, 0.0, busy=0, address=address)
+        scrape(ledger, 0.0, busy=0, address=address)
     return ledger
 
 
@@ -111,9 +111,9 @@ def test_an_abandoned_lease_drains_until_seen_free(ledger: Ledger) -> None:
     """The slot stays busy until a scrape that began later shows it free."""
     lease = left(ledger, 1.0)
     assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.DRAINING, 1)
-    look(ledger, 2.0, busy=1)
+    scrape(ledger, 2.0, busy=1)
     assert lease.state is LeaseState.DRAINING
-    look(ledger, 3.0, busy=0)
+    scrape(ledger, 3.0, busy=0)
     assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 2)
 
 
@@ -131,7 +131,7 @@ def test_a_blind_server_has_a_short_cap() -> None:
     """Nothing but time can free its slots."""
     ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
     ledger.add_endpoint(HERE, 0.0)
-    look(ledger, 0.0, busy=None)
+    scrape(ledger, 0.0, busy=None)
     left(ledger, 1.0)
     assert ledger.next_expiry() == 2.0
     assert ledger.expire(2.0) == [HERE]
@@ -140,7 +140,7 @@ def test_a_blind_server_has_a_short_cap() -> None:
 def test_a_cap_on_a_busy_slot_makes_it_foreign(ledger: Ledger) -> None:
     """Rule 1 precedes rule 3: a slot last seen busy is not free because the cap passed."""
     left(ledger, 1.0)
-    look(ledger, 2.0, busy=1)
+    scrape(ledger, 2.0, busy=1)
     ledger.expire(11.0)
     endpoint_slots = ledger.endpoint_slots(HERE)
     assert (
@@ -154,7 +154,7 @@ def test_a_cap_ignores_a_closed_lease(ledger: Ledger) -> None:
     """A lease that a scrape freed changes nothing when its cap passes."""
     left(ledger, 1.0)
     later = left(ledger, 1.5, THERE)
-    look(ledger, 2.0, busy=0)
+    scrape(ledger, 2.0, busy=0)
     assert ledger.next_expiry() == 11.5
     assert ledger.expire(11.0) == []
     assert ledger.expire(12.0) == [THERE]
@@ -172,7 +172,7 @@ def test_a_thousand_draining_leases_leave_nothing(ledger: Ledger) -> None:
     """What a scrape has freed does not stay in the heap until its cap."""
     for step in range(1000):
         left(ledger, float(step))
-        look(ledger, step + 0.5, busy=0)
+        scrape(ledger, step + 0.5, busy=0)
         assert ledger.next_expiry() is None
     assert ledger._caps_due == []
 
@@ -181,11 +181,11 @@ def test_a_scrape_is_evaluated_again_after_releases_arrived(ledger: Ledger) -> N
     """A lease that is still open then ran at that scrape: the other one's slot is free."""
     ledger.open(HERE, 1, 1.0)
     lease = left(ledger, 1.0)
-    look(ledger, 2.0, busy=2)
-    look(ledger, 3.0, busy=1)
+    scrape(ledger, 2.0, busy=2)
+    scrape(ledger, 3.0, busy=1)
     assert ledger.next_expiry() == 2.0 + RELEASE_S
     assert ledger.expire(2.0 + RELEASE_S) == []
-    look(ledger, 4.0, busy=1)
+    scrape(ledger, 4.0, busy=1)
     assert ledger.next_expiry() == 4.0 + RELEASE_S
     assert ledger.expire(4.0 + RELEASE_S) == [HERE]
     assert (lease.state, ledger.endpoint_slots(HERE).free_slots) == (LeaseState.CLOSED, 1)
@@ -194,10 +194,10 @@ def test_a_scrape_is_evaluated_again_after_releases_arrived(ledger: Ledger) -> N
 def test_an_evaluation_for_a_removed_endpoint_changes_nothing(ledger: Ledger) -> None:
     """It was removed meanwhile."""
     left(ledger, 1.0)
-    look(ledger, 2.0, busy=1)
+    scrape(ledger, 2.0, busy=1)
     ledger.expire(11.0)
     left(ledger, 12.0)
-    look(ledger, 13.0, busy=1)
+    scrape(ledger, 13.0, busy=1)
     ledger.expire(22.0)
     ledger.remove_endpoint(HERE)
     assert ledger.expire(99.0) == []

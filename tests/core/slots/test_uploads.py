@@ -92,55 +92,55 @@ class Attacked:
 def test_a_suspects_uploads_take_one_slot_and_are_not_queued() -> None:
     """Complete requests find the others, and are queued as usual; the slot is free for the next
     once the rest of the body has come, the response has begun, or the exchange is over."""
-    desk = Attacked(4)
-    desk.suspect()
+    attacked = Attacked(4)
+    attacked.suspect()
     for is_over in (
-        desk.dispatcher.upload_ended,
-        lambda lease: desk.dispatcher.answered(lease, desk.fleet.now),
-        lambda lease: desk.dispatcher.release(lease, LeaseEnd.SERVED, desk.fleet.now),
+        attacked.dispatcher.upload_ended,
+        lambda lease: attacked.dispatcher.answered(lease, attacked.fleet.now),
+        lambda lease: attacked.dispatcher.release(lease, LeaseEnd.SERVED, attacked.fleet.now),
     ):
-        first = desk.lease(UPLOAD)
-        assert desk.reason(UPLOAD) is Reason.SHED
+        first = attacked.lease(UPLOAD)
+        assert attacked.reason(UPLOAD) is Reason.SHED
         is_over(first)
-    held = [desk.lease(UPLOAD), desk.lease(WHOLE)]
-    assert len(held) == 2 and desk.reason(UPLOAD) is Reason.SHED
-    assert isinstance(desk.submit(WHOLE), Queued)
+    held = [attacked.lease(UPLOAD), attacked.lease(WHOLE)]
+    assert len(held) == 2 and attacked.reason(UPLOAD) is Reason.SHED
+    assert isinstance(attacked.submit(WHOLE), Queued)
 
 
 def test_queued_uploads_are_rejected_when_they_are_next() -> None:
     """So a queue full of slow uploads does not delay the requests behind them."""
-    desk = Attacked(2)
-    first, second = desk.lease(UPLOAD), desk.lease(WHOLE)
+    attacked = Attacked(2)
+    first, second = attacked.lease(UPLOAD), attacked.lease(WHOLE)
     tickets = []
     for request in (UPLOAD, UPLOAD, UPLOAD, WHOLE):
-        outcome = desk.submit(request)
+        outcome = attacked.submit(request)
         assert isinstance(outcome, Queued)
         tickets.append(outcome.ticket)
-    desk.suspect()
-    desk.fleet.finish(second)
-    assert [desk.fleet.refused(ticket).reason for ticket in tickets[:3]] == [Reason.SHED] * 3
-    desk.fleet.finish(desk.fleet.handed(tickets[3]))
-    desk.fleet.finish(first)
-    assert len(desk.dispatcher.state.uploads) == 0
+    attacked.suspect()
+    attacked.fleet.finish(second)
+    assert [attacked.fleet.refused(ticket).reason for ticket in tickets[:3]] == [Reason.SHED] * 3
+    attacked.fleet.finish(attacked.fleet.handed(tickets[3]))
+    attacked.fleet.finish(first)
+    assert len(attacked.dispatcher.state.uploads) == 0
 
 
 def test_without_suspicion_uploads_are_like_all_others() -> None:
-    desk = Attacked(2)
-    leases = [desk.lease(UPLOAD), desk.lease(UPLOAD)]
-    waiting = desk.submit(UPLOAD)
+    attacked = Attacked(2)
+    leases = [attacked.lease(UPLOAD), attacked.lease(UPLOAD)]
+    waiting = attacked.submit(UPLOAD)
     assert isinstance(waiting, Queued)
-    desk.fleet.finish(leases[0])
-    assert desk.fleet.handed(waiting.ticket)
+    attacked.fleet.finish(leases[0])
+    assert attacked.fleet.handed(waiting.ticket)
 
 
 def test_an_upload_without_a_lease_is_found_and_forgotten() -> None:
     """Otherwise a suspect would never get a slot again."""
-    desk = Attacked(2)
-    state = desk.dispatcher.state
-    desk.lease(UPLOAD)
-    assert faults(state, desk.fleet.now) == []
-    state.uploads.began(Lease(99, desk.fleet.addresses[0], 1, 100.0))
-    assert faults(state, desk.fleet.now) == ["an upload of lease 99, which is not open"]
+    attacked = Attacked(2)
+    state = attacked.dispatcher.state
+    attacked.lease(UPLOAD)
+    assert faults(state, attacked.fleet.now) == []
+    state.uploads.began(Lease(99, attacked.fleet.addresses[0], 1, 100.0))
+    assert faults(state, attacked.fleet.now) == ["an upload of lease 99, which is not open"]
     rebuild(state)
-    assert faults(state, desk.fleet.now) == []
+    assert faults(state, attacked.fleet.now) == []
     assert len(state.uploads) == 1

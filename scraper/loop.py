@@ -125,7 +125,7 @@ class Scraper:
         try:
             observation = await lookout.scrape(attention)
         except Exception as error:  # noqa: BLE001 - a bug met at one endpoint must stay there
-            journal.crash("the look", error)
+            journal.crash("the scrape", error)
             return Observation(
                 address=address,
                 began_at=began_at,
@@ -133,24 +133,24 @@ class Scraper:
                 status=ScrapeStatus.FAILED,
                 issues=(issues.internal_error(type(error).__name__),),
             )
-        journal.recover("the look")
+        journal.recover("the scrape")
         return observation
 
     def _tell(self, observation: Observation, journal: IssueLog) -> None:
         try:
             self._sink(observation)
         except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
-            journal.crash("the taker of observations", error)
+            journal.crash("the observation callback", error)
         else:
-            journal.recover("the taker of observations")
+            journal.recover("the observation callback")
 
     def _attention_to(self, address: Address, journal: IssueLog) -> ScrapePriority:
         try:
             attention = self._attention(address)
         except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
-            journal.crash("the teller of attention", error)
+            journal.crash("the scrape-priority callback", error)
             return ScrapePriority.IDLE
-        journal.recover("the teller of attention")
+        journal.recover("the scrape-priority callback")
         return attention
 
     async def _pause(self, watch: _Watch, delay_s: float) -> None:

@@ -26,6 +26,6 @@ class ScraperOptions:
 
     def __post_init__(self) -> None:
         if self.patience_s <= 0 or self.poke_gap_s <= 0:
-            raise ValueError("patience_s and poke_gap_s must be above 0")
+            raise ValueError("patience_s and poke_gap_s must be greater than 0")
         if self.props_every_looks < 1:
-            raise ValueError(f"props_every_looks must be 1 or more, not {self.props_every_looks}")
+            raise ValueError(f"props_every_looks must be at least 1, not {self.props_every_looks}")

@@ -54,9 +54,9 @@ class Cadence:
         if not 0 < self.fast_s <= self.slow_s:
             raise ValueError(f"0 < fast_s <= slow_s must hold, not {self.fast_s}, {self.slow_s}")
         if not 0 <= self.jitter < 1:
-            raise ValueError(f"jitter must be 0 or more and below 1, not {self.jitter}")
+            raise ValueError(f"jitter must be at least 0 and less than 1, not {self.jitter}")
         if self.eager_s < 0:
-            raise ValueError(f"eager_s must be 0 or more, not {self.eager_s}")
+            raise ValueError(f"eager_s must be at least 0, not {self.eager_s}")
 
 
 class Schedule:

@@ -43,7 +43,7 @@ class EndpointTarget:
         if self.api_key is not None and not is_sendable_key(self.api_key):
             raise TargetError(f"{self.address}: the API key must be visible ASCII, without spaces")
         if self.host_name is not None and not _is_visible_ascii(self.host_name):
-            raise TargetError(f"{self.address}: {self.host_name!r} is no host name")
+            raise TargetError(f"{self.address}: {self.host_name!r} is not a host name")
         if self.path_prefix and not (
             self.path_prefix.startswith("/")
             and not self.path_prefix.endswith("/")
@@ -51,7 +51,7 @@ class EndpointTarget:
             and not any(mark in self.path_prefix for mark in "?#%")
         ):
             raise TargetError(
-                f"{self.address}: write the path prefix like /llama, not {self.path_prefix!r}"
+                f"{self.address}: write the path prefix as /llama, not {self.path_prefix!r}"
             )
 
     @property

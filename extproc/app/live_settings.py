@@ -99,7 +99,7 @@ class LiveSettings:
         async with self._turn:
             news = await self._reread()
         if news:
-            log.info("keys or certificates were read again: %s", ", ".join(news))
+            log.info("reloaded keys or certificates: %s", ", ".join(news))
 
 
 def _changed(old: Settings, new: Settings) -> list[str]:

@@ -46,7 +46,7 @@ class Advertise:
         scheme, slashes, text = text.strip().rpartition("://")
         if slashes:
             if scheme not in ("http", "https"):
-                raise AddressError(f"{scheme!r} is neither http nor https")
+                raise AddressError(f"{scheme!r} is not http or https")
             is_tls = scheme == "https"
         way, colon, port = text.partition(":")
         if way in ("auto", "aws"):
@@ -81,7 +81,7 @@ async def own_address(picker: str) -> str:
             return str(probe.getsockname()[0])
     except (OSError, ValueError) as error:
         raise AdvertiseError(
-            f"--advertise auto: there is no route to {picker} ({error}); say the address"
+            f"--advertise auto: there is no route to {picker} ({error}); give the address"
         ) from None
 
 
@@ -106,6 +106,6 @@ async def ask_ec2(endpoint: str) -> str:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"does not answer ({type(error).__name__})"
     raise AdvertiseError(
-        f"--advertise aws: the metadata service {problem}; is this an EC2 instance, with a hop "
-        "limit that lets containers in? Else say the address"
+        f"--advertise aws: the metadata service {problem}; check that this is an EC2 instance "
+        "and that its hop limit allows containers, or give the address"
     )

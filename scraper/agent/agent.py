@@ -140,7 +140,7 @@ class Agent:
         if self._leaving.is_set() or (target, options) == (self.target, self.options):
             return
         self._scraper.watch(target)
-        log.info("keys or certificates were read again")
+        log.info("reloaded keys or certificates")
         has_word = _told(options) != _told(self.options)
         self.target, self.options = target, options
         self._renewed.set()  # what was refused may be taken now
@@ -182,16 +182,16 @@ class Agent:
     def _attend(self, attention: ScrapePriority) -> None:
         """The picker heard us and says how closely to look."""
         if self._problem is None:
-            log.info("the picker at %s hears us", self.options.picker)
+            log.info("connected to the picker at %s", self.options.picker)
         elif self._problem:
-            log.info("the picker at %s hears us again", self.options.picker)
+            log.info("connected to the picker at %s again", self.options.picker)
         self._problem = ""
         self._attention = attention
 
     def _tell_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            log.warning("picker %s: %s; trying again", self.options.picker, problem)
+            log.warning("picker %s: %s; retrying", self.options.picker, problem)
 
 
 def _told(options: AgentOptions) -> tuple[str, str]:

@@ -136,7 +136,7 @@ class Link:
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise LinkError(f"the picker has said nothing for {patience_s:g} s") from None
+                raise LinkError(f"the picker has sent nothing for {patience_s:g} s") from None
             patience_s = PICKER_SILENT_S
             self._echo = message.number
             self._heard_at = self._clock()

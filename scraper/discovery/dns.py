@@ -144,12 +144,12 @@ class _Follower:
         shown = self.name.listing.host
         self.problem = ""
         if failed:
-            stay = f"its endpoints stay ({len(self.nominations)})"
+            stay = f"keeping its {len(self.nominations)} endpoints"
             self.problem = f"dns: {shown}: {failed[0].reason}; {stay}"
             if not self._failures:
                 log.warning("%s", self.problem)
         elif self._failures:
-            log.info("dns: %s is answered again", shown)
+            log.info("dns: the lookup of %s works again", shown)
         self._failures = self._failures + 1 if failed else 0
         delay_s = self._pace.next_delay_s(answers)
         backoff_s = self._pace.min_s * 2.0 ** min(self._failures, 10)
@@ -234,7 +234,7 @@ class DnsEndpoints:
             try:
                 delay_s = await follower.look()
             except Exception:  # a fault of ours; another answer may pass
-                log.exception("dns: %s could not be looked up", follower.name.listing.host)
+                log.exception("dns: the lookup of %s failed", follower.name.listing.host)
                 delay_s = MAX_BACKOFF_S
             if follower.nominations != before or not had_spoken:
                 if follower.nominations != before:

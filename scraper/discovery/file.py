@@ -58,8 +58,8 @@ class EndpointsFile:
         if not self._problem:
             return ""
         if self._in_force is None:
-            return f"{self._problem}; no endpoint is known from this file yet"
-        return f"{self._problem}; the endpoints that it named before stay ({len(self._in_force)})"
+            return f"{self._problem}; this file has provided no endpoints yet"
+        return f"{self._problem}; keeping its previous {len(self._in_force)} endpoints"
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")
@@ -98,9 +98,9 @@ class EndpointsFile:
             return
         if self._problem:
             self._problem = ""
-            log.info("%s is in order again", self.path)
+            log.info("%s is valid again", self.path)
         if is_new:
-            log.info("%s names %d endpoints", self.path, len(listings))
+            log.info("%s: %d endpoints", self.path, len(listings))
             self._in_force = listings
 
     def _read(self) -> Sequence[EndpointEntry]:

@@ -61,9 +61,9 @@ class Resolver:
         except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
             return Nothing()
         except dns.resolver.NoNameservers:
-            return Failed("no name server could answer")
+            return Failed("no name server answered")
         except dns.resolver.NoResolverConfiguration:
-            return Failed("this machine names no name server; set discovery.nameservers")
+            return Failed("no name server is configured on this machine; set discovery.nameservers")
         except dns.exception.Timeout:
             return Failed(f"no answer within {LIFETIME_S:g} s")
         except (dns.exception.DNSException, OSError, UnicodeError) as error:

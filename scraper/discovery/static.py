@@ -37,7 +37,7 @@ async def look_up(host: str) -> list[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError:
-        raise OSError(f"{host!r} is no host name") from None
+        raise OSError(f"{host!r} is not a host name") from None
     return of_one_kind(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
 
 
@@ -117,7 +117,7 @@ class StaticEndpoints:
                         missed.add(host)
                         reason = error.strerror or str(error)
                         log.warning(
-                            "%s: %s is unknown (%s); it is looked up again every %g s",
+                            "%s: %s cannot be resolved (%s); retrying every %g s",
                             *(self._source, host, reason, self._retry_s),
                         )
                     return

@@ -73,7 +73,7 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "write_s", "pool_s", "slots_read_s"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
 
     @property
     def overhead_s(self) -> float:
@@ -148,10 +148,13 @@ class LlamaClient:
             message = f"GET {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at)
         except httpx.TransportError as error:
-            message = f"GET {_shown(path)} broke off ({type(error).__name__})"
+            message = f"GET {_shown(path)} was cut off ({type(error).__name__})"
             return self._failure(FailureKind.BROKEN, message, began_at)
         if body is None:
-            message = f"the answer to GET {_shown(path)} is over {MAX_BODY_BYTES} bytes or encoded"
+            message = (
+                f"the answer to GET {_shown(path)} is larger than {MAX_BODY_BYTES} bytes "
+                "or is encoded"
+            )
             return self._failure(FailureKind.UNUSABLE, message, began_at)
         return Answer(
             status=response.status_code,
@@ -226,11 +229,11 @@ def _connect_failure_kind(error: Exception) -> FailureKind:
 
 def _connect_message(error: Exception) -> str:
     if isinstance(error, httpx.ConnectTimeout):
-        return "the connection was not taken in time"
+        return "connecting timed out"
     tls_error = _tls_error(error)
     if tls_error is not None:
         return f"the TLS handshake failed: {tls_error.reason or type(tls_error).__name__}"
-    return "the connection was refused, or the host is gone"
+    return "the connection was refused, or the host is unreachable"
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:

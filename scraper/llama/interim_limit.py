@@ -97,4 +97,4 @@ class InterimLimitStream(httpcore.AsyncNetworkStream):
         self._end = (self._end + came)[-_LONGEST_START:]
         self._interim_bytes += len(came)
         if not self._has_final and self._interim_bytes > MAX_INTERIM_BYTES:
-            raise httpcore.ReadError("interim answers, and no end of them")
+            raise httpcore.ReadError("too many interim responses")

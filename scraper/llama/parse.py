@@ -99,16 +99,16 @@ def parse_slots(body: bytes) -> SlotsReading:
     if not entries:
         raise ParseError("/slots is an empty list")
     if len(entries) > MAX_SLOTS:
-        raise ParseError(f"/slots lists more than {MAX_SLOTS} slots")
+        raise ParseError(f"/slots has more than {MAX_SLOTS} slots")
     busy = 0
     newest: int | None = None
     readings: list[SlotReading] = []
     for entry in entries:
         if not isinstance(entry, dict):
-            raise ParseError("/slots lists something that is no slot")
+            raise ParseError("/slots has an entry that is not a slot")
         is_processing = entry.get("is_processing")
         if not isinstance(is_processing, bool):
-            raise ParseError("/slots lists a slot without a true or false is_processing")
+            raise ParseError("/slots has an entry whose is_processing is not true or false")
         busy += is_processing
         task = entry.get("id_task")
         if type(task) is int and task >= 0 and (newest is None or task > newest):
@@ -137,7 +137,7 @@ def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
         path = _name(entry.get("path")) if isinstance(entry, dict) else None
         number = _count(entry, "id") if path is not None else None
         if path is None or number is None:
-            raise ParseError("/lora-adapters lists something that is no adapter")
+            raise ParseError("/lora-adapters has an entry that is not an adapter")
         name = PurePath(path.replace("\\", "/")).stem
         if name:
             found.setdefault(name, AdapterReading(id=number, name=name))
@@ -171,12 +171,12 @@ def parse_props(body: bytes) -> PropsReading:
     is_router = props.get("role") == "router"
     total = props.get("total_slots")
     if total is not None and not (type(total) is int and 0 < total <= MAX_SLOTS):
-        raise ParseError(f"/props tells total_slots that are not 1 to {MAX_SLOTS}")
+        raise ParseError(f"/props has a total_slots that is not 1 to {MAX_SLOTS}")
     is_asleep = props.get("is_sleeping")
     if is_asleep is not None and not isinstance(is_asleep, bool):
-        raise ParseError("/props tells is_sleeping that is neither true nor false")
+        raise ParseError("/props has an is_sleeping that is not true or false")
     if not is_router and total is None:
-        raise ParseError("/props tells neither total_slots nor the role of a router")
+        raise ParseError("/props has neither total_slots nor the role of a router")
     marker = props.get("media_marker")
     # The marker is random for each process, unless LLAMA_MEDIA_MARKER pins it to a text.
     is_random = isinstance(marker, str) and marker.startswith("<__media_")

@@ -107,13 +107,13 @@ async def ask_slots_of_models(
         answered_at = answer.answered_at
         is_first = is_first or answer.is_first_on_connection
     if began_at is None:
-        assert refusal is not None, "asked for no model at all"
+        assert refusal is not None, "the list of models is empty"
         return refusal
     slots = sum(slots for slots, _ in by_model.values())
     if slots > MAX_SLOTS:
         return Failure(
             kind=FailureKind.UNUSABLE,
-            message=f"the router's models have more than {MAX_SLOTS} slots together",
+            message=f"the router's models have more than {MAX_SLOTS} slots in total",
             began_at=began_at,
             answered_at=answered_at,
         )

@@ -272,7 +272,7 @@ class EndpointProbe:
             entries = parse_models(answer.body)
         except ParseError as error:
             return self._learn_anew(garbled(answer, error), "/v1/models")
-        assert self._facts.props is not None, "only /props tells a router"
+        assert self._facts.props is not None, "only /props identifies a router"
         self._router.list(entries, self._facts.props.autoloads)
         status = self._router.status
         if status is not ScrapeStatus.READY:

@@ -52,7 +52,7 @@ class IssueLog:
         """`what`, code of ours, raised: one line with its traceback until it recovers."""
         if what not in self._crashed:
             self._crashed.add(what)
-            logger.error("endpoint %s: %s raised", self._address, what, exc_info=error)
+            logger.error("endpoint %s: %s failed", self._address, what, exc_info=error)
 
     def recover(self, what: str) -> None:
         """`what` worked. Costs nothing when it had not crashed."""

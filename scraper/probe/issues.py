@@ -10,7 +10,7 @@ SLOW_SLOTS = "slow-slots"
 def slots_disabled() -> Issue:
     return Issue(
         code="slots-disabled",
-        message="the server does not show its slots, so only our own leases are counted",
+        message="the server does not report its slots, so only the picker's own leases are counted",
         remedy="start llama-server with --slots (do not pass --no-slots)",
     )
 
@@ -19,14 +19,14 @@ def unauthorized(has_key: bool) -> Issue:
     return Issue(
         code="unauthorized",
         message=(
-            "the server refuses the API key that is set for this endpoint"
+            "the server rejects the API key that is configured for this endpoint"
             if has_key
-            else "the server wants an API key and none is set for this endpoint"
+            else "the server requires an API key, and none is configured for this endpoint"
         ),
         remedy=(
-            "name one of the server's --api-key values by the endpoint's api_key_env or "
-            "api_key_file, or by its agent's --api-key-file; until then only our own leases are "
-            "counted, on as many slots as the endpoint's slots setting says"
+            "set api_key_env or api_key_file of the endpoint, or --api-key-file of its agent, "
+            "to one of the server's --api-key values; until then only the picker's own leases "
+            "are counted, on the number of slots in the endpoint's slots setting"
         ),
     )
 
@@ -36,17 +36,18 @@ def slow_slots(waited_s: float) -> Issue:
         code=SLOW_SLOTS,
         message=f"/slots has not answered for {waited_s:.0f} s, while /health does",
         remedy=(
-            "long prompts hold the server between two steps; a smaller --ubatch-size makes its "
-            "steps shorter. Known busy slots stay busy meanwhile"
+            "long prompts keep the server busy between two answers; a smaller --ubatch-size "
+            "shortens its steps. Slots that were busy count as busy until it answers"
         ),
     )
 
 
-def slots_override_too_large(configured: int, told: int) -> Issue:
+def slots_override_too_large(configured: int, reported: int) -> Issue:
     return Issue(
         code="slots-override-too-large",
-        message=f"{configured} slots are configured, the server has {told}",
-        remedy="lower or remove the endpoint's slots setting: requests wait inside the server",
+        message=f"{configured} slots are configured, but the server has {reported}",
+        remedy="lower or remove the endpoint's slots setting; until then, requests wait inside "
+        "the server",
     )
 
 
@@ -55,7 +56,7 @@ def model_failed(names: tuple[str, ...]) -> Issue:
     return Issue(
         code="model-failed",
         message=f"the router could not load {shown}",
-        remedy="see the router's own log for why the model's process ended",
+        remedy="check the router's log to see why the model's process ended",
     )
 
 
@@ -63,7 +64,7 @@ def unreachable(message: str) -> Issue:
     return Issue(
         code="unreachable",
         message=message,
-        remedy="start llama-server there, or mend the address, the network or the firewall",
+        remedy="start llama-server there, or fix the address, the network or the firewall",
     )
 
 
@@ -71,7 +72,7 @@ def no_answer(message: str) -> Issue:
     return Issue(
         code="no-answer",
         message=message,
-        remedy="see the server's log and load; it is asked again until it answers",
+        remedy="check the server's log and load; the scraper retries until it answers",
     )
 
 
@@ -79,7 +80,7 @@ def bad_answer(message: str) -> Issue:
     return Issue(
         code="bad-answer",
         message=message,
-        remedy="check that a llama-server, and no other program or proxy, listens there",
+        remedy="check that a llama-server listens there, and not another program or proxy",
     )
 
 
@@ -87,13 +88,13 @@ def internal_error(kind: str) -> Issue:
     return Issue(
         code="scraper-error",
         message=f"the scraper itself failed with {kind}",
-        remedy="report it, with the traceback from the log",
+        remedy="report this bug with the traceback from the log",
     )
 
 
 def no_model_loaded() -> Issue:
     return Issue(
         code="no-model-loaded",
-        message="the router has no model loaded and loads none by itself",
+        message="the router has no model loaded and does not load models on demand",
         remedy="load one with POST /models/load, or start the router with --models-autoload",
     )

@@ -152,7 +152,7 @@ async def test_keys_that_were_read_again_are_told(caplog: pytest.LogCaptureFixtu
     await desk.refresh()
     service.news = ()
     await desk.refresh()
-    assert caplog.messages == ["keys or certificates were read again: endpoints"]
+    assert caplog.messages == ["reloaded keys or certificates: endpoints"]
     assert service.taken == []
 
 

@@ -89,7 +89,7 @@ async def test_an_agent_offers_its_servers_key_and_follows_its_files(
                 told = str(await AdminStub(port).ListEndpoints(pb.ListEndpointsRequest()))
             page = f"http://127.0.0.1:{stack.service.http_port}/status"
             told += (await stack.client.get(page)).text + caplog.text + log.read_text()
-            assert "hears us" in told and str(secret.tap.address) in told
+            assert "connected to the picker" in told and str(secret.tap.address) in told
             assert RENEWED not in told and KEY not in told
 
 

@@ -317,7 +317,7 @@ async def test_a_server_that_wants_a_key_is_not_ready(start: Starter) -> None:
         up = await start(*ANYWHERE, "--endpoint", f"{LOOPBACK}:{port}")
         await up.until_line(INVITATION)
         [line] = [line for line in up.lines if str(port) in line]
-        assert "ready" not in line and "wants an API key" in line
+        assert "ready" not in line and "requires an API key" in line
         up.process.send_signal(signal.SIGINT)
         assert await up.ended() == (0, "")
     finally:

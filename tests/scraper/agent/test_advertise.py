@@ -94,5 +94,5 @@ def test_tls_is_advertised_as_the_agent_itself_asks_unless_it_is_said() -> None:
         assert Advertise.parse(f"https://{text}", 1).is_tls
         assert not Advertise.parse(f"http://{text}", 1, is_tls=True).is_tls
     assert Advertise.parse("https://[fd00::5]:9", 1).address == Address("fd00::5", 9)
-    with pytest.raises(AddressError, match="neither"):
+    with pytest.raises(AddressError, match="is not http"):
         Advertise.parse("grpc://10.0.0.5:1", 1)

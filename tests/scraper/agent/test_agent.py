@@ -213,8 +213,8 @@ async def test_it_comes_back_to_a_picker_that_was_restarted(
         agent.leave()
         await task
     texts = [record.getMessage() for record in caplog.records if record.name == "coxswain.agent"]
-    assert any("trying again" in text for text in texts)
-    assert any("hears us again" in text for text in texts)
+    assert any("retrying" in text for text in texts)
+    assert any("again" in text and "connected" in text for text in texts)
     assert len(texts) < 8, "a picker that is away is not one line for each attempt"
 
 

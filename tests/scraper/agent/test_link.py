@@ -88,7 +88,7 @@ async def test_a_picker_that_says_nothing_is_given_up(
         while words and not subject.is_attached:  # noqa: ASYNC110  # it tells nobody
             await asyncio.sleep(0.001)
         let_pass(monkeypatch, HOUR_S)
-        with pytest.raises(LinkError, match="said nothing") as caught:
+        with pytest.raises(LinkError, match="has sent nothing") as caught:
             await work
         assert not caught.value.is_refusal
         await picker.ended.wait()

@@ -133,7 +133,7 @@ async def test_a_name_server_that_fails_takes_nothing_away(
         server.records["llama.test", "A"] = ["10.0.0.9"]
         await told.are("10.0.0.9:8080")
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warnings == ["dns: llama.test.: no name server could answer; its endpoints stay (1)"]
+    assert warnings == ["dns: llama.test.: no name server answered; keeping its 1 endpoints"]
 
 
 async def test_a_name_is_a_problem_as_long_as_it_is_not_answered(server: FakeDnsServer) -> None:
@@ -144,7 +144,7 @@ async def test_a_name_is_a_problem_as_long_as_it_is_not_answered(server: FakeDns
     try:
         await server.was_asked("llama.test", 10)
         (problem,) = source.problems
-        assert problem == "dns: llama.test.: no name server could answer; its endpoints stay (0)"
+        assert problem == "dns: llama.test.: no name server answered; keeping its 0 endpoints"
         server.records["llama.test", "A"] = ["10.0.0.9"]
         server.broken.clear()
         await told.are("10.0.0.9:8080")
@@ -295,4 +295,4 @@ async def test_what_nobody_expected_of_an_answer_is_told_and_the_name_is_followe
     await source.aclose()
     assert pauses[:2] == [QUICK.max_s, MAX_BACKOFF_S]
     errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
-    assert errors == ["dns: llama.test. could not be looked up"]
+    assert errors == ["dns: the lookup of llama.test. failed"]

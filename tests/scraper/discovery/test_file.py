@@ -15,7 +15,7 @@ from scraper.discovery.file import MAX_BYTES, EndpointsFile, Take
 from scraper.discovery.static import StaticEndpoints
 from tests.fakes.publications import Publications
 
-STAY = "; the endpoints that it named before stay (1)"
+STAY = "; keeping its previous 1 endpoints"
 
 
 def parse(content: bytes) -> list[EndpointEntry]:
@@ -108,7 +108,7 @@ async def test_a_broken_or_missing_file_changes_nothing_and_is_told_once(
 async def test_a_file_that_comes_later_is_taken_when_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "endpoints"
     async with watching(path) as (file, told):
-        none = "no endpoint is known from this file yet"
+        none = "this file has provided no endpoints yet"
         await until_problem(file, f"{path} cannot be read: no such file or directory; {none}")
         assert told.count == 0
         path.write_text("10.0.0.1:1")

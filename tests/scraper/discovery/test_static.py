@@ -66,7 +66,7 @@ async def test_a_server_that_nobody_could_ask(caplog: pytest.LogCaptureFixture) 
     wrong = EndpointEntry(host="10.0.0.1", port=1, server_name="my gpu", is_tls=True)
     source.set([wrong, EndpointEntry(host="10.0.0.2", port=2)])
     assert told.addresses == {"10.0.0.2:2"} and told.is_complete
-    assert caplog.messages == ["settings: 10.0.0.1: 10.0.0.1:1: 'my gpu' is no host name"]
+    assert caplog.messages == ["settings: 10.0.0.1: 10.0.0.1:1: 'my gpu' is not a host name"]
     await source.aclose()
 
 
@@ -109,7 +109,7 @@ async def test_an_unknown_name_is_logged_once(caplog: pytest.LogCaptureFixture) 
     source.set([EndpointEntry(host="nowhere", port=1)])
     await names.were_asked(5)
     await source.aclose()
-    assert len(caplog.records) == 1 and "nowhere is unknown" in caplog.text
+    assert len(caplog.records) == 1 and "nowhere cannot be resolved" in caplog.text
 
 
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown() -> None:

@@ -51,9 +51,9 @@ def test_a_crash_is_told_once_with_its_traceback(
     journal: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        journal.crash("the look", ZeroDivisionError())
-    journal.recover("the look")
-    journal.recover("the look")
+        journal.crash("the scrape", ZeroDivisionError())
+    journal.recover("the scrape")
+    journal.recover("the scrape")
     first, last = caplog.records
     assert first.levelname == "ERROR" and first.exc_info is not None
-    assert last.getMessage() == "endpoint 127.0.0.1:8080: the look works again"
+    assert last.getMessage() == "endpoint 127.0.0.1:8080: the scrape works again"

@@ -139,7 +139,7 @@ class EnvoyOptions:
         if self.has_served_cluster and self.llama_cluster != LLAMA_CLUSTER:
             raise OptionsError(f"the cluster that the picker serves is named {LLAMA_CLUSTER!r}")
         if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
-            raise OptionsError("host_rewrite needs discovery: only there an endpoint has a name")
+            raise OptionsError("host_rewrite needs discovery: without it, endpoints have no names")
         if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("servers behind TLS and injected keys need discovery")
         for name in ("connect_timeout_s", "health_interval_s", "discovery_timeout_s"):

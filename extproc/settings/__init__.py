@@ -1,4 +1,4 @@
-"""Typed settings from flags, the environment and a YAML file; every mistake is named by its place.
+"""Typed settings from flags, the environment and a YAML file; each error has its location.
 
 settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
 """

@@ -1,4 +1,4 @@
-"""How servers are reached, whoever names them: their API key, and their certificate."""
+"""How servers are reached, for every source of endpoints: API key and certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extproc.security.trust import profile_name
 
 
 class Keyed(Protocol):
-    """Settings of one server, or of several that share a key; `address` is their name in texts."""
+    """Settings of one server, or of several that share a key; `address` names them in messages."""
 
     @property
     def address(self) -> str: ...
@@ -22,9 +22,9 @@ class Keyed(Protocol):
 
 
 class Access(Keyed, Protocol):
-    """Settings of one server, or of several that are reached alike.
+    """Settings of one server, or of several that are reached in the same way.
 
-    `host` is the name or IP address that stands in their certificate unless `server_name` does.
+    `host` is the name or IP address in their certificate unless `server_name` is set.
     """
 
     @property
@@ -40,7 +40,7 @@ class Access(Keyed, Protocol):
 
 
 def check_access(access: Access) -> None:
-    """Raise PydanticCustomError where parts of it contradict each other."""
+    """Raise PydanticCustomError if settings contradict each other."""
     check_one_source(access.api_key_env, access.api_key_file, "api_key")
     if access.inject_key and access.api_key_env is None and access.api_key_file is None:
         raise PydanticCustomError("together", "inject_key needs api_key_env or api_key_file")
@@ -49,7 +49,7 @@ def check_access(access: Access) -> None:
 
 
 def check_one_source(env: str | None, file: str | None, name: str) -> None:
-    """Raise PydanticCustomError for a secret that is said to be in two places."""
+    """Raise PydanticCustomError for a secret with two sources."""
     if env is not None and file is not None:
         raise PydanticCustomError(
             "one_of", "give {name}_env or {name}_file, not both", {"name": name}
@@ -57,10 +57,9 @@ def check_one_source(env: str | None, file: str | None, name: str) -> None:
 
 
 def profile_of(access: Access) -> str:
-    """By which name Envoy knows how to speak TLS to it; empty for in the clear.
+    """The TLS profile that Envoy uses for it; empty without TLS.
 
-    Servers of the same authorities share one, unless an IP address is what stands in their
-    certificate.
+    Servers with the same CA share one, unless their certificates contain IP addresses.
     """
     if not access.is_tls:
         return ""
@@ -68,11 +67,13 @@ def profile_of(access: Access) -> str:
 
 
 def certified_ip(access: Access) -> str | None:
-    """The IP address that its certificate must hold; None for a name, which each server has."""
+    """The IP address that its certificate must contain; None for a host name, which each server
+    has.
+    """
     name = access.server_name or access.host
     return name if is_ip(name) else None
 
 
 def tls_profile(ca_file: str | None, ip: str | None = None) -> str:
-    """The name of the profile for servers of these authorities (None: the system's)."""
+    """The name of the profile for servers with this CA (None: the system's CAs)."""
     return profile_name(ca_file or "", ip)

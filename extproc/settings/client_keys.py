@@ -1,4 +1,4 @@
-"""The keys that clients may use: a file with a line `name key` for each."""
+"""The API keys of clients: a file with one line `name key` for each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def read_client_keys(file: Path) -> dict[str, str]:
-    """Names by their keys. Blank lines and lines that begin with # do not count.
+    """Names by their keys. Blank lines and lines that begin with # are ignored.
 
-    Blocks on the disk. Raises SettingsError with the line of each mistake, and shows no key.
+    Blocks on the disk. Raises SettingsError with the line of each error; never shows a key.
     """
     try:
         with file.open("rb") as stream:
@@ -31,13 +31,15 @@ def read_client_keys(file: Path) -> dict[str, str]:
             continue
         where = f"{file}:{number}"
         if len(parts) != 2 or not all(part.isprintable() for part in parts):
-            problems.append(_problem(where, "write a line as `name key`"))
+            problems.append(_problem(where, "write each line as `name key`"))
         elif parts[1] in names:
-            problems.append(_problem(where, "this key stands here already"))
+            problems.append(_problem(where, "this key is in the file already"))
         else:
             names[parts[1]] = parts[0]
     if not names and not problems:
-        problems.append(_problem(str(file), "there is no key in it, so nobody could come in"))
+        problems.append(
+            _problem(str(file), "it contains no key, so every client would be rejected")
+        )
     if problems:
         raise SettingsError(problems)
     return names

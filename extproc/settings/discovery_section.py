@@ -1,4 +1,4 @@
-"""Where endpoints come from besides the `endpoints` list: a file, name servers, agents."""
+"""Sources of endpoints besides the `endpoints` list: a file, DNS and agents."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ class DnsSettings(Section):
         min_length=1,
         max_length=253,
         pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9.])?$",
-        description="The name to look up. One that ends with a dot goes through no search list.",
+        description="The name to look up. With a dot at the end, the search list is not applied.",
     )
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = Field(
-        default=None, description="The port of all its servers; type a needs it."
+        default=None, description="The port of all its servers; required for type a."
     )
     type: Literal["a", "srv"] = Field(
         default="a",
         description="`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records.",
     )
     slots: SlotCount | None = Field(
-        default=None, description="How many slots each has, for servers that do not tell."
+        default=None,
+        description="The number of slots of each server, for servers that do not report it.",
     )
     may_sleep: bool | None = Field(
-        default=None, description="Whether they were started with --sleep-idle-seconds."
+        default=None, description="Whether the servers were started with --sleep-idle-seconds."
     )
     api_key_env: str | None = Field(
         default=None,
@@ -60,15 +61,15 @@ class DnsSettings(Section):
         default=False,
         description="Whether Envoy sends these servers their API key with each request.",
     )
-    tls: bool = Field(default=False, description="Whether these servers speak TLS.")
+    tls: bool = Field(default=False, description="Whether these servers use TLS.")
     ca_file: File | None = Field(
         default=None,
-        description="With tls: the authorities to trust, PEM, here and where Envoy runs; by "
-        "default the system's.",
+        description="With tls: the CA file, PEM, here and where Envoy runs; by default the "
+        "system's CAs.",
     )
     server_name: ServerName | None = Field(
         default=None,
-        description="With tls: the name in the servers' certificates; by default the host's.",
+        description="With tls: the name in the servers' certificates; by default the host name.",
     )
 
     @model_validator(mode="before")
@@ -91,9 +92,9 @@ class DnsSettings(Section):
         if self.type == "a" and self.port is None:
             raise PydanticCustomError("dns", "type a needs a port")
         if self.type == "srv" and self.port is not None:
-            raise PydanticCustomError("dns", "SRV records tell the port; remove it here")
+            raise PydanticCustomError("dns", "SRV records contain the port; remove it here")
         if self.name.rstrip(".").rpartition(".")[2].isdigit():
-            raise PydanticCustomError("dns", "this is an IP address; put it under `endpoints`")
+            raise PydanticCustomError("dns", "this is an IP address; list it under `endpoints`")
         check_access(self)
         return self
 
@@ -109,38 +110,44 @@ class DnsSettings(Section):
 
     @property
     def address(self) -> str:
-        """How it is called in texts."""
+        """Its name in messages."""
         return self.name if self.port is None else f"{self.name}:{self.port}"
 
 
 class DiscoverySettings(Section):
-    """Further sources of endpoints. All may be mixed; one address is one endpoint."""
+    """Further sources of endpoints. They can be combined; one address is one endpoint."""
 
     file: File | None = Field(
         default=None,
-        description="A YAML or JSON file with a list `endpoints`, written like the one here. "
-        "It is followed: a change applies within a second, a broken file changes nothing.",
+        description="A YAML or JSON file with a list `endpoints`, in the same format as the "
+        "setting. Coxswain watches it: a change applies within a second, and an invalid file "
+        "changes nothing.",
     )
     dns: Annotated[tuple[DnsSettings, ...], LIST] = Field(
         default=(),
-        description="Names to follow: a list of dns://name:port or srv://name, or of sections "
-        "with the keys below.",
+        description="The DNS names to resolve: a list of dns://name:port or srv://name, or of "
+        "sections with the keys below.",
     )
     dns_min_s: SomeSeconds = Field(
-        default=1.0, description="A name is looked up at most so often, however short its TTL."
+        default=1.0,
+        description="The shortest time in seconds between two lookups of a name, even if its "
+        "TTL is shorter.",
     )
     dns_max_s: SomeSeconds = Field(
-        default=5.0, description="A name is looked up at least so often, however long its TTL."
+        default=5.0,
+        description="The longest time in seconds between two lookups of a name, even if its TTL "
+        "is longer.",
     )
     nameservers: Annotated[tuple[Target, ...], LIST] = Field(
         default=(),
-        description="Name servers to ask, host:port with an IP address; without them those that "
-        "this machine is set up with.",
+        description="The name servers, host:port with an IP address; by default those that this "
+        "machine is configured with.",
     )
     grace_s: Annotated[Seconds, Field(le=2.5)] = Field(
         default=2.5,
-        description="After a start Envoy is told the fleet when every source has spoken, or after "
-        "this many seconds; so a restart of Coxswain takes no servers from it.",
+        description="After a start, Coxswain publishes the fleet to Envoy when every source has "
+        "reported, or after this many seconds. A restart of Coxswain therefore removes no "
+        "servers from Envoy.",
     )
 
     @model_validator(mode="after")
@@ -150,5 +157,7 @@ class DiscoverySettings(Section):
         for server in self.nameservers:
             host = split_host_port(server)[0]
             if ":" not in host and not host.rpartition(".")[2].isdigit():
-                raise PydanticCustomError("address", "a name server is named by its IP address")
+                raise PydanticCustomError(
+                    "address", "give the IP address of a name server, not its name"
+                )
         return self

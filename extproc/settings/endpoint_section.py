@@ -1,4 +1,4 @@
-"""One llama-server as people write it: where it is, its key, its certificate."""
+"""One llama-server: its address, its API key and its certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HTTPS: Final = "https://"
 
 
 class EndpointSettings(Section):
-    """One llama-server. A plain `host:port` in the list is short for its `address`."""
+    """One llama-server. A plain `host:port` in the list stands for its `address`."""
 
     address: Server = Field(
         description="Where the server listens: host:port, or https://host:port. "
@@ -26,17 +26,17 @@ class EndpointSettings(Section):
         min_length=1,
         max_length=253,
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-        description="What to call it in logs and metrics, instead of its address.",
+        description="Its name in logs and metrics, instead of its address.",
     )
     slots: SlotCount | None = Field(
         default=None,
-        description="How many slots it has, for a server that does not tell "
-        "(started with --no-slots and without /props).",
+        description="The number of its slots, for a server that does not report it (started "
+        "with --no-slots and without /props).",
     )
     may_sleep: bool | None = Field(
         default=None,
-        description="Whether it was started with --sleep-idle-seconds. Unless this is said it is "
-        "found out, and a server that would sleep after more than 15 minutes stays awake.",
+        description="Whether it was started with --sleep-idle-seconds. If not set, Coxswain "
+        "detects it, and a server whose idle time is longer than 15 minutes stays awake.",
     )
     api_key_env: str | None = Field(
         default=None,
@@ -45,18 +45,18 @@ class EndpointSettings(Section):
     )
     api_key_file: File | None = Field(
         default=None,
-        description="The file that holds the server's API key; blanks around it do not count. "
-        "It is read again when it changes.",
+        description="The file that holds the server's API key, without surrounding blanks. "
+        "Coxswain reloads it when it changes.",
     )
     inject_key: bool = Field(
         default=False,
         description="Whether Envoy sends this server its API key with each request, so that "
-        "clients need not know it. Needs envoy.discovery.",
+        "clients need no key of the server. Requires envoy.discovery.",
     )
     ca_file: File | None = Field(
         default=None,
-        description="For https: the authorities to trust, PEM; by default the system's. "
-        "The file is read again when it changes.",
+        description="For https: the CA file, PEM; by default the system's CAs. Coxswain reloads "
+        "the file when it changes.",
     )
     server_name: ServerName | None = Field(
         default=None,

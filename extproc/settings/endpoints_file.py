@@ -16,20 +16,20 @@ from extproc.settings.yaml_file import parse_yaml
 
 
 class EndpointsFile(Section):
-    """What such a file holds. The key must be there: a file cut short names no empty fleet."""
+    """The content of the file. The key is required, so a truncated file is not an empty fleet."""
 
     endpoints: Annotated[tuple[EndpointSettings, ...], LIST]
 
 
 def parse_endpoints(content: bytes, name: str) -> tuple[EndpointSettings, ...]:
-    """The endpoints in `content`. `name` is what its problems are told under.
+    """The endpoints in `content`. Problems are reported under `name`.
 
     Raises SettingsError with every mistake and its line.
     """
     document = parse_yaml(_without_tabs(content), name)
     if "endpoints" not in document.values:
         raise SettingsError(
-            [Problem(where=name, key="endpoints", message="this key must be given; [] for none")]
+            [Problem(where=name, key="endpoints", message="this key is required; use [] for none")]
         )
     try:
         return EndpointsFile.model_validate(document.values).endpoints
@@ -50,7 +50,7 @@ def parse_endpoints(content: bytes, name: str) -> tuple[EndpointSettings, ...]:
 
 
 def _without_tabs(content: bytes) -> bytes:
-    """JSON is YAML but for tabs between its values; inside of them it has none."""
+    """JSON is YAML except for tabs between its values; values contain none."""
     if not content.lstrip().startswith(b"{"):
         return content
     try:

@@ -1,8 +1,7 @@
 """The `COXSWAIN_*` environment variables: `COXSWAIN_QUEUE__TIMEOUT_S` is `queue.timeout_s`.
 
-Every variable of that prefix must mean something, so that a misspelt one is noticed.
-An empty one counts as not set. What Kubernetes puts into a pod beside a Service
-named `coxswain` is known and left alone.
+Every variable with that prefix must be known, so that a misspelt one is reported. An empty one
+counts as not set. The variables that Kubernetes adds for a Service named `coxswain` are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def variable_of(path: tuple[str, ...]) -> str:
 def read_environment(
     model: type[BaseModel], environ: Mapping[str, str]
 ) -> tuple[dict[tuple[str, ...], str], list[Problem]]:
-    """The settings in `environ` by their path, and a problem for each variable without meaning."""
+    """The settings in `environ` by their path, and a problem for each unknown variable."""
     known = {variable_of(path): path for path in every_key(model)}
     values: dict[tuple[str, ...], str] = {}
     problems: list[Problem] = []
@@ -63,7 +62,5 @@ def read_environment(
             rest = [known_name.removeprefix(PREFIX) for known_name in (*known, *sorted(RESERVED))]
             guess = nearest(name.removeprefix(PREFIX).upper(), rest)
             hint = f"; did you mean {PREFIX}{guess}?" if guess else ""
-            problems.append(
-                Problem(where=name, key="", message=f"no setting has this variable{hint}")
-            )
+            problems.append(Problem(where=name, key="", message=f"no setting has this name{hint}"))
     return values, problems

@@ -1,4 +1,4 @@
-"""What `coxswain config envoy` and `coxswain up` write into Envoy's configuration."""
+"""Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
 from __future__ import annotations
 
@@ -42,37 +42,40 @@ RuleText = Annotated[str, AfterValidator(_path_rule)]
 
 
 class EnvoySettings(Section):
-    """What `coxswain config envoy` and `coxswain up` write into Envoy's configuration."""
+    """Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
     discovery: bool = Field(
         default=True,
-        description="Whether Envoy learns the endpoints from Coxswain and then fails open. "
-        "false: every answer names an address (ORIGINAL_DST), and Envoy fails closed. "
-        "The picker and the printed configuration must agree on it.",
+        description="Whether Envoy gets the endpoints from Coxswain and fails open without it. "
+        "false: each response of the picker names an address (ORIGINAL_DST), and Envoy fails "
+        "closed. The picker and the printed configuration must have the same value.",
     )
     listen: IpBind = Field(
-        default="0.0.0.0:10000", description="Where clients call; an IP address and a port."
+        default="0.0.0.0:10000",
+        description="The address on which Envoy serves clients, an IP address and a port.",
     )
     admin: IpBind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
     picker: Target | None = Field(
         default=None,
-        description="Where Envoy reaches Coxswain's data plane, host:port; by default "
-        "listen.grpc, or loopback where that is all interfaces.",
+        description="The address at which Envoy reaches Coxswain's data plane, host:port; by "
+        "default listen.grpc, or loopback if that is all interfaces.",
     )
     picker_ca_file: str | None = Field(
         default=None,
         min_length=1,
-        description="The authorities, PEM, of Coxswain's certificate (grpc_tls.cert_file); "
-        "a path where Envoy runs. By default the system's.",
+        description="The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path "
+        "where Envoy runs. By default the system's CAs.",
     )
     picker_cert_file: str | None = Field(
         default=None,
         min_length=1,
-        description="Envoy's certificate for Coxswain (grpc_tls.client_ca_file), PEM. Envoy reads "
-        "these files when it starts.",
+        description="Envoy's client certificate for Coxswain (grpc_tls.client_ca_file), PEM. "
+        "Envoy reads it and its key only when it starts.",
     )
     picker_key_file: str | None = Field(
-        default=None, min_length=1, description="That certificate's private key, PEM."
+        default=None,
+        min_length=1,
+        description="The private key of Envoy's client certificate, PEM.",
     )
     picker_server_name: str | None = Field(
         default=None,
@@ -81,119 +84,130 @@ class EnvoySettings(Section):
     )
     server_ca_files: Annotated[tuple[str, ...], LIST] = Field(
         default=(),
-        description="For `coxswain config envoy --snippet`: the authorities, PEM, of https servers "
-        "that may come later, so that Envoy need not be given another configuration then: paths "
-        "where Envoy runs, written as the servers' ca_file is, or `system`. Those of known servers "
-        "need not be named. The whole configuration gets them from Coxswain.",
+        description="For `coxswain config envoy --snippet`: the CA files, PEM, of https servers "
+        "that are added later, so that Envoy needs no new configuration for them: paths where "
+        "Envoy runs, the same as the servers' ca_file, or `system`. The CA files of known "
+        "servers are included without this setting. The complete configuration gets them from "
+        "Coxswain.",
     )
     inject_keys: bool = Field(
         default=False,
-        description="For `coxswain config envoy --snippet`: whether Envoy can send servers their "
-        "keys although none that is known now has inject_key; so that one may come later.",
+        description="For `coxswain config envoy --snippet`: whether Envoy can send servers "
+        "their API keys even if no known server has inject_key, so that such a server can be "
+        "added later.",
     )
     countdown: bool = Field(
         default=True,
-        description="Whether clients may ask GET /queue/{request-id} where their request stands. "
-        "Envoy then reaches listen.http, for this path alone.",
+        description="Whether clients can read the queue position of their request at GET "
+        "/queue/{request-id}. Envoy then connects to listen.http, for this path only.",
     )
     message_timeout_s: SomeSeconds = Field(
         default=1.0,
-        description="How long Envoy waits for a sign of life from Coxswain before it goes on "
-        "without. Waiting in line does not count.",
+        description="How many seconds Envoy waits for a response of Coxswain before it "
+        "continues without it. Time in the queue does not count.",
     )
     max_message_timeout_s: SomeSeconds = Field(
         default=3600.0,
         le=3600.0,  # Envoy's own bound
-        description="The longest wait in line that Envoy allows, 3600 at most. "
-        "queue.timeout_s must stay 5 s below it.",
+        description="The longest time in the queue that Envoy allows, at most 3600 s. "
+        "queue.timeout_s must be at least 5 s shorter.",
     )
     end_reports: bool = Field(
         default=True,
-        description="Whether Envoy tells which answers broke off, and on whose side.",
+        description="Whether Envoy reports responses that were cut off, and by which side.",
     )
     connect_timeout_s: SomeSeconds = Field(
-        default=1.0, description="How long Envoy waits for a connection to a server."
+        default=1.0, description="How many seconds Envoy waits for a connection to a server."
     )
     per_try_idle_timeout_s: EnvoySeconds = Field(
         default=300.0,
-        description="A server's longest silence before its try is given up; 0 waits for ever.",
+        description="The longest time in seconds without data from a server before Envoy ends "
+        "the attempt; 0 disables the limit.",
     )
     retries: Whole = Field(
-        default=3, ge=0, le=10, description="How often Envoy tries again, along the fallbacks."
+        default=3, ge=0, le=10, description="The number of retries by Envoy, along the fallbacks."
     )
     body_buffer_bytes: Count = Field(
         default=4 * MIB,
-        description="How much of a request's body Envoy keeps while it waits or is tried. "
-        "A longer one is sent once, and not again.",
+        description="The number of body bytes that Envoy buffers while a request is queued or "
+        "may be retried. A request with a longer body is not retried.",
     )
     health_interval_s: SomeSeconds = Field(
-        default=2.0, description="Seconds between Envoy's own looks at /health of each server."
+        default=2.0,
+        description="Seconds between Envoy's own health checks of each server (/health).",
     )
     discovery_timeout_s: SomeSeconds = Field(
-        default=5.0, description="After this Envoy opens its door, with or without endpoints."
+        default=5.0,
+        description="The number of seconds after which Envoy accepts requests, with or without "
+        "endpoints.",
     )
     host_rewrite: bool = Field(
         default=False,
-        description="Whether requests carry the endpoint's name as Host. Needs discovery.",
+        description="Whether requests have the endpoint's name as Host. Requires discovery.",
     )
     open_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
         default=(),
-        description="What clients may ask of the servers besides model requests, models, health, "
-        "properties and the web page: `/path`, `/path*` for all below it, `/path/*.js` for files, "
-        "or `POST /path` for one method. All else is answered 403. The picker and the printed "
-        "configuration must agree on it.",
+        description="The paths that clients can use besides model requests, models, health, "
+        "properties and the web page: `/path`, `/path*` for all paths below it, `/path/*.js` "
+        "for files, or `POST /path` for one method. All other paths are rejected with 403. The "
+        "picker and the printed configuration must have the same value.",
     )
     blocked_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
         default=(),
-        description="What is answered 403 although it would be open, written the same way: "
-        "`GET /` closes the web page. In any case of letters, and below any prefix.",
+        description="Open paths that are rejected with 403, in the same format: `GET /` blocks "
+        "the web page. Upper and lower case are equal, and the rule applies below any prefix.",
     )
     request_headers_timeout_s: SomeSeconds = Field(
-        default=10.0, description="How long a client may take to send its headers."
+        default=10.0, description="How many seconds a client may take to send its headers."
     )
     request_body_timeout_s: SomeSeconds = Field(
-        default=300.0, description="How long a client may take to send its body."
+        default=300.0, description="How many seconds a client may take to send its body."
     )
     request_body_idle_timeout_s: EnvoySeconds = Field(
         default=30.0,
-        description="A request for which a slot is held, and of whose body nothing comes for "
-        "this long, is refused within twice this time; 0 waits for ever.",
+        description="If a request has a slot and no part of its body arrives for this many "
+        "seconds, it is rejected within twice this time; 0 disables the limit.",
     )
     request_body_min_rate_bytes_per_s: Whole = Field(
         default=125_000,
         ge=0,
         le=MAX_RATE_BYTES_PER_S,
-        description="While another request waits for its slot, the body of a request must come "
-        "at this rate at least (125,000 is 1 Mbit/s), or the request is refused; 0 sets no "
-        "least rate.",
+        description="The lowest upload rate of a request body, in bytes per second (125,000 is "
+        "1 Mbit/s), while another request waits for its slot. Slower requests are rejected; 0 "
+        "disables the limit.",
     )
     request_body_grace_s: SomeSeconds = Field(
         default=2.0,
-        description="How far a client may fall behind that rate before its slot goes to another "
-        "request.",
+        description="How many seconds a client may fall behind that rate before its slot goes "
+        "to another request.",
     )
     connection_idle_timeout_s: SomeSeconds = Field(
-        default=300.0, description="When a client's connection without a request is closed."
+        default=300.0,
+        description="The number of seconds after which a client's connection without a request "
+        "is closed.",
     )
     max_connections: Whole = Field(
-        default=50_000, ge=1, le=10_000_000, description="How many clients may be connected."
+        default=50_000, ge=1, le=10_000_000, description="The highest number of client connections."
     )
     max_heap_bytes: Whole = Field(
         default=4096 * MIB,
         ge=0,
         le=MAX_HEAP_BYTES,
-        description="Near this much memory Envoy refuses new requests; 0 sets no bound.",
+        description="Envoy rejects new requests when it uses nearly this much memory; 0 "
+        "disables the limit.",
     )
     access_log: bool = Field(default=True, description="Whether Envoy logs each request.")
     trusted_proxies: Whole = Field(
-        default=0, ge=0, le=100, description="How many hops of x-forwarded-for are believed."
+        default=0, ge=0, le=100, description="The number of trusted hops in x-forwarded-for."
     )
     tracing: Target | None = Field(
         default=None,
         description="An OpenTelemetry collector's gRPC port, host:port, for Envoy's own spans.",
     )
     trace_percent: Percent = Field(
-        default=100.0, description="How many requests are traced whose caller did not decide it."
+        default=100.0,
+        description="The share of requests that are traced, in percent, if the caller did not "
+        "decide it.",
     )
 
     @model_validator(mode="after")
@@ -206,7 +220,7 @@ class EnvoySettings(Section):
         if self.message_timeout_s > self.max_message_timeout_s:
             problem = "message_timeout_s must not exceed max_message_timeout_s"
         elif self.host_rewrite and not self.discovery:
-            problem = "host_rewrite needs discovery: only there an endpoint has a name"
+            problem = "host_rewrite needs discovery: without it, endpoints have no names"
         if problem is not None:
             raise PydanticCustomError("order", problem)
         return self

@@ -1,4 +1,4 @@
-"""Which keys exist, and which one was meant by a key that does not."""
+"""Finds the known keys, and the nearest one to an unknown key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extproc.settings.problems import KeyPath, dotted, nearest
 
 
 def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
-    """The section that a field holds, if it holds any, and whether it holds a list of them."""
+    """The section type of a field, if it is one, and whether the field is a list of sections."""
     annotation: Any = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
@@ -23,7 +23,7 @@ def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 
 
 def every_key(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path of every setting that is no section; a list of sections counts as one setting."""
+    """The path of every setting that is not a section; a list of sections counts as one setting."""
     for name, field in model.model_fields.items():
         section, is_list = model_of(field)
         if section is None or is_list:
@@ -33,7 +33,7 @@ def every_key(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """The keys that may stand right below `path`; none where `path` leads nowhere."""
+    """The keys directly below `path`; none if `path` does not exist."""
     here: type[BaseModel] | None = model
     is_name = False  # the next part is a name that the operator chose
     for part in path:
@@ -59,4 +59,4 @@ def advise(model: type[BaseModel], path: KeyPath) -> str:
     guess = nearest(wrong.lower(), elsewhere)
     if guess is not None:
         return f"unknown key; did you mean {dotted(elsewhere[guess])}?"
-    return f"unknown key; here may stand {', '.join(siblings)}" if siblings else "unknown key"
+    return f"unknown key; known here: {', '.join(siblings)}" if siblings else "unknown key"

@@ -11,12 +11,12 @@ from extproc.settings.values import LIST, Bind, HostName
 
 
 class ListenSettings(Section):
-    """Where Coxswain listens. Port 0 takes any free one."""
+    """The addresses on which Coxswain listens. Port 0 selects any free port."""
 
     grpc: Bind = Field(
         default="127.0.0.1:9002",
-        description="The data plane, for Envoy: ext_proc, endpoint discovery and health. "
-        "Keep it away from clients: who reaches it steers traffic.",
+        description="The data plane, for Envoy: ext_proc, endpoint discovery and health. Keep "
+        "clients away from it: anyone who can reach it can control the traffic.",
     )
     admin: Bind = Field(
         default="127.0.0.1:9003",
@@ -29,11 +29,12 @@ class ListenSettings(Section):
     )
     http_hosts: Annotated[tuple[HostName, ...], LIST] = Field(
         default=(),
-        description="The host names by which browsers and others may ask for the status pages, "
-        "such as the name of a service, besides IP addresses, localhost and listen.http's own. A "
-        "page of another site could read them otherwise (DNS rebinding).",
+        description="The host names that the status pages accept, such as the name of a "
+        "service, besides IP addresses, localhost and the host in listen.http. This protects "
+        "the pages from other web sites (DNS rebinding).",
     )
     insecure: bool = Field(
         default=False,
-        description="Listen beyond loopback with neither token nor mutual TLS; --insecure.",
+        description="Allow listening beyond loopback without a token and without mutual TLS; "
+        "the same as --insecure.",
     )

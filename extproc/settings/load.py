@@ -29,9 +29,9 @@ def load_settings(
 ) -> Settings:
     """Read and check all settings. Blocks on the disk when there is a file.
 
-    `flags` maps dotted keys (`queue.timeout_s`) to values and wins over all else; `config` is
-    the YAML file, by default the one that COXSWAIN_CONFIG names, else none.
-    Raises SettingsError with every problem that was found.
+    `flags` maps dotted keys (`queue.timeout_s`) to values and overrides everything else; `config`
+    is the YAML file, by default the one in COXSWAIN_CONFIG. Raises SettingsError with every
+    problem.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get(CONFIG_VARIABLE):
@@ -59,7 +59,7 @@ def load_settings(
 
 
 def _validate(*layers: dict[str, Any]) -> Settings:
-    """Settings from `layers`, the first being the strongest. Raises ValidationError."""
+    """Settings from `layers`; earlier layers override later ones. Raises ValidationError."""
 
     class Layered(Settings):
         @classmethod
@@ -72,7 +72,7 @@ def _validate(*layers: dict[str, Any]) -> Settings:
 
 
 class _Layer(PydanticBaseSettingsSource):
-    """One place that settings come from, already read."""
+    """One source of settings, already read."""
 
     def __init__(self, settings_cls: type[BaseSettings], values: dict[str, Any]) -> None:
         super().__init__(settings_cls)
@@ -83,7 +83,7 @@ class _Layer(PydanticBaseSettingsSource):
         field: FieldInfo,  # noqa: ARG002  # the base class's signature
         field_name: str,
     ) -> tuple[Any, str, bool]:
-        """Required by the base class; a layer is taken whole."""
+        """Required by the base class and unused."""
         return self._values.get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _read_flags(
 
 
 class _Origins:
-    """Knows who gave a value, so that a mistake is told where it was made."""
+    """Knows the source of each value, so that an error is reported with its location."""
 
     def __init__(
         self,

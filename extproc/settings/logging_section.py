@@ -1,4 +1,4 @@
-"""What Coxswain tells the world about itself: its log, and gauges for StatsD."""
+"""Settings of the log and of StatsD."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from extproc.settings.values import SomeSeconds, Target, split_host_port
 
 
 class LogSettings(Section):
-    """What Coxswain writes to stderr."""
+    """The log, which Coxswain writes to stderr."""
 
     format: Literal["human", "json"] = Field(
-        default="human", description="`human` for eyes, `json` for machines, one event a line."
+        default="human", description="The log format: `human`, or `json` with one event per line."
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least serious kind of event that is written."
+        default="info", description="The lowest level that is logged."
     )
 
 
@@ -25,15 +25,17 @@ class StatsdSettings(Section):
     """StatsD gauges slots_idle, slots_processing and requests_buffered, over UDP."""
 
     addr: Target | None = Field(
-        default=None, description="Where StatsD listens, host:port. Without it nothing is sent."
+        default=None, description="The address of StatsD, host:port. Without it, nothing is sent."
     )
     prefix: str = Field(
         default="coxswain",
         max_length=200,
         pattern=r"^[A-Za-z0-9_.-]*$",
-        description="What stands before the names: coxswain makes coxswain.slots_idle.",
+        description="The prefix of the names: `coxswain` gives coxswain.slots_idle.",
     )
-    interval_s: SomeSeconds = Field(default=10.0, description="Seconds between two reports.")
+    interval_s: SomeSeconds = Field(
+        default=10.0, description="The number of seconds between two reports."
+    )
 
     @property
     def host(self) -> str:

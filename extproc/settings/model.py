@@ -44,8 +44,9 @@ class Settings(BaseSettings):
 
     endpoints: Annotated[tuple[EndpointSettings, ...], LIST] = Field(
         default=(),
-        description="The llama-servers: a list of host:port, or of sections with the keys below. "
-        "In the environment: host:port,host:port. May be empty; endpoints can come later.",
+        description="The llama-servers: a list of host:port, or of sections with the keys "
+        "below. In the environment: host:port,host:port. May be empty; endpoints can be added "
+        "later.",
     )
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
@@ -65,9 +66,10 @@ class Settings(BaseSettings):
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
     models: Annotated[dict[str, Targets], MAP] = Field(
         default={},
-        description="Other names for models: `chat: tiny`, or split by weight: "
-        "`chat: {tiny: 90, small: 10}`. It decides where a request goes; where the whole body "
-        "is at hand, its server is told the name that was drawn. In the environment: JSON.",
+        description="Other names for models: `chat: tiny`, or a split by weight: `chat: "
+        "{tiny: 90, small: 10}`. The name decides which endpoints are eligible; if the whole "
+        "body is available, Coxswain writes the selected model into it. In the environment: "
+        "JSON.",
     )
     objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(
         default={},
@@ -76,12 +78,12 @@ class Settings(BaseSettings):
     )
     response_headers: bool = Field(
         default=True,
-        description="Whether answers carry x-coxswain-endpoint, x-coxswain-queue-ms "
-        "and x-coxswain-attempts.",
+        description="Whether responses have the headers x-coxswain-endpoint, "
+        "x-coxswain-queue-ms and x-coxswain-attempts.",
     )
     drain_timeout_s: Seconds = Field(
         default=30.0,
-        description="On SIGTERM: how long running requests may still take, in seconds.",
+        description="How many seconds running requests may still take after SIGTERM.",
     )
 
     @field_validator("objectives")
@@ -93,7 +95,8 @@ class Settings(BaseSettings):
                 if (other := taken.setdefault(model, name)) != name:
                     raise PydanticCustomError(
                         "together",
-                        "{other} and {name} both take the model {model}; leave it to one of them",
+                        "{other} and {name} both have the model {model}; remove it from one of "
+                        "them",
                         {"other": other, "name": name, "model": model},
                     )
         return value
@@ -103,8 +106,8 @@ class Settings(BaseSettings):
         if self.queue.timeout_s + HOLD_MARGIN_S > self.envoy.max_message_timeout_s:
             raise PydanticCustomError(
                 "order",
-                "queue.timeout_s must stay {margin} s below envoy.max_message_timeout_s, "
-                "or Envoy gives up on requests that still wait",
+                "queue.timeout_s must be at least {margin} s shorter than "
+                "envoy.max_message_timeout_s; otherwise Envoy gives up on queued requests",
                 {"margin": f"{HOLD_MARGIN_S:g}"},
             )
         return self

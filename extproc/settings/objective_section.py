@@ -13,37 +13,46 @@ Millis = Annotated[int, Field(ge=1, le=3_600_000)]
 
 
 class SloSettings(Section):
-    """What an objective promises."""
+    """The SLO of an objective."""
 
     ttft_ms: Millis | None = Field(
-        default=None, description="The first token within so many milliseconds, waiting included."
+        default=None,
+        description="The SLO for the time to the first token in milliseconds, including the "
+        "time in the queue.",
     )
-    queue_ms: Millis | None = Field(default=None, description="A slot within so many milliseconds.")
+    queue_ms: Millis | None = Field(
+        default=None, description="The SLO for the time in the queue in milliseconds."
+    )
 
 
 class ObjectiveSettings(Section):
-    """A service: chosen by the header x-gateway-inference-objective, or by its models. Of two
-    of one class the one whose promise (`slo`) was kept less often in the last five minutes is
-    served first."""
+    """A service that requests select with the header x-gateway-inference-objective or by their
+    model. Of two objectives of the same criticality, the one with the lower SLO attainment in the
+    last five minutes is served first.
+    """
 
     criticality: Literal["critical", "standard", "sheddable"] = Field(
         default="standard",
-        description="Critical goes before standard. Sheddable never waits, it is refused with 429.",
+        description="Critical requests go before standard ones. Sheddable requests are never "
+        "queued; they are rejected with 429 if no slot is free.",
     )
     slo: SloSettings = SloSettings()
     weight: float = Field(
         default=1.0,
         gt=0,
         le=1000,
-        description="Its share of slot-seconds against others of its class without a promise.",
+        description="Its share of slot-seconds, relative to other objectives of the same "
+        "criticality without an SLO.",
     )
     models: tuple[str, ...] = Field(
-        default=(), description="Requests for these models belong to it unless they name another."
+        default=(),
+        description="Requests for these models belong to this objective, unless they name "
+        "another one.",
     )
 
 
 def _as_weights(value: Any) -> Any:
-    """A plain name is an alias: all of the weight on one model."""
+    """A plain name is an alias: one model with all of the weight."""
     if isinstance(value, str):
         return {value: 1.0}
     if isinstance(value, dict) and not value:

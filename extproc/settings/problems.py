@@ -1,4 +1,4 @@
-"""What is wrong with the settings, in sentences that never quote a value that may be secret."""
+"""Problems in the settings. No message quotes a value that may be secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One mistake: where it was made, the key it is about (may be empty), and what to do."""
+    """One error: its location, its key (may be empty), and what to do."""
 
     where: str
     key: str
@@ -26,7 +26,7 @@ class Problem:
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; `problems` holds every mistake that was found."""
+    """The settings are invalid; `problems` has every error."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -42,17 +42,17 @@ def dotted(path: KeyPath) -> str:
 
 
 def nearest(wrong: str, right: Iterable[str]) -> str | None:
-    """The one of `right` that was probably meant, None when nothing is near."""
+    """The most similar one of `right`; None if none is similar."""
     found = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def kind_of(value: object) -> str:
-    """What kind of thing was given. Numbers and truth values are shown, texts never."""
+    """The type of a value. Numbers and booleans are shown, texts never."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return f"the number {value}" if abs(value) < 10**15 else "a huge number"
+        return f"the number {value}" if abs(value) < 10**15 else "a very large number"
     if isinstance(value, float):
         return f"the number {value:g}"
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -69,7 +69,7 @@ def kind_of(value: object) -> str:
 
 
 def describe(error: ErrorDetails) -> str:
-    """What pydantic found, in our words."""
+    """The message for an error of pydantic."""
     context: dict[str, Any] = error.get("ctx", {})
     given = error["input"]
     match error["type"]:
@@ -111,7 +111,7 @@ def describe(error: ErrorDetails) -> str:
 
 
 def _number(given: object) -> str:
-    """A number that is out of bounds; from the environment and from flags it comes as a text."""
+    """A number that is out of range; from the environment and from flags it is a text."""
     if isinstance(given, str):
         try:
             return kind_of(float(given))

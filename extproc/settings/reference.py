@@ -1,4 +1,4 @@
-"""The settings described: as a JSON schema for editors, as Markdown for people."""
+"""The reference of the settings, as JSON schema and as Markdown."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from extproc.settings.keys import model_of
 from extproc.settings.model import Settings
 
 INTRODUCTION: Final = (
-    "Flags win over environment variables, these over the file (`--config coxswain.yaml` or "
-    "`COXSWAIN_CONFIG`), and the file over the defaults. `coxswain config check` names every "
-    "mistake by its line or its setting, also what only shows at a start, and `coxswain config "
-    "show` prints what is in force."
+    "Flags override environment variables, which override the file (`--config "
+    "coxswain.yaml` or `COXSWAIN_CONFIG`), which overrides the defaults. `coxswain config check` "
+    "reports every mistake with its line or its setting, including those that otherwise show only "
+    "at a start, and `coxswain config show` prints the settings in effect."
 )
 
 
@@ -34,7 +34,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def settings_reference() -> str:
-    """`docs/settings.md`: every setting with its default, its variable and what it means."""
+    """`docs/settings.md`: every setting with its default, variable and description."""
     lines = [
         "# Settings",
         INTRODUCTION,
@@ -44,19 +44,19 @@ def settings_reference() -> str:
     for name, field in Settings.model_fields.items():
         section, is_list = model_of(field)
         if section is not None:
-            title = f"Each of `{name}`" if is_list else f"`{name}`"
+            title = f"Each entry of `{name}`" if is_list else f"`{name}`"
             lines += ["", f"## {title}", *_text(section), ""]
             lines += _table(section, None if is_list else (name,))
             for below, inner in section.model_fields.items():
                 item, is_list = model_of(inner)
                 if item is not None and is_list:
-                    lines += ["", f"### Each of `{name}.{below}`", *_text(item), ""]
+                    lines += ["", f"### Each entry of `{name}.{below}`", *_text(item), ""]
                     lines += _table(item, None)
     return "\n".join(lines) + "\n"
 
 
 def _text(section: type[BaseModel]) -> Iterator[str]:
-    """What a section is for."""
+    """The description of a section."""
     yield " ".join((section.__doc__ or "").split())
 
 

@@ -1,4 +1,4 @@
-"""What decides where a request goes, and how long it may wait for that."""
+"""Settings of routing and of the queue."""
 
 from __future__ import annotations
 
@@ -11,68 +11,72 @@ from extproc.settings.values import Count, PathPrefix, Seconds, Whole
 
 
 class QueueSettings(Section):
-    """The line in which requests wait for a free slot."""
+    """The queue, in which requests wait for a free slot."""
 
     max_requests: Count = Field(
         default=1024,
-        description="How many requests may wait. One more is answered 429; 0 lets nobody wait.",
+        description="The highest number of queued requests. Further requests are rejected with "
+        "429; 0 disables the queue.",
     )
     max_bytes: Whole = Field(
         default=1024 * 1024 * 1024,
         ge=0,
         le=10**15,
-        description="How much of the bodies of waiting requests may be kept, by Envoy or, in full "
-        "duplex, by Coxswain: up to envoy.body_buffer_bytes of each. A request whose body is "
-        "longer than 64 KiB and does not fit is answered 429.",
+        description="The highest number of buffered body bytes of all queued requests, in Envoy "
+        "or, in full duplex, in Coxswain: up to envoy.body_buffer_bytes of each. A request with "
+        "a body of more than 64 KiB that does not fit is rejected with 429.",
     )
     timeout_s: Seconds = Field(
         default=60.0,
-        description="The longest wait in seconds, then 504. A request may ask for less with "
-        "the header x-coxswain-queue-timeout-ms, never for more.",
+        description="The longest time in the queue in seconds; then the request is rejected "
+        "with 504. A request can shorten it with the header x-coxswain-queue-timeout-ms, but "
+        "not extend it.",
     )
 
 
 class RoutingSettings(Section):
-    """What of a request decides where it goes."""
+    """How requests are read and routed."""
 
     read_body: Literal["auto", "never"] = Field(
         default="auto",
-        description="Whether the beginning of a body is read: model, prompt, n, adapter. `auto` "
-        "reads what may be JSON and takes a slot; `never` decides by the headers alone, and "
-        "every request then counts as one slot. Envoy must allow mode overrides.",
+        description="Whether Coxswain reads the beginning of a body: model, prompt, n, adapter. "
+        "`auto` reads it if it may be JSON and the request takes a slot; `never` uses only the "
+        "headers, and every request then counts as one slot. Envoy must allow mode overrides.",
     )
     body_limit_bytes: Whole = Field(
         default=65_536,
         ge=1,
         le=16 * 1024 * 1024,
-        description="How much of a body's beginning is read at most. Of the rest only the last "
-        "4 KiB are looked at, for the model, where Envoy has the whole body.",
+        description="The highest number of bytes that Coxswain reads from the beginning of a "
+        "body. Of the rest it reads only the last 4 KiB, for the model, if Envoy has the whole "
+        "body.",
     )
     body_errors: Literal["lenient", "strict"] = Field(
         default="lenient",
-        description="What becomes of a body that cannot be read: `lenient` routes it without "
-        "what could not be read, `strict` answers 400.",
+        description="How to handle a body that cannot be parsed: `lenient` routes the request "
+        "without the missing information, `strict` rejects it with 400.",
     )
     path_prefix: PathPrefix = Field(
         default="",
-        description="Below which path clients find the API besides the root, such as `/llama`: "
-        "where servers have scraper.path_prefix, or a gateway takes a prefix off behind the "
-        "picker. The picker and the printed configuration must agree on it.",
+        description="A path prefix below which clients find the API besides the root, such as "
+        "`/llama`. Set it if servers have scraper.path_prefix, or if a gateway removes a prefix "
+        "after the picker. The picker and the printed configuration must have the same value.",
     )
     model_match: Literal["lenient", "strict"] = Field(
         default="lenient",
-        description="What becomes of a model that no endpoint reports: `lenient` sends it "
-        "anywhere, as llama-server itself ignores the name; `strict` answers 404 when none ever "
-        "reported it, and waits when those that did are gone.",
+        description="How to handle a model that no endpoint reports: `lenient` sends the "
+        "request to any endpoint, because llama-server ignores the name; `strict` rejects it "
+        "with 404 if no endpoint ever reported the model, and queues it if the endpoints that "
+        "did are gone.",
     )
 
 
 class PickerSettings(Section):
-    """How an endpoint is chosen."""
+    """How an endpoint is selected."""
 
     fallbacks: Whole = Field(
         default=2,
         ge=0,
         le=2,
-        description="How many further endpoints Envoy may try when the chosen one fails.",
+        description="The number of further endpoints that Envoy can try if the selected one fails.",
     )

@@ -1,4 +1,4 @@
-"""How Coxswain looks at the servers, and how it counts their slots."""
+"""Settings of scraping and of the slots' ledger."""
 
 from __future__ import annotations
 
@@ -12,68 +12,70 @@ from extproc.settings.values import PathPrefix, PositiveCount, Seconds, Share, S
 
 
 class LedgerSettings(Section):
-    """How slots are counted."""
+    """How leased slots are counted."""
 
     draining_cap_s: Seconds = Field(
         default=10.0,
-        description="How long a slot whose client left stays taken, in seconds, "
-        "when no look at the server shows it free earlier.",
+        description="How many seconds the slot of a client that left stays leased, unless a "
+        "scrape shows it free earlier.",
     )
     blind_draining_cap_s: Seconds = Field(
         default=1.0,
-        description="The same, for a server that does not show its slots.",
+        description="The same, for a server that does not report its slots.",
     )
 
 
 class ScraperSettings(Section):
-    """How Coxswain looks at the servers."""
+    """How Coxswain scrapes the servers."""
 
     path_prefix: PathPrefix = Field(
         default="",
-        description="What the servers were started with as --api-prefix, such as `/llama`. "
-        "Scrapes and Envoy's health checks ask below it; agents have it in --llama.",
+        description="The --api-prefix of the servers, such as `/llama`. Scrapes and Envoy's "
+        "health checks use it; agents have it in --llama.",
     )
     fast_interval_s: SomeSeconds = Field(
         default=0.2,
-        description="Seconds between two looks while a server has strangers on it or comes up.",
+        description="Seconds between two scrapes while a server has foreign slots or is starting.",
     )
     slow_interval_s: SomeSeconds = Field(
         default=2.0,
-        description="Seconds between two looks while our own requests explain all that is busy.",
+        description="Seconds between two scrapes while Coxswain's own requests account for all "
+        "busy slots.",
     )
     jitter: Share = Field(
         default=0.1,
-        description="By which share each interval is varied, so that the looks spread out.",
+        description="The share by which each interval varies, so that the scrapes spread out.",
     )
     connect_timeout_s: SomeSeconds = Field(
         default=1.0, description="Seconds to wait for a connection to a server."
     )
     read_timeout_s: SomeSeconds = Field(
-        default=3.0, description="Seconds to wait for an answer to anything but /slots."
+        default=3.0, description="Seconds to wait for a response to any path except /slots."
     )
     slots_read_timeout_s: SomeSeconds = Field(
         default=30.0,
-        description="Seconds to wait for /slots, which a server answers between decode steps: "
-        "a long prefill stalls it.",
+        description="Seconds to wait for /slots, which a server answers between decode steps: a "
+        "long prefill delays it.",
     )
     write_timeout_s: SomeSeconds = Field(
-        default=2.0, description="Seconds to wait until a question is sent."
+        default=2.0, description="Seconds to wait until a request is sent."
     )
     pool_timeout_s: SomeSeconds = Field(
         default=2.0, description="Seconds to wait for a free connection of the pool."
     )
     patience_s: SomeSeconds = Field(
         default=1.0,
-        description="After this many seconds without an answer a server's /slots counts as slow. "
-        "Slow is not down; the question lives on.",
+        description="The number of seconds after which an unanswered /slots counts as slow. A "
+        "slow server is not down, and the request continues.",
     )
     stale_after_s: SomeSeconds = Field(
         default=6.0,
-        description="The age in seconds from which on an observation is old: "
-        "its server is then used only when no other is free.",
+        description="The age in seconds from which an observation is stale: its server is then "
+        "used only if no other one is free.",
     )
     failures_to_down: PositiveCount = Field(
-        default=3, description="How many failed looks in a row make a server down."
+        default=3,
+        description="The number of consecutive failed scrapes after which a server is down.",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""API keys: settings say where a key is, and only here is it read."""
+"""Reads API keys; the settings contain only their sources."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_KEY_BYTES: Final = 16 * 1024
 
 
 def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> str | None:
-    """The API key of `endpoint`, None where it needs none. Blocks on the disk for a key file.
+    """The API key of `endpoint`, None without one. Blocks on the disk for a key file.
 
-    Raises SettingsError when the key is not where the settings say.
+    Raises SettingsError if the key cannot be read.
     """
     environ = os.environ if environ is None else environ
     if endpoint.api_key_env is not None:
@@ -33,9 +33,11 @@ def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> s
     else:
         return None
     if not key:
-        raise _error(endpoint, f"{source} is empty or missing")
+        raise _error(endpoint, f"{source} is empty or not set")
     if not (key.isascii() and key.isprintable()):
-        raise _error(endpoint, f"{source} holds characters that no HTTP header can carry")
+        raise _error(
+            endpoint, f"{source} contains characters that are not allowed in an HTTP header"
+        )
     return key
 
 

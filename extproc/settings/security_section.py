@@ -1,4 +1,6 @@
-"""Who may call. Settings name where tokens, certificates and keys are, never what they are."""
+"""Authentication. The settings contain the sources of tokens, certificates and keys, not their
+values.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from extproc.settings.values import LIST, Count, File, Network, SomeSeconds
 
 
 class _TokenSettings(Section):
-    """A bearer token that callers show, and where it is."""
+    """The source of a bearer token."""
 
     token_env: str | None = None
     token_file: File | None = Field(
         default=None,
-        description="The file that holds it; read again when it changes.",
+        description="The file that holds the token; Coxswain reloads it when it changes.",
     )
 
     @model_validator(mode="after")
@@ -29,65 +31,71 @@ class _TokenSettings(Section):
 
 
 class AdminSettings(_TokenSettings):
-    """What operators must show to call the admin services, and to read reflection."""
+    """Authentication of operators at the admin services and reflection."""
 
     token_env: str | None = Field(
         default=None,
         min_length=1,
-        description="The environment variable that holds the operators' bearer token. "
-        "Without any of these two, COXSWAIN_ADMIN_TOKEN where it is set.",
+        description="The environment variable that holds the operators' bearer token. Without "
+        "this and token_file, COXSWAIN_ADMIN_TOKEN if it is set.",
     )
 
     api_key_envs: Annotated[tuple[str, ...], LIST] = Field(
         default=(),
-        description="The environment variables that an operator may name as a server's API key "
-        "with `endpoints add`. Who may add endpoints can have these keys sent anywhere.",
+        description="The environment variables that an operator may give as a server's API key "
+        "with `endpoints add`. An operator who can add endpoints can send these keys to any "
+        "address.",
     )
     api_key_folder: File | None = Field(
         default=None,
-        description="The folder with the files that an operator may name so.",
+        description="The folder with the API key files that an operator may give with "
+        "`endpoints add`.",
     )
 
 
 class AgentsSettings(_TokenSettings):
-    """Agents: `coxswain agent` beside a server, reporting what it sees to the admin port."""
+    """Agents: `coxswain agent` runs beside a server and reports its state to the admin port."""
 
     token_env: str | None = Field(
         default=None,
         min_length=1,
-        description="The environment variable that holds the agents' bearer token. "
-        "Without any of these two, COXSWAIN_AGENTS_TOKEN where it is set, and else agents "
-        "show the operators' token.",
+        description="The environment variable that holds the agents' bearer token. Without this "
+        "and token_file, COXSWAIN_AGENTS_TOKEN if it is set; otherwise agents use the "
+        "operators' token.",
     )
     ttl_s: SomeSeconds = Field(
         default=3.0,
-        description="After this many seconds without a word from its agent an endpoint is down.",
+        description="The number of seconds without a message from its agent after which an "
+        "endpoint is down.",
     )
     forget_s: SomeSeconds = Field(
         default=300.0,
-        description="After this many seconds without a word it is no longer in the fleet.",
+        description="The number of seconds without a message from its agent after which an "
+        "endpoint leaves the fleet.",
     )
     allowed_networks: Annotated[tuple[Network, ...], LIST] = Field(
         default=PRIVATE,
-        description="In which networks an address must be that an agent reports, or an operator "
-        "adds with `endpoints add`. Its own address a caller may always name, and loopback from "
-        "loopback; link-local addresses and ports of Envoy and Coxswain nobody.",
+        description="The networks that contain the addresses which agents may report and "
+        "operators may add with `endpoints add`. A caller can always give its own address, and "
+        "loopback from loopback; link-local addresses and the ports of Envoy and Coxswain are "
+        "never allowed.",
     )
     expected: Count = Field(
         default=0,
-        description="For how many agents to wait after a start, for at most discovery.grace_s, "
-        "before Envoy is told the fleet.",
+        description="The number of agents to wait for after a start, for at most "
+        "discovery.grace_s, before Coxswain publishes the fleet to Envoy.",
     )
 
 
 class _PortTlsSettings(Section):
-    """The certificate that a port shows, and whose it wants to see."""
+    """The certificate of a port, and the CA for client certificates."""
 
     cert_file: File | None = Field(default=None, description="The port's certificate chain, PEM.")
     key_file: File | None = Field(default=None, description="The certificate's private key, PEM.")
     client_ca_file: File | None = Field(
         default=None,
-        description="The authorities, PEM, of which callers must show a certificate (mutual TLS).",
+        description="The CA file, PEM, for client certificates; callers must then present one "
+        "(mutual TLS).",
     )
 
     @model_validator(mode="after")
@@ -100,22 +108,23 @@ class _PortTlsSettings(Section):
 
 
 class GrpcTlsSettings(_PortTlsSettings):
-    """TLS on the data plane's port, where Envoy calls. The files are read again when they
-    change."""
+    """TLS on the data plane's port, where Envoy connects. Coxswain reloads the files when they
+    change.
+    """
 
 
 class AdminTlsSettings(_PortTlsSettings):
-    """TLS on the admin port. The files are read again when they change."""
+    """TLS on the admin port. Coxswain reloads the files when they change."""
 
 
 class ClientsSettings(Section):
-    """The clients of the model servers, as Envoy checks them."""
+    """Authentication of clients by Envoy."""
 
     keys_file: File | None = Field(
         default=None,
-        description="The file with the API keys that clients may use: a line `name key` for each. "
-        "`coxswain config envoy` writes Envoy's check of them (api_key_auth, which Envoy still "
-        "calls work in progress), and the keys with it: keep what it prints to yourself, "
-        "and print it again and restart Envoy to revoke a key. "
-        "The servers do not get to see them; where they want a key, set inject_key.",
+        description="The file with the API keys of clients: one line `name key` for each. "
+        "`coxswain config envoy` prints Envoy's check of them (api_key_auth, which Envoy marks "
+        "as work in progress) together with the keys: keep its output secret. To revoke a key, "
+        "print it again and restart Envoy. The servers do not receive these keys; if they "
+        "require a key, set inject_key.",
     )

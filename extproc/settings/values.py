@@ -1,4 +1,4 @@
-"""The kinds of value that settings are made of, each with its own idea of what is sane."""
+"""The types of settings' values, with their validation."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HOST_NAME: Final = re.compile(
 def split_host_port(text: str) -> tuple[str, int]:
     """The two parts of `10.0.0.5:8080`, `[::1]:8080` or `gpu-1:8080`.
 
-    Raises PydanticCustomError with what is wrong. Only the port is ever quoted: an address
-    that somebody pasted may carry a password.
+    Raises PydanticCustomError. Only the port is ever quoted, because a pasted address may contain a
+    password.
     """
     if "://" in text:
         raise PydanticCustomError("address", "write host:port, without {scheme}", _scheme(text))
@@ -42,7 +42,7 @@ def split_host_port(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
         raise PydanticCustomError(
             "address",
-            "{port} is not a port; ports go from 1 to 65535",
+            "{port} is not a port; ports are 1 to 65535",
             {"port": repr(port[:12])},
         )
     if host.startswith("[") and host.endswith("]"):
@@ -54,12 +54,14 @@ def split_host_port(text: str) -> tuple[str, int]:
             "address", "put an IPv6 address in brackets, for example [::1]:8080"
         )
     elif not _is_ip(host, 4) and (HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)):
-        raise PydanticCustomError("address", "what stands before the port is no IP or host name")
+        raise PydanticCustomError(
+            "address", "the part before the port is not an IP address or a host name"
+        )
     return host, int(port)
 
 
 def _scheme(text: str) -> dict[str, str]:
-    """What stands before the address; only the schemes that people mean are quoted."""
+    """The scheme before the address; only common schemes are quoted."""
     scheme = text.strip().partition("://")[0].lower()
     return {"scheme": f"{scheme}://" if scheme in {"http", "https", "grpc"} else "a scheme"}
 
@@ -69,17 +71,18 @@ def _is_ip(host: str, version: int) -> bool:
 
 
 def _looks_like_ipv4(host: str) -> bool:
-    """Whether no name server could ever know this name: its last label is a number."""
+    """Whether the last label is a number, so that this cannot be a host name."""
     return host.rstrip(".").rpartition(".")[2].isdigit()
 
 
 def _target(text: str) -> str:
     host, port = split_host_port(text)
     if port == 0:
-        raise PydanticCustomError("address", "0 is not a port; ports go from 1 to 65535")
+        raise PydanticCustomError("address", "0 is not a port; ports are 1 to 65535")
     if is_ip(host) and ipaddress.ip_address(host).is_unspecified:
         raise PydanticCustomError(
-            "address", "write the address where it is reached: this one is only for listening"
+            "address",
+            "write the address at which it can be reached: this one is only for listening",
         )
     return _joined(host, port)
 
@@ -90,7 +93,7 @@ def _server(text: str) -> str:
     scheme = bare[: len(https)].lower()
     if scheme.startswith("http://"):
         raise PydanticCustomError(
-            "address", "write host:port without http://, or https://host:port where it speaks TLS"
+            "address", "write host:port without http://, or https://host:port if it uses TLS"
         )
     return f"{https}{_target(bare[len(https) :])}" if scheme == https else _target(bare)
 
@@ -122,7 +125,7 @@ def _server_name(text: str) -> str:
     if is_ip(text) and "%" not in text:
         return text
     if HOST_NAME.fullmatch(text) is None or _looks_like_ipv4(text):
-        raise PydanticCustomError("server_name", "this is no host name and no IP address")
+        raise PydanticCustomError("server_name", "this is not a host name or an IP address")
     return text
 
 
@@ -137,16 +140,16 @@ def _size(text: str) -> int:
 
 def _file(text: str) -> str:
     if "\0" in text:
-        raise PydanticCustomError("file", "no file has a name with a zero byte in it")
+        raise PydanticCustomError("file", "a file name must not contain a zero byte")
     if any(_size(part) > MAX_NAME_BYTES for part in Path(text).parts):
-        raise PydanticCustomError("file", f"no file has a name of more than {MAX_NAME_BYTES} bytes")
+        raise PydanticCustomError("file", f"a file name has at most {MAX_NAME_BYTES} bytes")
     if _size(text) > MAX_PATH_BYTES:
-        raise PydanticCustomError("file", f"no path has more than {MAX_PATH_BYTES} bytes")
+        raise PydanticCustomError("file", f"a path has at most {MAX_PATH_BYTES} bytes")
     try:
         Path(text).expanduser()
     except RuntimeError:
         raise PydanticCustomError(
-            "file", "the home folder that ~ stands for is not known; write the whole path"
+            "file", "the home folder (~) is unknown; write the absolute path"
         ) from None
     return text
 
@@ -166,7 +169,7 @@ def _no_bool(value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """A text from the environment or a flag: `a,b,c`, or a JSON list."""
+    """Parse a text from the environment or a flag: `a,b,c`, or a JSON list."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -176,22 +179,22 @@ def _listed(value: Any) -> Any:
         except (ValueError, RecursionError):
             # `[::1]:8080,10.0.0.5:8080` begins like JSON and is a plain list.
             if '"' in text or "{" in text:
-                raise PydanticCustomError("list_json", "this is not a well-formed list") from None
+                raise PydanticCustomError("list_json", "this is not a valid list") from None
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _mapped(value: Any) -> Any:
-    """A text from the environment or a flag: a JSON object."""
+    """Parse a text from the environment or a flag: a JSON object."""
     if not isinstance(value, str) or not value.strip().startswith("{"):
         return value
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        raise PydanticCustomError("map_json", "this is no well-formed JSON object") from None
+        raise PydanticCustomError("map_json", "this is not a valid JSON object") from None
 
 
 def _empty_section(value: Any) -> Any:
-    """A section whose keys are all commented out is an empty one."""
+    """Treat a section without keys as an empty one."""
     return {} if value is None else value
 
 

@@ -1,7 +1,7 @@
-"""A YAML file as plain values, with the line of every key, so that mistakes can be shown.
+"""Reads a YAML file as plain values, with the line of every key.
 
-Bounded on purpose: one document, 1 MiB, no key twice, no anchors that refer to themselves
-or multiply; a key is always a text.
+Limits: one document, 1 MiB, no duplicate keys, no anchors that are recursive or multiply; keys are
+texts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_DEPTH: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a file says: its values, and on which line (from 1) each path stands."""
+    """The values of a file, and the line (from 1) of each path."""
 
     name: str
     values: dict[str, Any] = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
     def line_of(self, path: KeyPath) -> int:
-        """The line of `path`, or of the nearest thing around it that has one; else 0."""
+        """The line of `path` or of its nearest parent with a line; else 0."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
@@ -36,7 +36,7 @@ class Document:
 
 
 def read_yaml(file: Path) -> Document:
-    """Read `file`. Blocks on the disk; raises SettingsError for a file that cannot be used."""
+    """Read `file`. Blocks on the disk; raises SettingsError for an invalid file."""
     name = str(file)
     try:
         with file.open("rb") as stream:
@@ -50,7 +50,7 @@ def read_yaml(file: Path) -> Document:
 
 
 def parse_yaml(content: bytes, name: str) -> Document:
-    """The document in `content`; `name` is what its problems are told under."""
+    """The document in `content`; problems are reported under `name`."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -63,14 +63,14 @@ def parse_yaml(content: bytes, name: str) -> Document:
         if root is None or (isinstance(root, yaml.ScalarNode) and root.tag.endswith(":null")):
             return Document(name=name)
         if not isinstance(root, yaml.MappingNode):
-            raise _error(f"{name}:{_line(root)}", "a settings file is made of `key: value` lines")
+            raise _error(f"{name}:{_line(root)}", "a settings file contains `key: value` lines")
         return _Walk(name, loader).document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
         raise _error(place, f"this is not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, OverflowError):  # as of "\\U00110000", which is none
-        raise _error(name, "this is not YAML: it holds characters that YAML forbids") from None
+        raise _error(name, "this is not YAML: it contains characters that YAML forbids") from None
     except RecursionError:
         raise _error(name, "this is nested too deeply") from None
     finally:
@@ -79,7 +79,7 @@ def parse_yaml(content: bytes, name: str) -> Document:
 
 
 class _Walk:
-    """One way through the nodes of a file, with its bounds."""
+    """A traversal of the nodes of a file, with its limits."""
 
     def __init__(self, name: str, loader: yaml.SafeLoader) -> None:
         self._name = name
@@ -126,7 +126,7 @@ class _Walk:
                     Problem(
                         where=f"{self._name}:{_line(key_node)}",
                         key=dotted(here),
-                        message=f"this key stands here twice; the first is on line {first}",
+                        message=f"this key is duplicated; the first one is on line {first}",
                     )
                 )
                 continue

@@ -29,7 +29,7 @@ def test_json_with_tabs() -> None:
 def test_an_empty_fleet_must_be_said() -> None:
     assert parse_endpoints(b"endpoints: []", "f") == ()
     for content in (b"", b"# endpoints:\n", b"{}"):
-        assert problems(content) == ["fleet.yaml: endpoints: this key must be given; [] for none"]
+        assert problems(content) == ["fleet.yaml: endpoints: this key is required; use [] for none"]
 
 
 def test_every_mistake_is_told_with_its_line() -> None:
@@ -50,8 +50,8 @@ def test_names_that_no_file_can_have(key: str) -> None:
     server = f"endpoints: [{{address: https://gpu:1, {key}: "
     where = f"fleet.yaml:1: endpoints[0].{key}: "
     assert problems(f"{server}~nobody-of-this-name/key}}]".encode()) == [
-        f"{where}the home folder that ~ stands for is not known; write the whole path"
+        f"{where}the home folder (~) is unknown; write the absolute path"
     ]
     assert problems(f'{server}"key\\0"}}]'.encode()) == [
-        f"{where}no file has a name with a zero byte in it"
+        f"{where}a file name must not contain a zero byte"
     ]

@@ -82,7 +82,7 @@ def test_models_and_objectives_from_the_environment() -> None:
         load_settings(environ=wrong)
     assert [str(problem) for problem in caught.value.problems] == [
         "COXSWAIN_MODELS: models.chat.tiny: expected more than 0, got the number 0",
-        "COXSWAIN_OBJECTIVES: objectives: this is no well-formed JSON object",
+        "COXSWAIN_OBJECTIVES: objectives: this is not a valid JSON object",
     ]
 
 
@@ -92,8 +92,8 @@ def test_json_of_any_depth_is_a_mistake_like_any_other() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(flags=flags, environ={})
     assert sorted(problem.message for problem in caught.value.problems) == [
-        "this is no well-formed JSON object",
-        "this is not a well-formed list",
+        "this is not a valid JSON object",
+        "this is not a valid list",
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_server_written_as_a_url() -> None:
     settings = load_settings(flags={"endpoints": "HTTPS://gpu-1:443"}, environ={})
     assert settings.endpoints[0].address == "https://gpu-1:443" and settings.endpoints[0].is_tls
     flags = {"endpoints": "http://gpu-1:80", "envoy.picker": "grpc://a:1"}
-    either = "write host:port without http://, or https://host:port where it speaks TLS"
+    either = "write host:port without http://, or https://host:port if it uses TLS"
     with pytest.raises(SettingsError) as caught:
         load_settings(flags=flags, environ={})
     assert [str(problem) for problem in caught.value.problems] == [
@@ -137,7 +137,7 @@ def test_every_mistake_by_its_line(tmp_path: Path) -> None:
     assert problems_of(file) == [
         f"{file}:2: queue.max_requets: unknown key; did you mean queue.max_requests?",
         f"{file}:3: queue.timeout_s: expected a number, got a text",
-        f"{file}:5: endpoints[0].address: '80800' is not a port; ports go from 1 to 65535",
+        f"{file}:5: endpoints[0].address: '80800' is not a port; ports are 1 to 65535",
         f"{file}:6: endpoints[1].address: this key must be given",
         f"{file}:7: log.format: expected one of human, json; did you mean json?",
         f"{file}:8: max_requests: unknown key; did you mean queue.max_requests?",
@@ -154,7 +154,7 @@ def test_mistakes_of_the_environment() -> None:
         "COXSWAIN_QUEUE_TIMEOUT_S": "3",
         "COXSWAIN_XYZZY": "",
     }
-    unknown = "no setting has this variable"
+    unknown = "no setting has this name"
     assert problems_of(environ=environ) == [
         f"COXSWAIN_QUEUE_TIMEOUT_S: {unknown}; did you mean COXSWAIN_QUEUE__TIMEOUT_S?",
         f"COXSWAIN_QUEUE__MAX_REQUEST: {unknown}; did you mean COXSWAIN_QUEUE__MAX_REQUESTS?",
@@ -201,10 +201,10 @@ def test_empty_file_and_empty_sections(tmp_path: Path, text: str) -> None:
         ("queue: [\n", ":2:1: this is not YAML: "),
         ("a: b: c\n", ":1:5: this is not YAML: "),
         ("queue:\n\ttimeout_s: 1\n", ":2:1: this is not YAML: "),
-        ("- a\n- b\n", ":1: a settings file is made of `key: value` lines"),
-        ("just words\n", ":1: a settings file is made of `key: value` lines"),
+        ("- a\n- b\n", ":1: a settings file contains `key: value` lines"),
+        ("just words\n", ":1: a settings file contains `key: value` lines"),
         ("a: 1\n---\nb: 1\n", ":2:1: this is not YAML: "),
-        ("log: {}\nlog: {}\n", ":2: log: this key stands here twice; the first is on line 1"),
+        ("log: {}\nlog: {}\n", ":2: log: this key is duplicated; the first one is on line 1"),
         ("? [1]\n: 2\n", ":1: a key must be a plain word"),
         ("queue: &a {x: *a}\n", "nested too deeply"),
         ("queue: {timeout_s: \x07}\n", "characters that YAML forbids"),
@@ -213,8 +213,8 @@ def test_empty_file_and_empty_sections(tmp_path: Path, text: str) -> None:
         ("discovery: {file: ~nobody-of-this-name/f}\n", ":1: discovery.file: the home folder"),
         ("admin: {token_file: ~nobody-of-this-name/f}\n", ":1: admin.token_file: the home folder"),
         ("grpc_tls: {cert_file: ~nobody-of-this-name/f, key_file: k}\n", "the home folder"),
-        ('clients: {keys_file: "a\\0"}\n', ":1: clients.keys_file: no file has a name with"),
-        (f"discovery: {{file: {'x' * 256}}}\n", ":1: discovery.file: no file has a name of more"),
+        ('clients: {keys_file: "a\\0"}\n', ":1: clients.keys_file: a file name must not contain"),
+        (f"discovery: {{file: {'x' * 256}}}\n", ":1: discovery.file: a file name has at most"),
         (f"discovery: {{file: {'x/' * 2_048}}}\n", ":1: discovery.file: no path has more"),
         ("queue: !!python/object:os.system {}\n", "queue"),
         ("drain_timeout_s: 2026-99-99\n", ":1: drain_timeout_s: expected a number, got a text"),

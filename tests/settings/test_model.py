@@ -54,7 +54,7 @@ def test_settings_never_change() -> None:
 
 def test_a_model_belongs_to_one_objective() -> None:
     """Whichever was written last would win, and nobody would be told."""
-    with pytest.raises(ValidationError, match="chat and batch both take the model tiny"):
+    with pytest.raises(ValidationError, match="chat and batch both have the model tiny"):
         Settings.model_validate(
             {"objectives": {"chat": {"models": ["tiny"]}, "batch": {"models": ["big", "tiny"]}}}
         )

@@ -47,10 +47,10 @@ def test_each_mistake_says_what_is_expected(given: dict[str, Any], told: str) ->
 def test_a_problem_is_one_line_without_what_it_lacks() -> None:
     problems = [
         Problem(where="a.yaml:3", key="queue.timeout_s", message="too long"),
-        Problem(where="COXSWAIN_X", key="", message="no setting has this variable"),
+        Problem(where="COXSWAIN_X", key="", message="no setting has this name"),
     ]
     assert str(SettingsError(problems)) == (
-        "a.yaml:3: queue.timeout_s: too long\nCOXSWAIN_X: no setting has this variable"
+        "a.yaml:3: queue.timeout_s: too long\nCOXSWAIN_X: no setting has this name"
     )
 
 

@@ -47,8 +47,8 @@ async def agent(
         bool | None,
         typer.Option(
             "--may-sleep/--stays-awake",
-            help="Whether it was started with --sleep-idle-seconds. Unless this is said it is "
-            "found out, and a server that would sleep after more than 15 minutes stays awake.",
+            help="Whether it was started with --sleep-idle-seconds. If not set, Coxswain "
+            "detects it, and a server whose idle time is longer than 15 minutes stays awake.",
         ),
     ] = None,
     api_key_env: Annotated[

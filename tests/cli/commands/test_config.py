@@ -66,7 +66,7 @@ def test_a_missing_key_is_a_bad_setting(coxswain: Command, tmp_path: Path) -> No
     file.write_text("endpoints: [{address: 'a:1', api_key_env: NO_SUCH_KEY}]", encoding="utf-8")
     ended = coxswain("config", "check", "-c", str(file))
     assert ended.code == 2
-    assert "NO_SUCH_KEY is empty or missing" in ended.err
+    assert "NO_SUCH_KEY is empty or not set" in ended.err
 
 
 def test_what_only_shows_at_a_start(coxswain: Command) -> None:

@@ -102,7 +102,7 @@ async def test_a_broken_or_missing_file_changes_nothing_and_is_told_once(
         assert file.problem == ""
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(errors) == 3
-    assert errors[0].endswith("there is no port; the endpoints that it named before stay (1)")
+    assert errors[0].endswith("there is no port; keeping its previous 1 endpoints")
 
 
 async def test_a_file_that_comes_later_is_taken_when_it_comes(tmp_path: Path) -> None:

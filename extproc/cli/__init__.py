@@ -21,7 +21,7 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == ENOSPC:
             # Of what commands write, there is only what they print.
-            print("coxswain: what it prints cannot be written: no space left", file=sys.stderr)
+            print("coxswain: the output cannot be written: no space left", file=sys.stderr)
             sys.exit(1)
         from extproc.settings import SettingsError
 

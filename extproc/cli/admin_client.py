@@ -137,8 +137,8 @@ class AdminClient:
             case code.UNIMPLEMENTED:
                 return PickerError(
                     ExitCode.UNREACHABLE,
-                    f"what answers at {self.address} is no admin port of Coxswain, or an older "
-                    "one; name it with --picker (its default port is 9003)",
+                    f"the service at {self.address} is not Coxswain's admin port, or is an older "
+                    "version; give the admin port with --picker (default port 9003)",
                 )
             case _:
                 return PickerError(ExitCode.REFUSED, text or error.code().name)
@@ -147,8 +147,8 @@ class AdminClient:
         lowered = text.lower()
         if "hostname verification" in lowered:
             return (
-                f"the certificate of {self.address} is for another name; "
-                "give the one that is in it with --server-name"
+                f"the certificate of {self.address} is for another name; give that name with "
+                "--server-name"
             )
         if "ssl" in lowered or "certificate" in lowered or "handshake" in lowered:
             return (
@@ -156,10 +156,10 @@ class AdminClient:
                 "--key, and whether the certificates have expired"
             )
         if not self._connection.is_tls and ("closed" in lowered or "reset" in lowered):
-            return f"{self.address} hung up: if it speaks TLS, give --ca FILE or --tls"
+            return f"{self.address} closed the connection: if it uses TLS, give --ca FILE or --tls"
         return (
-            f"no picker answers at {self.address}: is `coxswain serve` running? "
-            "Name another one with --picker or COXSWAIN_PICKER"
+            f"no picker answers at {self.address}: check that `coxswain serve` is running, or "
+            "give its address with --picker or COXSWAIN_PICKER"
         )
 
 
@@ -201,5 +201,5 @@ def read_token(file: Path) -> str:
     content = _read(file) or b""
     token = content[:MAX_TOKEN_BYTES].decode("ascii", errors="replace").strip()
     if not token or not token.isprintable() or not token.isascii():
-        raise PickerError(ExitCode.USAGE, f"{file}: there is no token in it")
+        raise PickerError(ExitCode.USAGE, f"{file}: the file contains no token")
     return token

@@ -18,6 +18,6 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
-EXIT_CODES: Final = """Exit codes: 0 done, 1 refused by the picker, 2 wrong usage, 3 no picker
-answers, 4 no such endpoint or request, 5 token or certificate wrong, 6 deadline passed,
+EXIT_CODES: Final = """Exit codes: 0 done, 1 rejected by the picker, 2 wrong usage, 3 no picker
+answers, 4 no such endpoint or request, 5 wrong token or certificate, 6 deadline passed,
 130 interrupted."""

@@ -16,7 +16,7 @@ ConfigOption = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="The YAML file with the settings; by default the one that COXSWAIN_CONFIG names.",
+        help="The YAML file with the settings; by default the file in COXSWAIN_CONFIG.",
     ),
 ]
 
@@ -26,8 +26,8 @@ EndpointOption = Annotated[
         "--endpoint",
         "-e",
         metavar="HOST:PORT,...",
-        help="A llama-server; give it again or a comma between for more. Replaces the list of "
-        "the file.",
+        help="The address of a llama-server; repeat it or separate several with commas. "
+        "Replaces the list in the file.",
     ),
 ]
 
@@ -36,7 +36,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any setting, for example --set queue.timeout_s=30; give it again for more.",
+        help="Any setting, for example --set queue.timeout_s=30; can be repeated.",
     ),
 ]
 
@@ -45,14 +45,14 @@ StatsdOption = Annotated[
     typer.Option(
         "--statsd-addr",
         metavar="HOST:PORT",
-        help="Report gauges to StatsD there; short for --set statsd.addr=HOST:PORT.",
+        help="Send gauges to StatsD at this address; the same as --set statsd.addr=HOST:PORT.",
     ),
 ]
 
 InsecureOption = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Listen beyond loopback although neither token nor mTLS is set."
+        "--insecure", help="Allow listening beyond loopback without a token and without mTLS."
     ),
 ]
 
@@ -89,5 +89,5 @@ def servers_of(endpoints: list[str] | None) -> list[str]:
     """
     servers = [one for given in endpoints or () for one in given.replace(",", " ").split()]
     if endpoints and not servers:
-        raise typer.BadParameter("it names no server; write host:port", param_hint="--endpoint")
+        raise typer.BadParameter("it has no address; write host:port", param_hint="--endpoint")
     return servers

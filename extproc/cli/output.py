@@ -28,13 +28,13 @@ class DocumentFormat(Enum):
 
 
 OutputOption = Annotated[
-    Format, typer.Option("--output", "-o", help="A table for eyes, or JSON for scripts.")
+    Format, typer.Option("--output", "-o", help="Output format: table or json.")
 ]
 DocumentOption = Annotated[
-    DocumentFormat, typer.Option("--output", "-o", help="YAML, or the same as JSON.")
+    DocumentFormat, typer.Option("--output", "-o", help="Output format: yaml or json.")
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", "-w", help="Go on and show changes, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Keep running and show changes, until Ctrl-C.")
 ]
 
 

@@ -25,8 +25,8 @@ from extproc.cli.commands import (
 
 COMMANDS = (up, serve, agent, top, endpoints, queue, requests, explain, config, envoy, reload)
 
-ABOUT = """Coxswain tells Envoy which llama-server has a free slot, and keeps the line for those
-that must wait.
+ABOUT = """Coxswain is an endpoint picker: it tells Envoy which llama-server has a free slot, and
+queues requests while all slots are busy.
 
 \b
 Examples:

@@ -43,16 +43,15 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
                 "--token-file",
                 metavar="FILE",
                 envvar="COXSWAIN_TOKEN_FILE",
-                help="The file with the bearer token; or put the token into COXSWAIN_TOKEN.",
+                help="The file with the bearer token; alternatively, set COXSWAIN_TOKEN to the "
+                "token.",
                 rich_help_panel=PANEL,
             ),
         ],
         None,
     ),
     "tls": (
-        Annotated[
-            bool, typer.Option("--tls", help="Speak TLS, trusting the system's authorities.")
-        ],
+        Annotated[bool, typer.Option("--tls", help="Use TLS with the system's CAs.")],
         False,
     ),
     "ca": (
@@ -62,7 +61,7 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
                 "--ca",
                 metavar="FILE",
                 envvar="COXSWAIN_CA",
-                help="Speak TLS, trusting the authorities in this PEM file.",
+                help="Use TLS with the CA file (PEM).",
             ),
         ],
         None,
@@ -71,7 +70,10 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
         Annotated[
             Path | None,
             typer.Option(
-                "--cert", metavar="FILE", envvar="COXSWAIN_CERT", help="Our certificate (mTLS)."
+                "--cert",
+                metavar="FILE",
+                envvar="COXSWAIN_CERT",
+                help="The client certificate (mTLS).",
             ),
         ],
         None,
@@ -80,7 +82,10 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
         Annotated[
             Path | None,
             typer.Option(
-                "--key", metavar="FILE", envvar="COXSWAIN_KEY", help="The certificate's key."
+                "--key",
+                metavar="FILE",
+                envvar="COXSWAIN_KEY",
+                help="The client certificate's private key.",
             ),
         ],
         None,
@@ -97,7 +102,9 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     "timeout": (
         Annotated[
             float,
-            typer.Option("--timeout", metavar="SECONDS", min=0.01, help="For each single answer."),
+            typer.Option(
+                "--timeout", metavar="SECONDS", min=0.01, help="The timeout of each response."
+            ),
         ],
         10.0,
     ),
@@ -200,7 +207,7 @@ def _connection(
     is_tls = tls or ca is not None or cert is not None
     if token and not is_tls and not is_loopback(picker):
         print(
-            f"coxswain: the token travels to {picker} unencrypted; use --ca or --tls",
+            f"coxswain: the token is sent to {picker} unencrypted; use --ca or --tls",
             file=sys.stderr,
         )
     return Connection(

@@ -66,7 +66,7 @@ async def test_a_failure_without_words_has_the_codes_name() -> None:
 async def test_another_service_is_no_picker() -> None:
     """It speaks gRPC, and does not know the call."""
     error = await failure(grpc.StatusCode.UNIMPLEMENTED, "")
-    assert error.exit is ExitCode.UNREACHABLE and "no admin port of Coxswain" in str(error)
+    assert error.exit is ExitCode.UNREACHABLE and "is not Coxswain's admin port" in str(error)
 
 
 async def test_a_picker_that_is_silent_is_not_waited_for() -> None:
@@ -114,7 +114,7 @@ def test_a_tokens_file(tmp_path: Path) -> None:
     assert read_token(file) == "s3cret"
     for content in (b"", b" \n", b"two\x00parts", "t\N{LATIN SMALL LETTER E WITH ACUTE}".encode()):
         file.write_bytes(content)
-        with pytest.raises(PickerError, match="there is no token in it") as caught:
+        with pytest.raises(PickerError, match="the file contains no token") as caught:
             read_token(file)
         assert caught.value.exit is ExitCode.USAGE and "parts" not in str(caught.value)
     with pytest.raises(PickerError, match="no such file"):

@@ -43,5 +43,5 @@ def test_a_full_disk_is_said_in_one_line(
             full.close()
     assert ended.value.code == 1
     assert capsys.readouterr().err.splitlines() == [
-        "coxswain: what it prints cannot be written: no space left"
+        "coxswain: the output cannot be written: no space left"
     ]

@@ -26,22 +26,30 @@ async def agent(
     picker: AdminClient,
     llama: Annotated[
         str,
-        typer.Option("--llama", metavar="URL", help="The llama-server, as seen from here."),
+        typer.Option(
+            "--llama", metavar="URL", help="The URL of the llama-server, as the agent reaches it."
+        ),
     ] = "http://127.0.0.1:8080",
     advertise: Annotated[
         str,
         typer.Option(
             "--advertise",
             metavar="IP:PORT",
-            help="Where Envoy reaches it; `auto` takes the address on the route to the picker, "
-            "`aws` asks EC2's metadata service. Both take a port: auto:8080. Envoy speaks TLS to "
-            "it where --llama is https://, or this is: https://10.0.0.5:8080.",
+            help="The address at which Envoy reaches it; `auto` uses the address on the route "
+            "to the picker, `aws` that from EC2's metadata service. Both accept a port: "
+            "auto:8080. Envoy uses TLS if --llama or this has https://, as in "
+            "https://10.0.0.5:8080.",
         ),
     ] = "auto",
-    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    name: Annotated[str, typer.Option("--name", help="The name of the endpoint.")] = "",
     slots: Annotated[
         int | None,
-        typer.Option("--slots", min=1, max=65_536, help="For a server that does not tell."),
+        typer.Option(
+            "--slots",
+            min=1,
+            max=65_536,
+            help="The number of slots, for a server that does not report it.",
+        ),
     ] = None,
     may_sleep: Annotated[
         bool | None,
@@ -52,17 +60,24 @@ async def agent(
         ),
     ] = None,
     api_key_env: Annotated[
-        str, typer.Option("--api-key-env", metavar="NAME", help="The variable with its API key.")
+        str,
+        typer.Option(
+            "--api-key-env",
+            metavar="NAME",
+            help="The environment variable with the server's API key.",
+        ),
     ] = "",
     api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", metavar="FILE", help="The file with it.")
+        Path | None,
+        typer.Option("--api-key-file", metavar="FILE", help="The file with the server's API key."),
     ] = None,
     inject_key: Annotated[
         bool,
         typer.Option(
             "--inject-key",
-            help="Let Envoy show the server its API key, so that clients need not know it. The "
-            "picker is told the key, over TLS or on one machine only.",
+            help="Let Envoy send the server its API key, so that clients need no key of the "
+            "server. The agent sends the key to the picker, only over TLS or on the same "
+            "machine.",
         ),
     ] = False,
     server_ca: Annotated[
@@ -70,8 +85,8 @@ async def agent(
         typer.Option(
             "--server-ca",
             metavar="FILE",
-            help="For https: the authorities of the server's certificate, PEM, here and for "
-            "Envoy; by default the system's.",
+            help="For https: the CA file for the server's certificate, PEM, here and for Envoy; "
+            "by default the system's CAs.",
         ),
     ] = None,
     certificate_name: Annotated[
@@ -80,7 +95,7 @@ async def agent(
             "--certificate-name",
             metavar="NAME",
             help="For https: the name in the server's certificate; by default the host in "
-            "--llama, or the advertised IP address where that is none of a name.",
+            "--llama, or the advertised IP address if that is not a name.",
         ),
     ] = "",
     drain_timeout: Annotated[
@@ -89,17 +104,18 @@ async def agent(
             "--drain-timeout",
             metavar="SECONDS",
             min=0,
-            help="How long to wait at the end until no request runs there.",
+            help="How long to wait at the end for running requests.",
         ),
     ] = 30.0,
     log_format: Annotated[
-        str, typer.Option("--log-format", metavar="FORMAT", help="`human` or `json`.")
+        str, typer.Option("--log-format", metavar="FORMAT", help="The log format: human or json.")
     ] = "human",
 ) -> None:
-    """Report a llama-server to the picker, from beside it, until Ctrl-C or SIGTERM.
+    """Run beside a llama-server and report it to the picker, until Ctrl-C or SIGTERM.
 
-    It registers when the server answers, and takes leave at the end: no new requests, then
-    the running ones' end, then it exits. The picker never connects to the server itself.
+    The agent registers the endpoint when the server answers. At the end it deregisters: the
+    endpoint gets no new requests, and the agent exits when the running ones have ended. The picker
+    never connects to the server itself.
 
     \b
     Examples:

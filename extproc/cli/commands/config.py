@@ -54,12 +54,12 @@ def check(
     insecure: InsecureOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check the settings; name every mistake.
+    """Check the settings and report every error.
 
-    Also what only shows at a start: keys, tokens and certificates that cannot be read, a port
-    that is open to others. Each mistake is told with its file and line, its variable or its
-    setting. Ends with 2 when there is one. What keeps `coxswain config envoy` from printing is
-    told too, but a picker before another Envoy needs none of it.
+    This includes errors that otherwise show only at a start: keys, tokens and certificates that
+    cannot be read, or an unprotected port. Each error is reported with its file and line, its
+    variable or its setting. The exit code is then 2. Settings that `coxswain config envoy` would
+    reject are also reported, but a picker that another Envoy configuration uses does not need them.
 
     \b
     Examples:
@@ -86,10 +86,10 @@ def check(
         return
     count = len(settings.endpoints)
     named = f"{count} endpoint{'' if count == 1 else 's'}"
-    further = "".join(f", and those of {source}" for source in _followed(settings))
-    typer.echo(f"the settings are good: {named}{further}")
+    further = "".join(f", and those from {source}" for source in _followed(settings))
+    typer.echo(f"the settings are valid: {named}{further}")
     if at_envoy:
-        typer.echo("`coxswain config envoy` would refuse them:")
+        typer.echo("`coxswain config envoy` would reject them:")
         for problem in at_envoy:
             typer.echo(f"  {problem}")
 
@@ -110,7 +110,7 @@ def _followed(settings: Settings) -> list[str]:
     sources = [name.name for name in settings.discovery.dns]
     if (file := settings.discovery.file) is None:
         return sources
-    return [f"{file} (no such file yet)" if awaits_file(settings) else file, *sources]
+    return [f"{file} (does not exist yet)" if awaits_file(settings) else file, *sources]
 
 
 @group.command()
@@ -120,10 +120,10 @@ def show(
     assignment: SetOption = None,
     output: DocumentOption = DocumentFormat.YAML,
 ) -> None:
-    """Print the settings in force.
+    """Print the settings in effect.
 
-    The output is a settings file that would give them again. API keys are never in it:
-    settings only say where a key is.
+    The output is a settings file with the same effect. It never contains API keys: settings contain
+    only the source of a key.
 
     \b
     Example:
@@ -158,7 +158,7 @@ def schema() -> None:
 def reference() -> None:
     """Print what each setting means.
 
-    Markdown, with every default and environment variable: docs/settings.md is made of it.
+    Markdown, with every default and environment variable; docs/settings.md is generated from it.
 
     \b
     Example:

@@ -13,7 +13,7 @@ from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
 
-_METAVAR, _HELP = "ENDPOINT", "Its address (host:port), its name or its host name."
+_METAVAR, _HELP = "ENDPOINT", "The endpoint's address (host:port), name or host name."
 ActiveArgument = Annotated[
     str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.active_endpoints)
 ]
@@ -37,11 +37,11 @@ async def endpoints(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show all endpoints: state, slots, models, and what should be mended.
+    """Show all endpoints: state, slots, models and issues.
 
-    IDLE slots can be had now, so a server that gets no requests has none. LEASED ones serve
-    requests that came through this picker, FOREIGN ones somebody else's. AGE is how long ago
-    the server was last looked at.
+    IDLE slots are available now, so a server that gets no requests has none. LEASED slots serve
+    requests that came through this picker, FOREIGN slots other requests. AGE is the time since the
+    last scrape.
 
     \b
     Examples:
@@ -72,19 +72,23 @@ async def add(
     address: Annotated[
         str,
         typer.Argument(
-            metavar="HOST:PORT", help="Where the server listens; https://HOST:PORT for TLS."
+            metavar="HOST:PORT", help="The server's address; https://HOST:PORT for TLS."
         ),
     ],
-    name: Annotated[str, typer.Option("--name", help="What to call it.")] = "",
+    name: Annotated[str, typer.Option("--name", help="The name of the endpoint.")] = "",
     slots: Annotated[
-        int, typer.Option("--slots", min=0, help="For a server that does not tell; 0 believes it.")
+        int,
+        typer.Option(
+            "--slots", min=0, help="The number of slots; 0 uses the number that the server reports."
+        ),
     ] = 0,
     api_key_env: Annotated[
         str,
         typer.Option(
             "--api-key-env",
             metavar="NAME",
-            help="The picker's variable with its API key, of those in admin.api_key_envs.",
+            help="The picker's environment variable with the server's API key, one of "
+            "admin.api_key_envs.",
         ),
     ] = "",
     api_key_file: Annotated[
@@ -92,17 +96,20 @@ async def add(
         typer.Option(
             "--api-key-file",
             metavar="FILE",
-            help="The file with its API key where the picker runs, in admin.api_key_folder.",
+            help="The file with the server's API key where the picker runs, in "
+            "admin.api_key_folder.",
         ),
     ] = "",
     inject_key: Annotated[
-        bool, typer.Option("--inject-key", help="Let Envoy send it its key with each request.")
+        bool,
+        typer.Option("--inject-key", help="Let Envoy send the server its key with each request."),
     ] = False,
     may_sleep: Annotated[
         bool | None,
         typer.Option(
             "--may-sleep/--stays-awake",
-            help="Whether it was started with --sleep-idle-seconds; unless said it is found out.",
+            help="Whether it was started with --sleep-idle-seconds; by default Coxswain detects "
+            "it.",
         ),
     ] = None,
     server_ca: Annotated[
@@ -110,21 +117,23 @@ async def add(
         typer.Option(
             "--server-ca",
             metavar="FILE",
-            help="The authorities of its certificate, PEM; a file where the picker runs.",
+            help="The CA file for its certificate, PEM; a file where the picker runs.",
         ),
     ] = "",
     certificate_name: Annotated[
         str,
         typer.Option(
-            "--certificate-name", metavar="NAME", help="The name in its certificate, if another."
+            "--certificate-name",
+            metavar="NAME",
+            help="The name in its certificate, if it is not the host.",
         ),
     ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take a llama-server into the fleet, until the picker restarts.
+    """Add a llama-server to the fleet, until the picker restarts.
 
-    It gets requests once it was seen ready and every Envoy knows it. To keep it, name it in
-    the settings or in a discovery file.
+    It gets requests when a scrape has shown it ready and every Envoy knows it. To keep it after a
+    restart, add it to the settings or to a discovery file.
 
     \b
     Examples:
@@ -156,7 +165,7 @@ async def add(
 async def remove(
     picker: AdminClient, endpoint: AddedArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Take out a server that was added by `endpoints add`. Its running requests end undisturbed.
+    """Remove a server that `endpoints add` added. Its running requests finish.
 
     \b
     Example:
@@ -171,11 +180,13 @@ async def remove(
         print_json(plain(answer))
         return
     if answer.remaining_sources:
-        typer.echo(f"{endpoint} stays: {', '.join(answer.remaining_sources)} name it too")
+        typer.echo(
+            f"{endpoint} stays in the fleet: it is also in {', '.join(answer.remaining_sources)}"
+        )
     elif answer.running:
-        typer.echo(f"{endpoint} gets no new requests; {answer.running} still run there")
+        typer.echo(f"{endpoint} gets no new requests; {answer.running} still running")
     else:
-        typer.echo(f"{endpoint} is out of the fleet")
+        typer.echo(f"{endpoint} left the fleet")
 
 
 @group.command()
@@ -186,15 +197,18 @@ async def drain(
     deadline: Annotated[
         float,
         typer.Option(
-            "--deadline", metavar="SECONDS", min=0.0, help="Wait at most so long; 0 is no end."
+            "--deadline",
+            metavar="SECONDS",
+            min=0.0,
+            help="The longest time to wait; 0 means no limit.",
         ),
     ] = 0.0,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Give an endpoint no new requests, and wait until none runs there.
+    """Send an endpoint no new requests, and wait until its running requests have ended.
 
-    Nothing is ever cut. It stays draining afterwards, also when the deadline passes (exit
-    code 6) or when this command is interrupted; `endpoints activate` takes it back.
+    Running requests are never cut off. The endpoint stays draining afterwards, also if the deadline
+    passes (exit code 6) or this command is interrupted; `endpoints activate` ends it.
 
     \b
     Example:
@@ -210,7 +224,7 @@ async def drain(
 async def activate(
     picker: AdminClient, endpoint: IdleArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Give an endpoint requests again, after `drain` or `disable`.
+    """Send an endpoint requests again, after `drain` or `disable`.
 
     \b
     Example:
@@ -230,7 +244,7 @@ async def activate(
 async def disable(
     picker: AdminClient, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
 ) -> None:
-    """Give an endpoint no new requests until `activate`, without waiting for anything.
+    """Send an endpoint no new requests until `activate`, and return at once.
 
     \b
     Example:
@@ -243,5 +257,5 @@ async def disable(
         print_json(plain(answer))
     else:
         running = answer.endpoint.leases
-        rest = f"; {running} requests still run there" if running else ""
+        rest = f"; {running} requests still running" if running else ""
         typer.echo(f"{answer.endpoint.address} is disabled{rest}")

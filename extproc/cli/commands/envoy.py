@@ -24,25 +24,26 @@ ModeOption = Annotated[
     ModeChoice | None,
     typer.Option(
         "--mode",
-        help="discovery: the picker serves the addresses, and Envoy fails open; "
-        "gateway: the same, asking as the Gateway API inference extension does; "
-        "original-dst: each answer names one, and Envoy fails closed; it takes envoy.discovery: "
-        "false, for the picker too. "
-        "By default what envoy.discovery says.",
+        help="discovery: the picker serves the addresses, and Envoy fails open; gateway: the "
+        "same, with the protocol of the Gateway API inference extension; original-dst: each "
+        "response of the picker names one address, and Envoy fails closed; it requires "
+        "envoy.discovery: false, for the picker too. The default depends on envoy.discovery.",
     ),
 ]
 
 SnippetOption = Annotated[
     bool,
-    typer.Option("--snippet", help="Only the parts to drop into an Envoy that already runs."),
+    typer.Option(
+        "--snippet", help="Print only the parts to add to the configuration of an existing Envoy."
+    ),
 ]
 
 ServedClusterOption = Annotated[
     bool,
     typer.Option(
         "--served-cluster",
-        help="With --snippet: the picker serves the servers' cluster as it changes, so that new "
-        "authorities and keys need no other parts. For an Envoy without a cds_config of its own.",
+        help="With --snippet: the picker serves the servers' cluster and its changes, so that "
+        "new CAs and keys need no new parts. For an Envoy without a cds_config of its own.",
     ),
 ]
 
@@ -62,7 +63,7 @@ def envoy(
 ) -> None:
     """Print Envoy's configuration.
 
-    It goes with the settings: print it again when the settings under `envoy` change.
+    Print it again when the settings under `envoy` change.
 
     \b
     Examples:
@@ -83,14 +84,14 @@ def envoy(
 
     if served_cluster and not snippet:
         raise typer.BadParameter(
-            "it goes with --snippet; the whole configuration has it anyway",
+            "use it with --snippet; the complete configuration always has it",
             param_hint="--served-cluster",
         )
     settings = settings_from(config, assignments=assignment)
     if mode is ModeChoice.ORIGINAL_DST and settings.envoy.discovery:
         raise typer.BadParameter(
-            "set envoy.discovery: false, for the picker too; else its answers name several "
-            "servers, and Envoy gives each 503",
+            "set envoy.discovery: false, for the picker too; otherwise its responses name "
+            "several servers, and Envoy rejects each with 503",
             param_hint="--mode original-dst",
         )
     try:

@@ -24,25 +24,31 @@ def register(root: typer.Typer) -> None:
 async def explain(
     picker: AdminClient,
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="The path that the request asks for.")
+        str, typer.Argument(metavar="PATH", help="The request's path.")
     ] = "/v1/chat/completions",
-    method: Annotated[str, typer.Option("--method", "-X", help="Its method.")] = "POST",
+    method: Annotated[str, typer.Option("--method", "-X", help="The request's method.")] = "POST",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME: VALUE", help="One of its headers; repeat."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME: VALUE",
+            help="A header of the request; can be repeated.",
+        ),
     ] = None,
     data: Annotated[
-        str, typer.Option("--data", "-d", metavar="BODY|@FILE", help="Its body; @- is stdin.")
+        str,
+        typer.Option("--data", "-d", metavar="BODY|@FILE", help="The request's body; @- is stdin."),
     ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Tell what would become of a request: where it would go or how long it would wait, and why.
+    """Explain the decision about a request: its endpoint or its time in the queue, and why.
 
-    Nothing is sent to any server, and nothing is kept. What Envoy refuses by itself (clients'
-    keys) is not looked at. Ends with 1 if it would be refused.
+    The request is neither queued nor sent. Rejections by Envoy itself (clients' keys) are not
+    included. The exit code is 1 if the request would be rejected.
 
-    COST_S is FIRST_TOKEN_S, ANSWER_S and ADAPTER_S together; what a prompt cache spares, SAVED_S,
-    is in it already. Costs that differ by less than a tenth count as equal.
+    COST_S is the sum of FIRST_TOKEN_S, ANSWER_S and ADAPTER_S; it already includes SAVED_S, the
+    time that the prompt cache saves. Costs that differ by less than a tenth count as equal.
 
     \b
     Examples:
@@ -72,7 +78,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
-            raise typer.BadParameter("write a header as 'name: value'", param_hint="--header")
+            raise typer.BadParameter("write each header as 'name: value'", param_hint="--header")
         headers[name.strip().lower()] = value.strip()
     return headers
 

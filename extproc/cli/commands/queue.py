@@ -14,7 +14,10 @@ from extproc.cli.rpc_command import talks
 group = typer.Typer(rich_markup_mode=None)
 
 LimitOption = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most so many.")
+    int,
+    typer.Option(
+        "--limit", "-n", min=1, max=10_000, help="The highest number of requests to show."
+    ),
 ]
 
 
@@ -31,7 +34,7 @@ async def queue(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show the line of waiting requests, the oldest first. `queue watch` tells a request's turn.
+    """Show the queued requests, the oldest first. `queue watch` follows one request.
 
     \b
     Examples:
@@ -60,7 +63,7 @@ async def watch_place(
     ],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Follow one request through the line until it is served (0) or gone (exit code 1).
+    """Follow a queued request until it is served (exit code 0) or gone (exit code 1).
 
     \b
     Example:
@@ -78,4 +81,4 @@ async def watch_place(
         else:
             typer.echo(place(last))
     if last.state != pb.WatchQueueResponse.STATE_SERVED:
-        raise PickerError(ExitCode.REFUSED, f"request {id_} was refused, or its client left")
+        raise PickerError(ExitCode.REFUSED, f"request {id_} was rejected, or its client left")

@@ -30,14 +30,14 @@ def register(_root: typer.Typer) -> None:
 async def reload(
     picker: AdminClient,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would change.")
+        bool, typer.Option("--dry-run", help="Only print what would change.")
     ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Let a running picker read its settings again.
+    """Reload the settings of a running picker.
 
-    What can be changed while requests run is in force at once; for the rest it says that a
-    restart is needed. With a mistake in them, the old settings stay (exit code 1).
+    Settings that can change while requests run take effect at once; the others are listed as
+    needing a restart. If the settings have an error, the old ones stay (exit code 1).
 
     \b
     Example:
@@ -61,7 +61,7 @@ async def reload(
 
 @talks
 async def live(picker: AdminClient, output: DocumentOption = DocumentFormat.YAML) -> None:
-    """Print the settings that a running picker uses. Secrets are not in them.
+    """Print the settings that a running picker uses. They contain no secrets.
 
     \b
     Examples:

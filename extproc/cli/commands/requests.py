@@ -30,7 +30,7 @@ async def requests(
             "--endpoint",
             "-e",
             metavar="ENDPOINT",
-            help="Only those on this one.",
+            help="Show only requests on this endpoint.",
             autocompletion=completion.endpoints,
         ),
     ] = "",
@@ -38,7 +38,7 @@ async def requests(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show running requests and those whose body still comes, the oldest first; then the line.
+    """Show running requests and those whose body still arrives, the oldest first; then the queue.
 
     \b
     Examples:
@@ -68,9 +68,9 @@ async def cancel(
 ) -> None:
     """End a request.
 
-    One that waits, whose body still comes, or whose server is still silent, is answered 503
-    with the reason `cancelled`. One whose answer has begun is cut off. Its server stops working
-    on it.
+    A request that is queued, whose body still arrives, or whose server has not answered yet is
+    rejected with 503 and the reason `cancelled`. A request whose response has begun is cut off. Its
+    server stops working on it.
 
     \b
     Example:
@@ -84,6 +84,6 @@ async def cancel(
     elif answer.request.endpoint:
         typer.echo(f"{id_} was cut off on {answer.request.endpoint}")
     elif answer.request.state == pb.REQUEST_STATE_WAITING:
-        typer.echo(f"{id_} was taken out of the line")
+        typer.echo(f"{id_} was removed from the queue")
     else:
-        typer.echo(f"{id_} was refused before all of its body had come")
+        typer.echo(f"{id_} was rejected before all of its body had arrived")

@@ -33,11 +33,11 @@ def serve(
     statsd_addr: StatsdOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Run the picker that Envoy asks, until Ctrl-C or SIGTERM.
+    """Run the endpoint picker, until Ctrl-C or SIGTERM.
 
-    Envoy is started apart from it; `coxswain config envoy` prints its configuration, and
-    `coxswain up` runs everything in one command. Ends with 1 when a port is in use, and with 2
-    when the settings cannot be used, with a line for each mistake.
+    Start Envoy separately; `coxswain config envoy` prints its configuration, and `coxswain up` runs
+    everything in one command. The exit code is 1 if a port is in use, and 2 if the settings are
+    invalid, with a line for each error.
 
     \b
     Examples:

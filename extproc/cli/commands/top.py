@@ -22,7 +22,7 @@ async def top(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", "-i", metavar="SECONDS", min=0.2, help="Ask the picker so often."
+            "--interval", "-i", metavar="SECONDS", min=0.2, help="Seconds between two updates."
         ),
     ] = 1.0,
     count: Annotated[
@@ -32,16 +32,17 @@ async def top(
             "-n",
             metavar="N",
             min=1,
-            help="End after so many looks; otherwise never on a terminal, and elsewhere after one.",
+            help="End after this many updates; by default never on a terminal, and after one "
+            "elsewhere.",
         ),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Watch the fleet, the line and the requests, the busiest endpoints first.
+    """Watch the fleet, the queue and the requests, the busiest endpoints first.
 
-    `q` or Ctrl-C leaves. While the picker restarts the last picture stays, and says so. In a
-    bar of slots, █ is leased, ▒ is foreign, · is idle, x is free at a server that gets no
-    requests. Where the output is no terminal, and with -o json, it is printed once.
+    Press `q` or Ctrl-C to quit. While the picker restarts, the screen keeps the last data and says
+    so. In a bar of slots, █ is leased, ▒ is foreign, · is idle, and x is free at a server that gets
+    no requests. If the output is not a terminal, and with -o json, it is printed once.
 
     \b
     Examples:

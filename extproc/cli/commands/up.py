@@ -23,24 +23,37 @@ OwnEndpointOption = Annotated[
         "--endpoint",
         "-e",
         metavar="HOST:PORT,...",
-        help="Your own llama-server; give it again or a comma between for more. "
-        "Without any, and none in the settings, a fleet is started here.",
+        help="The address of your llama-server; repeat it or separate several with commas. If "
+        "neither this nor the settings name servers, a fleet is started here.",
     ),
 ]
 PortOption = Annotated[
     int | None,
-    typer.Option("--port", "-p", min=0, max=65_535, help="Envoy's port; 10000, and 0 is any free."),
+    typer.Option(
+        "--port",
+        "-p",
+        min=0,
+        max=65_535,
+        help="Envoy's port, by default 10000; 0 selects any free port.",
+    ),
 ]
 CountOption = Annotated[
-    int, typer.Option("--endpoints-count", min=1, max=64, help="Servers of the embedded fleet.")
+    int,
+    typer.Option(
+        "--endpoints-count", min=1, max=64, help="The number of servers in the embedded fleet."
+    ),
 ]
 SlotsOption = Annotated[
     str,
-    typer.Option("--slots", metavar="N,...", help="Slots of each; 2,4 gives the second one four."),
+    typer.Option(
+        "--slots",
+        metavar="N,...",
+        help="The slots of each server; with 2,4 the second server has four.",
+    ),
 ]
 SimulatorOption = Annotated[
     bool,
-    typer.Option("--simulator", help="Simulate the servers even where a llama-server is found."),
+    typer.Option("--simulator", help="Simulate the servers even if a llama-server is found."),
 ]
 ServiceTimeOption = Annotated[
     float | None,
@@ -48,7 +61,7 @@ ServiceTimeOption = Annotated[
         "--service-time",
         min=0.0,
         metavar="SECONDS",
-        help="How long each answer takes; simulates the servers.",
+        help="The duration of each response; simulates the servers.",
     ),
 ]
 
@@ -70,8 +83,8 @@ def up(
 ) -> None:
     """Run Envoy, the picker and a fleet of llama-servers, until Ctrl-C.
 
-    The embedded fleet is real llama-servers with a tiny model where one is found, otherwise
-    Coxswain's simulator. Ends with 1 when a part is missing or ends by itself.
+    The embedded fleet consists of real llama-servers with a tiny model if llama-server is found,
+    otherwise of Coxswain's simulator. The exit code is 1 if a part is missing or ends by itself.
 
     \b
     Examples:
@@ -125,7 +138,9 @@ def _wish(
 
     if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
         if simulator or service_time_s is not None:
-            raise typer.BadParameter("your own servers cannot be simulated; leave one of them")
+            raise typer.BadParameter(
+                "your own servers cannot be simulated; remove one of the two options"
+            )
         return None
     given = slots.split(",")
     if not all(SLOTS.fullmatch(number.strip()) and int(number) <= 1024 for number in given):

@@ -31,18 +31,18 @@ async def follow_drain(
     try:
         last = await (_as_json(messages) if output is Format.JSON else _as_bar(messages, endpoint))
     except asyncio.CancelledError:
-        taken_back = f"`coxswain endpoints activate {endpoint}` takes it back"
+        taken_back = f"`coxswain endpoints activate {endpoint}` ends it"
         print(f"coxswain: {endpoint} stays draining; {taken_back}", file=sys.stderr)
         raise
     if last.state == State.STATE_DEADLINE_PASSED:
         raise PickerError(
             ExitCode.NOT_YET,
-            f"{requests(last.running)} not over on {endpoint} after {deadline_s:g} s; "
-            "it stays draining",
+            f"{requests(last.running)} still running on {endpoint} after {deadline_s:g} s; it "
+            "stays draining",
         )
     if last.state != State.STATE_DRAINED:
         raise PickerError(
-            ExitCode.REFUSED, f"the drain was called off: somebody activated or disabled {endpoint}"
+            ExitCode.REFUSED, f"the drain was cancelled: {endpoint} was activated or disabled"
         )
 
 
@@ -73,7 +73,7 @@ async def _as_bar(messages: AsyncIterator[pb.DrainResponse], endpoint: str) -> p
                 running=last.running,
             )
     if last.state == State.STATE_DRAINED:
-        screen.print(f"{endpoint} is drained: {requests(last.running_at_start)} ended there")
+        screen.print(f"{endpoint} is drained: {requests(last.running_at_start)} ended")
     return last
 
 

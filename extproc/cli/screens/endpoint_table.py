@@ -116,7 +116,7 @@ def picture(
     """The table, what the picker cannot read, and the remedies, for a screen of `width` columns."""
     wrong = [Text(printable(problem), style="yellow") for problem in problems]
     if not endpoints:
-        none = Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in")
+        none = Text("no endpoints yet; add one with `coxswain endpoints add HOST:PORT`")
         return Group(none, *_spaced(wrong))
     return Group(endpoint_table(endpoints, width), *_spaced(wrong + remedies(endpoints)))
 

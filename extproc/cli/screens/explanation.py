@@ -58,10 +58,10 @@ def outcome(answer: pb.ExplainResponse) -> str:
         case pb.ExplainResponse.OUTCOME_PASSED if "answered_by" in answer.understood:
             return "Coxswain answers it at once, for the whole fleet."
         case pb.ExplainResponse.OUTCOME_PASSED:
-            where = answer.chosen or "whatever server Envoy knows"
+            where = answer.chosen or "any server that Envoy knows"
             return f"It takes no slot and would go to {where} at once."
         case pb.ExplainResponse.OUTCOME_QUEUED:
             soon = f", about {seconds(answer.expected_s)}" if answer.HasField("expected_s") else ""
-            return f"It would wait at place {answer.position}{soon}."
+            return f"It would be queued at position {answer.position}{soon}."
         case _:
-            return f"It would be refused: {answer.reason}."
+            return f"It would be rejected: {answer.reason}."

@@ -105,7 +105,7 @@ class Top:
         silent_s = time.monotonic() - self._seen_at
         if not self._is_lost and silent_s <= self._interval_s + PATIENCE_S:
             return ""
-        return f"no answer from {self._address} for {seconds(silent_s)}; trying again"
+        return f"no answer from {self._address} for {seconds(silent_s)}; retrying"
 
     def _pressed(self, key: str) -> None:
         if key in QUIT_KEYS:

@@ -55,7 +55,7 @@ def _first(issues: list[Text]) -> list[Text]:
     if len(issues) <= MAX_ISSUES:
         return issues
     rest = len(issues) - MAX_ISSUES + 1
-    more = Text(f"! and {rest} more; `coxswain endpoints` lists them", style="yellow")
+    more = Text(f"! and {rest} more; see `coxswain endpoints`", style="yellow")
     return [*issues[: MAX_ISSUES - 1], more]
 
 

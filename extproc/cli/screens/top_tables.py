@@ -66,7 +66,7 @@ def issue_lines(problems: Iterable[str], endpoints: Iterable[pb.Endpoint]) -> li
 def endpoint_lines(endpoints: Sequence[pb.Endpoint], frame: Frame) -> Table | Text:
     """One for each endpoint, with its slots as a bar."""
     if not endpoints:
-        return Text("no endpoints yet; `coxswain endpoints add HOST:PORT` takes one in")
+        return Text("no endpoints yet; add one with `coxswain endpoints add HOST:PORT`")
     widths = frame.widths
     table = _table("ENDPOINT", "STATE", "SLOTS", "BUSY", "MODEL", "AGE")
     for endpoint in endpoints:

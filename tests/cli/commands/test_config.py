@@ -43,7 +43,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_good_settings(coxswain: Command) -> None:
     """Good settings are said to be good."""
     ended = coxswain("config", "check", "-e", "10.0.0.5:8080", "-e", "gpu-1:8080")
-    assert (ended.code, ended.out, ended.err) == (0, "the settings are good: 2 endpoints\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, "the settings are valid: 2 endpoints\n", "")
 
 
 def test_bad_settings(coxswain: Command, tmp_path: Path) -> None:
@@ -86,19 +86,19 @@ def test_what_only_our_configuration_of_envoy_needs(coxswain: Command) -> None:
     given = ("config", "check", "--set", "clients.keys_file=/no/such")
     told = coxswain(*given)
     assert told.code == 0
-    assert told.out.startswith("the settings are good")
-    assert "`coxswain config envoy` would refuse them:\n  /no/such: clients.keys_file" in told.out
+    assert told.out.startswith("the settings are valid")
+    assert "`coxswain config envoy` would reject them:\n  /no/such: clients.keys_file" in told.out
     found = json.loads(coxswain(*given, "-o", "json").out)
     assert found["problems"] == []
     assert [problem["where"] for problem in found["envoy_problems"]] == ["/no/such"]
 
 
 def test_an_endpoints_file_that_is_not_there_yet(coxswain: Command, tmp_path: Path) -> None:
-    """It is waited for, so the settings are good."""
+    """It is waited for, so the settings are valid."""
     file = tmp_path / "fleet.yaml"
     ended = coxswain("config", "check", "--set", f"discovery.file={file}")
     assert ended.code == 0
-    assert ended.out.endswith(f"0 endpoints, and those of {file} (no such file yet)\n")
+    assert ended.out.endswith(f"0 endpoints, and those from {file} (does not exist yet)\n")
 
 
 def test_show_gives_the_same_settings_again(

@@ -44,8 +44,8 @@ async def test_the_life_of_an_endpoint(run: Run) -> None:
         shown = parsed(await run("endpoints", "activate", "one", "-o", "json", picker=picker))
         assert shown["endpoint"]["intent"] == "active"
         drained = await run("endpoints", "drain", "one", picker=picker)
-        assert drained.output == "one is drained: 0 requests ended there\n", "one line for scripts"
-        assert "out of the fleet" in (await run("endpoints", "remove", A, picker=picker)).stdout
+        assert drained.output == "one is drained: 0 requests ended\n", "one line for scripts"
+        assert "left the fleet" in (await run("endpoints", "remove", A, picker=picker)).stdout
         gone = await run("endpoints", "remove", A, picker=picker)
         assert gone.exit_code == 4 and "no endpoint" in gone.stderr
 

@@ -62,7 +62,7 @@ async def test_explain_tells_all_of_it(run: Run) -> None:
         assert (understood["class"], understood["slo_attainment"]) == ("critical", "100.0%")
         calls = [await picker.ask(name) for name in ("runs", "waits")]
         waits = await run("explain", "-d", body, picker=picker)
-        assert "It would wait at place 2, about " in waits.stdout
+        assert "It would be queued at position 2, about " in waits.stdout
         assert "0 of its 1 slots are free" in waits.stdout
         first = await run("explain", *gold, picker=picker)
         assert "It would wait at place 1" in first.stdout

@@ -20,7 +20,7 @@ async def test_who_runs_who_waits_and_who_is_ended(run: Run) -> None:
             ("r1", "waiting"),
         ]
         cancelled = await run("requests", "cancel", "r1", picker=picker)
-        assert "taken out of the line" in cancelled.stdout
+        assert "removed from the queue" in cancelled.stdout
         cut = await run("requests", "cancel", "r0", picker=picker)
         assert f"cut off on {A}" in cut.stdout
         missing = await run("requests", "cancel", "r2", picker=picker)

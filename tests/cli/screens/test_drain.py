@@ -52,8 +52,12 @@ async def test_drained(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("state", "exit_", "text"),
     [
-        (State.STATE_DEADLINE_PASSED, ExitCode.NOT_YET, "1 request not over on gpu-1 after 2.5 s"),
-        (State.STATE_CALLED_OFF, ExitCode.REFUSED, "somebody activated or disabled gpu-1"),
+        (
+            State.STATE_DEADLINE_PASSED,
+            ExitCode.NOT_YET,
+            "1 request still running on gpu-1 after 2.5 s",
+        ),
+        (State.STATE_CALLED_OFF, ExitCode.REFUSED, "gpu-1 was activated or disabled"),
     ],
 )
 @pytest.mark.parametrize("output", list(Format))

@@ -27,20 +27,20 @@ Told = pb.ExplainResponse
         ),
         (
             {"outcome": Told.OUTCOME_PASSED},
-            "It takes no slot and would go to whatever server Envoy knows at once.",
+            "It takes no slot and would go to any server that Envoy knows at once.",
         ),
         (
             {"outcome": Told.OUTCOME_PASSED, "understood": {"answered_by": "coxswain"}},
             "Coxswain answers it at once, for the whole fleet.",
         ),
-        ({"outcome": Told.OUTCOME_QUEUED, "position": 3}, "It would wait at place 3."),
+        ({"outcome": Told.OUTCOME_QUEUED, "position": 3}, "It would be queued at position 3."),
         (
             {"outcome": Told.OUTCOME_QUEUED, "position": 3, "expected_s": 90.0},
-            "It would wait at place 3, about 1m30s.",
+            "It would be queued at position 3, about 1m30s.",
         ),
         (
             {"outcome": Told.OUTCOME_REJECTED, "reason": "queue-full"},
-            "It would be refused: queue-full.",
+            "It would be rejected: queue-full.",
         ),
     ],
 )

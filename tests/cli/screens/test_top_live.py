@@ -57,8 +57,8 @@ async def test_a_picker_that_restarts_is_waited_for() -> None:
     gone = PickerError(ExitCode.UNREACHABLE, "no picker answers")
     written = await drawn(2, gone, gone, sight("restarted"))
     assert "no answer from 10.0.0.1:9003 for" in written
-    assert written.index("trying again") < written.index("coxswain restarted")
-    assert "trying again" not in written[written.index("coxswain restarted") :]
+    assert written.index("retrying") < written.index("coxswain restarted")
+    assert "retrying" not in written[written.index("coxswain restarted") :]
 
 
 async def test_a_token_that_is_refused_ends_it() -> None:

@@ -34,13 +34,13 @@ def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
         if len(named) > 1:
             addresses = ", ".join(str(endpoint.address) for endpoint in named[:5])
             raise not_now(
-                f"{len(named)} endpoints are named {quoted(text)}: say which by its address "
+                f"{len(named)} endpoints have the name {quoted(text)}: give the address of one "
                 f"({addresses})"
             ) from None
         endpoint = named[0] if named else None
     if endpoint is None:
         raise not_found(
-            f"no endpoint {quoted(text)} is in the fleet; `coxswain endpoints` lists those that are"
+            f"no endpoint {quoted(text)} is in the fleet; `coxswain endpoints` lists the fleet"
         )
     return endpoint
 
@@ -64,7 +64,7 @@ async def read_new_address(text: str) -> tuple[Address, str]:
     """The address of `ip:port`, or of `name:port` with its name; raises `Refused`."""
     checked(text, "address", MAX_NAME_CHARS)
     if "://" in text:
-        raise invalid(f"{quoted(text)}: write host:port alone; only https:// may stand before it")
+        raise invalid(f"{quoted(text)}: write host:port or https://host:port")
     try:
         return Address.parse(text), ""
     except AddressError as error:
@@ -87,7 +87,7 @@ async def _resolved(host: str) -> str:
             found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # a timeout is an OSError too
         raise not_now(
-            f"{quoted(host)} cannot be resolved here; check the name, or give its IP address"
+            f"{quoted(host)} cannot be resolved here; check the name, or give an IP address"
         ) from None
     return str(found[0][4][0])
 
@@ -111,7 +111,7 @@ def at_most(text: str, field: str, max_chars: int) -> str:
     Raises `Refused`.
     """
     if len(text) > max_chars or not text.isprintable():
-        raise invalid(f"{field}: at most {max_chars} characters, all of them printable")
+        raise invalid(f"{field}: at most {max_chars} printable characters")
     return text
 
 
@@ -127,7 +127,7 @@ def checked(text: str, field: str, max_chars: int) -> str:
 def read_deadline(seconds: float) -> float | None:
     """Seconds of patience, None for as long as it takes; raises `Refused`."""
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DEADLINE_S:
-        raise invalid(f"deadline_s: 0 to {MAX_DEADLINE_S:g} seconds, 0 meaning no deadline")
+        raise invalid(f"deadline_s: 0 to {MAX_DEADLINE_S:g} seconds; 0 means no deadline")
     return seconds or None
 
 

@@ -68,7 +68,7 @@ def courteous(
     ) -> Answer:
         try:
             if question is None:
-                raise invalid("these bytes are no message of this call; see admin.proto")
+                raise invalid("not a valid message of this call; see admin.proto")
             return await method(calls, question, context)
         except Refused as refused:
             await context.abort(refused.code, refused.text)

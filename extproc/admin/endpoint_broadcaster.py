@@ -99,7 +99,8 @@ class EndpointBroadcaster:
         if len(self._watchers) >= MAX_WATCHERS:
             raise Refused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{MAX_WATCHERS} watchers are connected; end one of them, or list now and then",
+                f"{MAX_WATCHERS} watchers are connected, which is the limit; end one of them, or "
+                "poll the list",
             )
         self.compare()
         watcher = Watcher()
@@ -163,6 +164,6 @@ class EndpointBroadcaster:
             try:
                 self.compare()
             except Exception:
-                log.exception("the fleet could not be compared for watchers; trying again")
+                log.exception("comparing the fleet for watchers failed; retrying")
             cost_s = time.thread_time() - began_s
             await asyncio.sleep(max(self._interval_s, cost_s / MAX_SHARE))

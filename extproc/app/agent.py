@@ -96,7 +96,7 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         raise AgentError(f"--advertise: {error}; or write auto or aws") from None
     if not (target.is_tls or advertise.is_tls) and (plan.ca_file or plan.server_name):
         raise AgentError(
-            "--server-ca and --certificate-name are for a server behind TLS: say https://"
+            "--server-ca and --certificate-name require a server with TLS: write https://"
         )
     _check_injection(plan)
     options = AgentOptions(
@@ -141,10 +141,10 @@ def _check_injection(plan: AgentPlan) -> None:
     if not plan.inject_key:
         return
     if plan.api_key is None and plan.api_key_file is None:
-        raise AgentError("--inject-key: say where the key is, --api-key-env or --api-key-file")
+        raise AgentError("--inject-key: also give the key with --api-key-env or --api-key-file")
     if not plan.is_private:
         raise AgentError(
-            f"--inject-key: the key would travel to {plan.picker} unencrypted; use --ca or --tls"
+            f"--inject-key: the key would be sent to {plan.picker} unencrypted; use --ca or --tls"
         )
 
 
@@ -167,7 +167,7 @@ def _authorities(file: Path | None) -> str:
     except OSError as error:
         raise AgentError(f"--server-ca: {file}: {error.strerror}") from None
     if not are_certificates(content):
-        raise AgentError(f"--server-ca: {file}: it holds no certificates")
+        raise AgentError(f"--server-ca: {file}: it contains no certificates")
     return content
 
 
@@ -179,7 +179,7 @@ def _secret(file: Path, option: str) -> str:
     except OSError as error:
         raise AgentError(f"{option}: {file}: {error.strerror}") from None
     if not secret or not secret.isascii() or not secret.isprintable():
-        raise AgentError(f"{option}: {file}: there is no key or token in it")
+        raise AgentError(f"{option}: {file}: the file contains no key or token")
     return secret
 
 
@@ -220,6 +220,6 @@ async def renew(plan: AgentPlan, agent: Agent) -> None:
     try:
         target, options = await asyncio.to_thread(read_files, plan, agent.target, agent.options)
     except AgentError as error:
-        log.error("what was read before stays in use: %s", error)
+        log.error("keeping the previous keys and certificates: %s", error)
         return
     agent.renew(target, options)

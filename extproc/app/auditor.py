@@ -81,7 +81,7 @@ class Auditor:
         try:
             self.audit(self._clock())
         except Exception:
-            log.exception("the audit failed; the next one follows")
+            log.exception("the audit failed; retrying at the next interval")
 
     def audit(self, now: float) -> list[Fault]:
         """Look at everything once, and correct what the audit before found as well.
@@ -97,7 +97,7 @@ class Auditor:
             try:
                 fault.correct(now)
             except Exception:
-                log.exception("audit: that could not be corrected")
+                log.exception("audit: the correction failed")
         self._suspected = frozenset(fault.key for fault in found)
         return found
 
@@ -107,7 +107,7 @@ class Auditor:
         yield from self._tickets_without_stream()
         yield from self._streams_without_ticket()
         for text in self._dispatcher.faults(now):
-            fault = f"the books do not fit: {text}"
+            fault = f"the ledger is inconsistent: {text}"
             yield Fault("books", fault, fault, self._dispatcher.rebuild)
 
     def _stray_streams(self) -> Iterator[Fault]:
@@ -117,13 +117,13 @@ class Auditor:
             if stream.is_over:
                 yield Fault(
                     *("stream", f"ended {stream.id}"),
-                    f"exchange {stream.id} is over and still registered; forgot it",
+                    f"exchange {stream.id} has ended but is still registered; removed it",
                     partial(self._forget, stream),
                 )
             elif lease is not None and lease.state is not LeaseState.OPEN:
                 yield Fault(
                     *("stream", f"closed {stream.id}"),
-                    f"exchange {stream.id} holds {lease}, which is closed; took it away",
+                    f"exchange {stream.id} holds {lease}, which is closed; dropped the lease",
                     partial(self._drop_lease, stream),
                 )
 
@@ -142,7 +142,7 @@ class Auditor:
             if lease.state is LeaseState.OPEN and lease.id not in owned:
                 yield Fault(
                     *("lease", f"lease {lease.id}"),
-                    f"{lease} belongs to no request; gave its slots back",
+                    f"{lease} belongs to no request; released it",
                     partial(self._release, lease),
                 )
 
@@ -154,7 +154,7 @@ class Auditor:
             if ticket not in self._waiting_room:
                 yield Fault(
                     *("ticket", f"ticket {ticket.id}"),
-                    f"ticket {ticket.id} is queued and no stream waits; took it out",
+                    f"ticket {ticket.id} is queued but has no stream; withdrew it",
                     partial(self._dispatcher.withdraw, ticket),
                 )
 
@@ -163,7 +163,7 @@ class Auditor:
             if not ticket.is_waiting:
                 yield Fault(
                     *("stream", f"forgotten {ticket.id}"),
-                    f"a stream waits with ticket {ticket.id}, which left the queue; rejected it",
+                    f"a stream waits with ticket {ticket.id}, which is not queued; rejected it",
                     partial(self._reject, ticket),
                 )
 

@@ -82,13 +82,13 @@ class CoreEvents:
                         "endpoint %s: %s: %s; %s", address, issue.code, issue.message, issue.remedy
                     )
                 case EndpointReadmitted(address=address):
-                    log.info("endpoint %s: ejected is over; it is on probation", address)
+                    log.info("endpoint %s: readmitted; it is on probation", address)
                 case StepFailed(step=step, error=error):
-                    log.error("%s failed; the books are whole", step, exc_info=error)
+                    log.error("%s failed; the ledger is consistent", step, exc_info=error)
                 case _:
                     assert_never(event)
         except Exception:
-            log.exception("the core's event %s could not be carried out", type(event).__name__)
+            log.exception("handling the event %s of the core failed", type(event).__name__)
 
     def _settle(self, event: Settled) -> None:
         is_taken = False
@@ -96,6 +96,6 @@ class CoreEvents:
             is_taken = self._waiting_room.settled(event.ticket, event.settlement)
         finally:
             if not is_taken and isinstance(event.settlement, Picked):
-                log.warning("%s was for a stream that is gone", event.settlement.lease)
+                log.warning("%s was for a stream that has ended", event.settlement.lease)
                 # Nothing was sent to its server, so its slot is free at once.
                 self._dispatcher.release(event.settlement.lease, LeaseEnd.SERVED, self._clock())

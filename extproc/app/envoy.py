@@ -106,7 +106,7 @@ def _fixed(key: str, listens_at: str, remedy: str) -> HostPort:
     """Where Envoy reaches what listens there; raises `OptionsError` where only a start tells."""
     place = _reached_at(HostPort.parse(listens_at))
     if place.port == 0:
-        raise OptionsError(f"{key} takes any free port, which Envoy cannot know; set {remedy}")
+        raise OptionsError(f"{key} uses any free port, which Envoy cannot know; set {remedy}")
     return place
 
 
@@ -132,12 +132,12 @@ def _picker_tls(settings: Settings, host: str) -> PickerTls | None:
     if settings.grpc_tls.cert_file is None:
         for key in ("picker_ca_file", "picker_cert_file", "picker_server_name"):
             if getattr(envoy, key) is not None:
-                raise OptionsError(f"envoy.{key} needs grpc_tls: without it there is no TLS")
+                raise OptionsError(f"envoy.{key} requires grpc_tls")
         return None
     if settings.grpc_tls.client_ca_file is not None and envoy.picker_cert_file is None:
         raise OptionsError(
-            "grpc_tls.client_ca_file asks Envoy for a certificate: set envoy.picker_cert_file "
-            "and envoy.picker_key_file"
+            "grpc_tls.client_ca_file requires a certificate of Envoy: set "
+            "envoy.picker_cert_file and envoy.picker_key_file"
         )
     return PickerTls(
         server_name=envoy.picker_server_name or host,

@@ -76,7 +76,7 @@ class LiveSettings:
         Keys and certificates are read again in any case, also for a dry run.
         """
         if self._load is None:
-            raise ReloadError("this picker was started without settings that could be read again")
+            raise ReloadError("this picker was started without settings that can be reloaded")
         async with self._turn:
             try:
                 fresh = await asyncio.to_thread(self._load)

@@ -44,7 +44,7 @@ def without_foreign_bytes(record: logging.LogRecord) -> bool:
     traceback that shows what was sent: keys and prompts too, where a client took the wrong port.
     """
     if record.exc_info and isinstance(record.exc_info[1], (DecodeError, HttpProcessingError)):
-        record.msg = f"{record.getMessage()}: what was sent there is no message"
+        record.msg = f"{record.getMessage()}: the data is not a valid message"
         record.args = None
         record.exc_info = record.exc_text = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
@@ -96,7 +96,7 @@ class QueuedLines(logging.Handler):
 
 
 def _notice(count: int) -> logging.LogRecord:
-    text = "%d lines were dropped: what reads them is too slow"
+    text = "%d log lines were dropped: their reader is too slow"
     return logging.LogRecord("coxswain.log", logging.WARNING, "", 0, text, (count,), exc_info=None)
 
 

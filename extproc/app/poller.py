@@ -30,4 +30,4 @@ def start_poller() -> None:
         try:
             os.sched_setscheduler(thread.native_id or 0, os.SCHED_BATCH, os.sched_param(0))
         except OSError as error:
-            log.debug("the poller keeps its scheduling: %s", error)
+            log.debug("the poller thread keeps its default scheduling: %s", error)

@@ -30,5 +30,7 @@ def bind(
     except RuntimeError:
         port = 0
     if port == 0:
-        raise ListenError(f"cannot listen on {address}: is it in use? Set {setting} to another")
+        raise ListenError(
+            f"cannot listen on {address}: check whether it is in use, or change {setting}"
+        )
     return port

@@ -76,7 +76,7 @@ def _check_followed(settings: Settings) -> None:
         return
     try:
         if not file.is_file():  # a pipe would keep whoever opens it
-            raise _error("discovery.file", f"{file}: this is no file")
+            raise _error("discovery.file", f"{file}: not a file")
         content = file.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()

@@ -64,7 +64,7 @@ async def _reload(service: Service) -> None:
     try:
         reloaded = await service.settings.reload(is_dry_run=False)
     except ReloadError as error:
-        log.error("the settings stay as they were: %s", error)
+        log.error("the settings are unchanged: %s", error)
         return
     if reloaded.needs_restart:
-        log.warning("these need a restart: %s", ", ".join(reloaded.needs_restart))
+        log.warning("settings that need a restart: %s", ", ".join(reloaded.needs_restart))

@@ -328,5 +328,5 @@ async def _listen(pages: Pages, address: str) -> int:
         return await pages.start(host, port)
     except OSError as error:
         raise ListenError(
-            f"cannot listen on {address}: {error.strerror}. Set listen.http to another"
+            f"cannot listen on {address}: {error.strerror}. Change listen.http"
         ) from None

@@ -97,7 +97,7 @@ async def test_an_ejection_and_its_end_are_logged(caplog: pytest.LogCaptureFixtu
     dispatcher.advance(shell.fleet.now)
     for _ in range(2):
         shell.fleet.finish(shell.fleet.pick())
-    assert caplog.messages[-1] == f"endpoint {bad}: ejected is over; it is on probation"
+    assert caplog.messages[-1] == f"endpoint {bad}: readmitted; it is on probation"
 
 
 @pytest.mark.breaks_books
@@ -107,7 +107,7 @@ async def test_an_event_that_fails_costs_no_other(caplog: pytest.LogCaptureFixtu
     shell.fleet.dispatcher.set_intent(shell.fleet.addresses[0], Intent.DRAINING, shell.fleet.now)
     shell.fleet.abandon(shell.fleet.dispatcher.ledger.open(shell.fleet.addresses[0], 1, 100.0))
     assert shell.membership_changes == 1 and shell.scraped
-    assert "MembershipChanged could not be carried out" in caplog.text
+    assert "handling the event MembershipChanged of the core failed" in caplog.text
 
 
 @pytest.mark.breaks_books
@@ -124,4 +124,4 @@ async def test_a_step_that_failed_is_told(
     monkeypatch.setattr(shell.fleet.dispatcher.state.model_loads, "released", fail)
     shell.fleet.finish(lease)
     assert shell.fleet.account(shell.fleet.addresses[0]).free_slots == 1
-    assert "learning from a request's end failed; the books are whole" in caplog.text
+    assert "learning from a request's end failed; the ledger is consistent" in caplog.text

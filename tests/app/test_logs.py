@@ -125,7 +125,7 @@ def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
     handler.close()
     text = stream.getvalue()
     assert "line 9" in text and "line 10" not in text
-    assert "20 lines were dropped" in text
+    assert "20 log lines were dropped" in text
 
 
 def test_a_stderr_that_is_gone_is_not_told_of_itself(logger: logging.Logger) -> None:
@@ -172,7 +172,7 @@ def test_what_strangers_send_is_one_line_without_a_byte_of_it(
     fail()
     handler.close()
     (line,) = stream.getvalue().splitlines()
-    assert line.endswith("Error handling request from 10.0.0.1: what was sent there is no message")
+    assert line.endswith("Error handling request from 10.0.0.1: the data is not a valid message")
     assert " warning " in line
 
 

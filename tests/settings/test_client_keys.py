@@ -20,7 +20,7 @@ def test_names_by_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no key in it"),
+        ("", "it contains no key"),
         ("web sk-1\nsk-2\n", ":2: .*name key"),
         ("web sk-1 more\n", ":1: .*name key"),
         ("web sk-1\nbatch sk-1\n", ":2: .*already"),

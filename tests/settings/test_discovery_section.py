@@ -28,7 +28,7 @@ def test_the_environment_names_names() -> None:
     [
         ("llama:8080", "write dns://name:port, or srv://name"),
         ({"name": "llama"}, "type a needs a port"),
-        ({"name": "llama", "type": "srv", "port": 1}, "SRV records tell the port"),
+        ({"name": "llama", "type": "srv", "port": 1}, "SRV records contain the port"),
         ("dns://10.0.0.1:8080", "this is an IP address; list it under `endpoints`"),
         ({"name": "a", "port": 1, "api_key_env": "A", "api_key_file": "b"}, "not both"),
     ],

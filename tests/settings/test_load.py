@@ -215,7 +215,7 @@ def test_empty_file_and_empty_sections(tmp_path: Path, text: str) -> None:
         ("grpc_tls: {cert_file: ~nobody-of-this-name/f, key_file: k}\n", "the home folder"),
         ('clients: {keys_file: "a\\0"}\n', ":1: clients.keys_file: a file name must not contain"),
         (f"discovery: {{file: {'x' * 256}}}\n", ":1: discovery.file: a file name has at most"),
-        (f"discovery: {{file: {'x/' * 2_048}}}\n", ":1: discovery.file: no path has more"),
+        (f"discovery: {{file: {'x/' * 2_048}}}\n", ":1: discovery.file: a path has at most"),
         ("queue: !!python/object:os.system {}\n", "queue"),
         ("drain_timeout_s: 2026-99-99\n", ":1: drain_timeout_s: expected a number, got a text"),
         ('drain_timeout_s: !!float ""\n', ":1: drain_timeout_s: expected a number, got an empty"),

@@ -176,7 +176,7 @@ def test_envoy_has_the_patience_that_the_longest_wait_asks_for() -> None:
     longest = Settings(queue=QueueSettings(timeout_s=20), envoy=envoy).queue.timeout_s
     asked = codec.extend_timeout(longest + HOLD_MARGIN_S).override_message_timeout.ToSeconds()
     assert asked <= envoy.max_message_timeout_s
-    with pytest.raises(ValidationError, match=r"5 s below envoy\.max_message_timeout_s"):
+    with pytest.raises(ValidationError, match=r"5 s shorter than envoy\.max_message_timeout_s"):
         Settings(queue=QueueSettings(timeout_s=21), envoy=envoy)
 
 

@@ -53,7 +53,10 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
     except AddressError as error:
         raise MessageError(f"hello.address: {error}") from None
     if hello.name and (len(hello.name) > MAX_NAME_CHARS or NAME.fullmatch(hello.name) is None):
-        raise MessageError("hello.name: letters, digits, '.', '-' and '_', not too many")
+        raise MessageError(
+            "hello.name: only letters, digits, '.', '-' and '_' are allowed, and the length is "
+            "limited"
+        )
     if hello.slots > MAX_SLOTS:
         raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
     if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
@@ -76,12 +79,14 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
 def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     name = tls.server_name
     if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or is_ip(name)):
-        raise MessageError("hello.tls.server_name: a host name, or nothing for the IP address")
+        raise MessageError(
+            "hello.tls.server_name: give a host name, or leave it empty for the IP address"
+        )
     if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
         raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
     trust = reported_trust(tls.authorities, None if name else address.host)
     if tls.authorities and not are_certificates(trust.authorities):
-        raise MessageError("hello.tls.authorities: these are no certificates")
+        raise MessageError("hello.tls.authorities: not PEM certificates")
     return trust
 
 
@@ -91,7 +96,7 @@ def read_observation(
     """What the agent of `address` saw; raises `MessageError`."""
     sight = SIGHTS.get(look.sight)
     if sight is None:
-        raise MessageError("look.sight: this kind of sight is unknown")
+        raise MessageError("look.sight: unknown value")
     _check_count(look.models, "models")
     _check_count(look.busy, "busy")
     _check_count(look.adapters.adapters, "adapters")

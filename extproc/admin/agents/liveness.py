@@ -75,7 +75,7 @@ class AgentLiveness:
             self._miss(agent, now)
         if forgotten:
             for agent in forgotten:
-                log.info("the agent of %s is forgotten", agent.address)
+                log.info("the agent of %s is removed from the fleet", agent.address)
                 if agent.stream is not None and not agent.is_leaving:
                     self._hang_up(self._streams[agent.stream])  # it has to say hello anew
             self._forgot()
@@ -90,12 +90,12 @@ class AgentLiveness:
             self.watch()
 
     def _hang_up(self, stream: AgentStream) -> None:
-        stream.close(grpc.StatusCode.UNAVAILABLE, "nothing was heard for too long")
+        stream.close(grpc.StatusCode.UNAVAILABLE, "no message for too long")
 
     def _miss(self, agent: Agent, now: float) -> None:
         address = agent.address
         if self._around.is_looked_at(address):
-            log.warning("the agent of %s is silent; the picker looks there itself", address)
+            log.warning("the agent of %s is silent; the picker scrapes the server itself", address)
             return
         log.warning("the agent of %s is silent; the endpoint counts as down", address)
         self._around.observe(
@@ -107,8 +107,8 @@ class AgentLiveness:
                 issues=(
                     Issue(
                         code="agent-silent",
-                        message=f"its agent has said nothing for {self._roster.ttl_s:g} s",
-                        remedy="see whether `coxswain agent` runs there and reaches this picker",
+                        message=f"its agent has sent no message for {self._roster.ttl_s:g} s",
+                        remedy="check that `coxswain agent` runs there and reaches this picker",
                     ),
                 ),
             )

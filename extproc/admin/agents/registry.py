@@ -106,7 +106,7 @@ class AgentRegistry:
         known = self._agents.get(spec.address)
         if known is None:
             if len(self._agents) >= MAX_AGENTS:
-                raise CrowdedError(f"{MAX_AGENTS} agents report already; this picker takes no more")
+                raise CrowdedError(f"{MAX_AGENTS} agents are attached already, which is the limit")
             agent = Agent(spec, agent_id, now, stream, trust)
             self._agents[spec.address] = agent
             return agent, False
@@ -114,7 +114,7 @@ class AgentRegistry:
         is_alive = known.stream is not None and not known.is_silent
         if is_other:
             if agent_id in known.ousted and is_alive:
-                raise TakenError(f"another agent reports {spec.address}; two are set up for it")
+                raise TakenError(f"another agent reports {spec.address} already; run only one")
             known.ousted[known.agent_id] = None
             known.ousted.pop(agent_id, None)
             while len(known.ousted) > MAX_OUSTED:

@@ -83,7 +83,7 @@ class AgentsService:
         if self._gathering is not None:
             self._gathering.cancel()
         for stream in self._streams.values():
-            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker goes down; come back")
+            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
 
     async def Attach(  # noqa: N802  # gRPC names it
         self, messages: AsyncIterator[pb.AgentMessage | None], context: Context
@@ -92,7 +92,7 @@ class AgentsService:
         stream = AgentStream(next(self._numbers), self._around.clock(), peer_host(context.peer()))
         self._streams[stream.number] = stream
         if self._is_closed:
-            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker goes down; come back")
+            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
         self._silence.watch()
         reader = asyncio.create_task(self._read(stream, messages))
         writer = asyncio.create_task(stream.write(context, self._around.clock))
@@ -102,13 +102,13 @@ class AgentsService:
                 if task.done():
                     task.result()
         except (MessageError, TimesError) as error:
-            log.warning("an agent was sent away: %s", error)
+            log.warning("an agent was rejected: %s", error)
             stream.close(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except ForbiddenError as error:
-            log.warning("an agent was sent away: %s", error)
+            log.warning("an agent was rejected: %s", error)
             stream.close(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except NamedError as error:
-            log.warning("an agent was sent away: %s", error)
+            log.warning("an agent was rejected: %s", error)
             stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
         except TakenError as error:
             stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
@@ -131,7 +131,7 @@ class AgentsService:
     ) -> None:
         async for message in messages:
             if message is None:
-                raise MessageError("these bytes are no message of an agent; see agent.proto")
+                raise MessageError("not a valid AgentMessage; see agent.proto")
             if stream.end is not None:
                 return
             self._take(stream, message, self._around.clock())
@@ -143,15 +143,17 @@ class AgentsService:
         agent = stream.agent
         if kind == "hello":
             if agent is not None:
-                raise MessageError("hello: it is said once on a stream")
+                raise MessageError("hello: only the first message of a stream may be hello")
             self._attach(stream, message.hello, now)
             return
         if agent is None:
-            raise MessageError("the first message of a stream is hello")
+            raise MessageError("the first message of a stream must be hello")
         if stream.clock.is_wrong and not was_wrong:
-            log.warning("the clock of the agent of %s runs fast: look after it", agent.address)
+            log.warning(
+                "the clock of the agent of %s runs fast; check that machine's clock", agent.address
+            )
         if self.roster.heard(agent, now):
-            log.info("the agent of %s is heard again", agent.address)
+            log.info("the agent of %s sends messages again", agent.address)
             self._around.reporting_changed()
             self.scrape_now(agent.address)  # a look that began in its silence is no news
         if kind == "look":
@@ -162,7 +164,7 @@ class AgentsService:
             )
             self._around.observe(read_observation(look, agent.address, began_at, answered_at))
         elif kind == "leaving" and not agent.is_leaving:
-            log.info("the agent of %s takes its leave", agent.address)
+            log.info("the agent of %s deregisters", agent.address)
             self.roster.leave(agent)
             self._publish()
         self._answer(stream, agent.address)
@@ -177,13 +179,15 @@ class AgentsService:
         agent, has_ousted = self.roster.attach(spec, hello.agent_id, stream.number, now, trust)
         stream.agent = agent
         if has_ousted:
-            log.warning("two agents report %s; the one that came last does", spec.address)
+            log.warning(
+                "two agents report %s; the one that attached last replaces the other", spec.address
+            )
         if before is None:
-            log.info("an agent reports %s%s", spec.address, spec.name and f" ({spec.name})")
+            log.info("an agent attached for %s%s", spec.address, spec.name and f" ({spec.name})")
         if old is not None:
             self._streams[old].close(
                 grpc.StatusCode.ALREADY_EXISTS,
-                f"another agent reports {spec.address} from now on",
+                f"another agent has taken over {spec.address}",
             )
         if self._gathering is None:
             loop = asyncio.get_running_loop()
@@ -193,7 +197,7 @@ class AgentsService:
         """An agent takes nothing over: raises `NamedError` for what another source names."""
         if others := self._around.others_naming(address):
             raise NamedError(
-                f"{address} is named by {', '.join(others)}: take it out there, or run no agent"
+                f"{address} is also in {', '.join(others)}: remove it there, or stop the agent"
             )
 
     def _publish(self) -> None:

@@ -66,7 +66,7 @@ class StreamClock:
         _check_age(held_s, "held_s")
         sent_at = self._sent.get(echo)
         if sent_at is None:
-            raise TimesError("echo: this number was not sent on this stream, or long ago")
+            raise TimesError("echo: this number was not sent on this stream, or too long ago")
         if echo > self._echoed:
             self._echoed = echo
             for number in [number for number in self._sent if number < echo]:
@@ -83,7 +83,7 @@ class StreamClock:
         _check_age(began_ago_s, "began_ago_s")
         _check_age(answered_ago_s, "answered_ago_s")
         if answered_ago_s > began_ago_s:
-            raise TimesError("answered_ago_s: a look is not answered before it begins")
+            raise TimesError("answered_ago_s: it must not be before began_ago_s")
         began_at = max(written_after - began_ago_s * (1 + DRIFT), self._began_at)
         self._began_at = began_at
         return began_at, max(began_at, now - answered_ago_s * (1 - DRIFT))

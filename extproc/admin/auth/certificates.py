@@ -69,9 +69,9 @@ class Certificates:
         try:
             renewed = _load(self._files)
         except CertificateError as error:
-            log.warning("%s; the certificate from before stays in use", error)
+            log.warning("%s; keeping the previous certificate", error)
             return None
-        log.info("took over the new certificate in %s", self._files.cert)
+        log.info("loaded the new certificate from %s", self._files.cert)
         return renewed
 
 
@@ -87,7 +87,7 @@ def _load(files: CertificateFiles) -> grpc.ServerCertificateConfiguration:
             [(_read(files.key), _read(files.cert))], root_certificates=authorities
         )
     except ssl.SSLError as error:
-        reason = (error.reason or "not usable").replace("_", " ").lower()
+        reason = (error.reason or "invalid certificate or key").replace("_", " ").lower()
         names = ", ".join(str(file) for file in (files.cert, files.key, files.client_ca) if file)
         raise CertificateError(f"{names}: {reason}") from None
     except OSError as error:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 AGENTS: Final = "coxswain.v1.Agents"
 SCHEME: Final = "bearer "
 MISSING: Final = (
-    "a bearer token is needed here: send the header `authorization: Bearer TOKEN` "
+    "a bearer token is required: send the header `authorization: Bearer TOKEN` "
     "(COXSWAIN_TOKEN or --token-file for the coxswain command)"
 )
-WRONG: Final = "this bearer token is not the right one for {service}"
+WRONG: Final = "this bearer token is not valid for {service}"
 
 
 class Guard(grpc.aio.ServerInterceptor):

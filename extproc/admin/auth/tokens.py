@@ -46,9 +46,9 @@ class Token:
         try:
             self._secret = _checked(_read(self._file), str(self._file))
         except TokenError as error:
-            log.warning("%s; the token from before stays", error)
+            log.warning("%s; keeping the previous token", error)
         else:
-            log.info("took over the new token in %s", self._file)
+            log.info("loaded the new token from %s", self._file)
 
 
 def _read(file: Path) -> str:
@@ -61,7 +61,9 @@ def _read(file: Path) -> str:
 
 def _checked(secret: str, source: str) -> bytes:
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise TokenError(f"{source} is empty, or holds characters that no header can carry")
+        raise TokenError(
+            f"{source} is empty, or contains characters that are not allowed in a header"
+        )
     return secret.encode()
 
 

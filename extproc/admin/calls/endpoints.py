@@ -54,7 +54,7 @@ class EndpointCalls(AdminServicer):
             try:
                 after = Address.parse(request.page_token)
             except AddressError:
-                raise invalid("page_token: give next_page_token of the page before") from None
+                raise invalid("page_token: give the next_page_token of the previous page") from None
             endpoints = [endpoint for endpoint in endpoints if endpoint.address > after]
         page, rest = endpoints[:size], endpoints[size:]
         now = self._around.clock()
@@ -69,11 +69,11 @@ class EndpointCalls(AdminServicer):
         self, request: pb.AddEndpointRequest, context: Context
     ) -> pb.AddEndpointResponse:
         if request.slots > MAX_SLOTS:
-            raise invalid(f"slots: at most {MAX_SLOTS}; 0 believes the server")
+            raise invalid(f"slots: at most {MAX_SLOTS}; 0 uses the number that the server reports")
         plain = request.address.strip()
         address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
         if refusal := self._around.address_refusal(address, peer_host(context.peer())):
-            log.warning("an operator may not add %s: %s", address, refusal)
+            log.warning("an operator was not allowed to add %s: %s", address, refusal)
             raise forbidden(refusal)
         newcomer = NewEndpoint(
             address=address,
@@ -99,9 +99,12 @@ class EndpointCalls(AdminServicer):
         known = fleet.get(address)
         if known is not None and not known.is_removed:
             sources = ", ".join(fleet.sources_of(address))
-            raise already(f"{address} is in the fleet already, named by: {sources}")
+            raise already(f"{address} is in the fleet already, from: {sources}")
         if len(fleet.specs_of(ADDED)) >= MAX_ADDED:
-            raise not_now(f"{MAX_ADDED} endpoints were added this way; use a discovery file")
+            raise not_now(
+                f"{MAX_ADDED} endpoints have been added this way, which is the limit; use a "
+                "discovery file"
+            )
         try:
             await self._around.added.add(newcomer)
         except NewEndpointError as error:
@@ -117,10 +120,9 @@ class EndpointCalls(AdminServicer):
         others = [source for source in fleet.sources_of(address) if source != ADDED]
         if address not in added:
             if not others:
-                raise not_now(f"{address} was removed already; its last requests end")
+                raise not_now(f"{address} is already removed; its last requests are ending")
             raise not_now(
-                f"{address} is named by {', '.join(others)}: take it out there, or drain or "
-                "disable it to keep requests away from it"
+                f"{address} is also in {', '.join(others)}: remove it there, or drain or disable it"
             )
         running = len(self._dispatcher.ledger.endpoint_slots(address).leases)
         self._around.added.remove(address)
@@ -146,7 +148,7 @@ class EndpointCalls(AdminServicer):
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
         self._dispatcher.set_intent(endpoint.address, intent, self._around.clock())
-        log.info("an operator made %s %s", endpoint.address, intent.value)
+        log.info("an operator set %s to %s", endpoint.address, intent.value)
         return endpoint.address
 
     def _message(self, address: Address) -> pb.Endpoint:

@@ -38,9 +38,11 @@ class ExplainCalls(AdminServicer):
                 f"path: it must begin with / and have at most {MAX_PATH_CHARS} characters"
             )
         if len(request.headers) > MAX_HEADERS:
-            raise invalid(f"headers: {len(request.headers)}; at most {MAX_HEADERS} are read")
+            raise invalid(
+                f"headers: {len(request.headers)} given; at most {MAX_HEADERS} are allowed"
+            )
         if len(request.body) > MAX_BODY_BYTES:
-            raise invalid(f"body: give its first part, at most {MAX_BODY_BYTES} bytes")
+            raise invalid(f"body: give at most its first {MAX_BODY_BYTES} bytes")
         inquiry = DryRunRequest(
             method=request.method.upper() or "POST",
             path=path,

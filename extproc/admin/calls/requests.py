@@ -78,11 +78,15 @@ class RequestCalls(AdminServicer):
     ) -> None:
         exchange = self._find(request.id, is_waiting_first=True)
         if exchange.snapshot(self._around.clock()).state is ExchangeState.READING:
-            raise not_now(f"request {quoted(request.id)} has no place yet: its body still comes")
+            raise not_now(
+                f"request {quoted(request.id)} has no queue position yet: its body is still "
+                "arriving"
+            )
         if self._watchers >= MAX_WATCHERS:
             raise Refused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{MAX_WATCHERS} requests are watched; end a watch, or use ListRequests",
+                f"{MAX_WATCHERS} requests are watched, which is the limit; end a watch, or use "
+                "ListRequests",
             )
         self._watchers += 1
         try:
@@ -113,8 +117,8 @@ class RequestCalls(AdminServicer):
             found = waiting or found[:1]
         if not found:
             raise not_found(
-                f"no request {quoted(id_)} runs or waits here: it has ended, or it came through "
-                "another picker; `coxswain requests` lists those that do"
+                f"no request {quoted(id_)} is running or queued here: it has ended, or it came "
+                "through another picker; `coxswain requests` lists the current ones"
             )
         if len(found) > 1:
             raise not_now(_ambiguous(id_, [sight for _, sight in found]))
@@ -174,6 +178,4 @@ class RequestCalls(AdminServicer):
 
 def _ambiguous(id_: str, sights: Sequence[ExchangeSnapshot]) -> str:
     some = ", ".join(sight.exchange_id for sight in sights[:5])
-    return (
-        f"{len(sights)} requests have the id {quoted(id_)}: say which by its exchange id ({some})"
-    )
+    return f"{len(sights)} requests have the id {quoted(id_)}: give the exchange id of one ({some})"

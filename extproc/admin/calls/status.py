@@ -41,7 +41,7 @@ class StatusCalls(AdminServicer):
         try:
             reloaded = await self._around.settings.reload(request.dry_run)
         except ReloadError as error:
-            raise not_now(f"the settings stay as they were; mend this first:\n{error}") from None
+            raise not_now(f"the settings are unchanged; fix this first:\n{error}") from None
         return pb.ReloadSettingsResponse(
             applied=reloaded.applied, needs_restart=reloaded.needs_restart
         )

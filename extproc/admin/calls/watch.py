@@ -62,7 +62,7 @@ class WatchCalls(AdminServicer):
         patience_s = names.read_deadline(request.deadline_s)
         endpoint = names.find_endpoint(self._dispatcher.fleet, request.address)
         if endpoint.is_removed:
-            raise not_now(f"{endpoint.address} left the fleet: it drains by itself")
+            raise not_now(f"{endpoint.address} left the fleet and drains without this call")
         began_at = self._around.clock()
         self._dispatcher.set_intent(endpoint.address, Intent.DRAINING, began_at)
         log.info("an operator drains %s", endpoint.address)

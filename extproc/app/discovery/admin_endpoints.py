@@ -92,16 +92,16 @@ def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
     """Raise `NewEndpointError` for a key that is not set aside. Blocks on the disk."""
     if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
         raise NewEndpointError(
-            "api_key_env: this variable is not set aside for operators; name it in the "
-            "setting admin.api_key_envs"
+            "api_key_env: operators may not use this variable; add it to the setting "
+            "admin.api_key_envs"
         )
     if section.api_key_file is None:
         return
     folder = rules.api_key_folder
     if folder is None or not _is_within(section.api_key_file, folder):
         raise NewEndpointError(
-            "api_key_file: only files in the folder that the setting admin.api_key_folder "
-            "names can hold keys for operators"
+            "api_key_file: operators may only use files in the folder of the setting "
+            "admin.api_key_folder"
         )
 
 

@@ -183,7 +183,7 @@ class Discovery:
         }
         for address, names in present.items() - self._doubles.get(source, {}).items():
             log.warning(
-                "%s: %s is named more than once; of %s the first counts",
+                "%s: %s is listed more than once, by %s; the first one is used",
                 *(source, address, names),
             )
         self._doubles[source] = present
@@ -223,7 +223,7 @@ class Discovery:
             self._is_known = True
             if self._silent - {AGENTS}:
                 log.warning(
-                    "the fleet is told to Envoy although these have not told all they know: %s",
+                    "publishing an incomplete fleet to Envoy; still unresolved: %s",
                     ", ".join(sorted(self._silent)),
                 )
             self._on_known()

@@ -92,7 +92,7 @@ def secret_files(accesses: Iterable[Access]) -> set[Path]:
 
 def kept_as_it_was(server: object, reason: str) -> str:
     """Log that a server's key or authorities could not be read again; returns the same words."""
-    problem = f"{server}: its key and authorities stay as they were: {reason}"
+    problem = f"{server}: keeping its previous key and CA: {reason}"
     log.error("%s", problem)
     return problem
 

@@ -73,6 +73,6 @@ class ScrapeTargets:
         except OSError as error:
             if target not in self._blind:
                 reason = error.strerror or type(error).__name__
-                log.error("%s cannot be looked at: %s: %s", target.address, target.ca_file, reason)
+                log.error("%s cannot be scraped: %s: %s", target.address, target.ca_file, reason)
             return False
         return True

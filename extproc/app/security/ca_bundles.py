@@ -43,7 +43,7 @@ def read_ca_bundles(accesses: Iterable[Access]) -> dict[str, bytes]:
         try:
             content = found[file] = _content(file)
             if not are_certificates(certificates_in(content)):
-                raise OSError(errno.EINVAL, "it holds no certificates")
+                raise OSError(errno.EINVAL, "it contains no certificates")
         except OSError as error:
             reason = error.strerror or "it cannot be read"
             message = f"{file}: {reason.lower()}"
@@ -63,6 +63,6 @@ def _content(file: str) -> bytes:
     """All of a file of certificates; raises `OSError`, and never waits: an operator may name it."""
     found = os.stat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CA_BYTES:
-        raise OSError(errno.EINVAL, "no file of certificates")
+        raise OSError(errno.EINVAL, "not a file of certificates")
     with open(file, "rb") as stream:
         return stream.read(MAX_CA_BYTES)

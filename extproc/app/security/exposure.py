@@ -34,8 +34,9 @@ def check_exposure(settings: Settings) -> None:
         problems.append(
             _problem(
                 "listen.grpc",
-                f"{listen.grpc} is open to others, and who reaches it steers traffic: "
-                "set grpc_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or say --insecure",
+                f"{listen.grpc} is unprotected, and anyone who can reach it can control the "
+                "traffic: set grpc_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or use "
+                "--insecure",
             )
         )
     is_guarded = (
@@ -47,8 +48,8 @@ def check_exposure(settings: Settings) -> None:
         problems.append(
             _problem(
                 "listen.admin",
-                f"{listen.admin} is open to others: set admin.token_file or {ADMIN_TOKEN}, "
-                "or admin_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or say --insecure",
+                f"{listen.admin} is unprotected: set admin.token_file or {ADMIN_TOKEN}, or "
+                "admin_tls.client_ca_file (mutual TLS), listen on 127.0.0.1, or use --insecure",
             )
         )
     if problems:

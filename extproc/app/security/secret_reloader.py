@@ -53,7 +53,7 @@ class SecretReloader:
                 try:
                     await self._on_change()
                 except Exception:  # a fault of ours; the next change may pass
-                    log.exception("a key or certificate changed and was not taken over")
+                    log.exception("reloading a changed key or certificate failed")
 
     async def _look(self) -> dict[Path, FileSignature | None]:
         files = sorted(self._files())

@@ -179,7 +179,9 @@ async def test_two_agents_for_one_address_are_one_line_in_the_log_and_do_not_fig
             await new.look(busy=2)
             await asyncio.sleep(0.01)
         warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-        assert warnings == [f"two agents report {HERE}; the one that came last does"]
+        assert warnings == [
+            f"two agents report {HERE}; the one that attached last replaces the other"
+        ]
 
 
 async def test_who_takes_an_address_over_gets_no_key_of_the_one_before() -> None:
@@ -400,7 +402,7 @@ async def test_an_agent_brings_no_address_that_is_nobodys(
         assert code is grpc.StatusCode.PERMISSION_DENIED and word in text and address in text
         assert not port.knows(address) and not port.published
         (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-        assert line == f"an agent was sent away: {text}"
+        assert line == f"an agent was rejected: {text}"
 
 
 async def test_an_agent_may_name_its_own_address_and_what_the_networks_hold() -> None:

@@ -229,7 +229,7 @@ async def test_an_address_with_a_scheme_is_told_to_be_without(picker: FakePicker
     request = pb.AddEndpointRequest(address="http://10.0.0.1:8080")
     code, text = await refusal(picker.admin.AddEndpoint(request))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert text.endswith("write host:port alone; only https:// may stand before it")
+    assert text.endswith("write host:port or https://host:port")
 
 
 def spec(address: str, name: str = "") -> EndpointSpec:
@@ -346,5 +346,5 @@ async def test_no_address_is_added_that_no_server_can_have(
     assert code is grpc.StatusCode.PERMISSION_DENIED and word in text
     assert Address.parse(address) not in picker.dispatcher.fleet
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-    assert line == f"an operator may not add {address}: {text}"
+    assert line == f"an operator was not allowed to add {address}: {text}"
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address="127.0.0.1:8080"))

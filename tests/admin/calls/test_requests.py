@@ -186,7 +186,7 @@ async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
     assert (found.total_running, found.total_waiting, found.total_matching) == (0, 0, 1)
     assert found.requests[0].state == pb.REQUEST_STATE_READING
     code, text = await refusal(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
-    assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body still comes" in text
+    assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body is still arriving" in text
     cancelled = await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r1"))
     assert cancelled.request.state == pb.REQUEST_STATE_READING
     assert (await answer(call)).immediate_response.status.code == 503

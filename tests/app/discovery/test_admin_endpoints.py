@@ -109,7 +109,7 @@ async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None
     with large.open("wb") as stream:
         stream.truncate(MAX_CA_BYTES + 1)
     for file in (pipe, large, Path("/dev/zero")):
-        with pytest.raises(NewEndpointError, match="no file of certificates"):
+        with pytest.raises(NewEndpointError, match="not a file of certificates"):
             await added(Roll()).add(newcomer(is_tls=True, ca_file=str(file)))
 
 

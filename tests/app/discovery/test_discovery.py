@@ -95,7 +95,7 @@ async def test_a_server_under_two_names_is_told_of_once(caplog: pytest.LogCaptur
         await world.members.renew(settings(endpoints=[*named, "10.0.0.3:1"]))
         await world.are("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")
     assert [record.getMessage() for record in caplog.records] == [
-        "settings: 10.0.0.1:1 is named more than once; of a, b the first counts"
+        "settings: 10.0.0.1:1 is listed more than once, by a, b; the first one is used"
     ]
 
 
@@ -145,7 +145,7 @@ async def test_a_source_that_does_not_speak_is_waited_for_no_longer_than_the_gra
     given = settings(discovery__file=str(tmp_path / "missing"), discovery__grace_s=0.05)
     async with running(given) as world:
         await world.known.wait()
-        assert "have not told all they know: file" in caplog.text
+        assert "publishing an incomplete fleet to Envoy; still unresolved: file" in caplog.text
 
 
 async def test_where_only_agents_could_name_endpoints_they_get_the_grace() -> None:
@@ -264,7 +264,7 @@ async def test_a_missing_key_keeps_back_no_other(
             await world.have_key("new", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1")
             assert world.key_of("10.0.0.1:1") == "old"
             (problem,) = world.members.problems
-            assert problem.startswith("10.0.0.1:1: its key and authorities stay as they were: ")
+            assert problem.startswith("10.0.0.1:1: keeping its previous key and CA: ")
             file.write_text("endpoints: nonsense")
             await until(lambda: len(world.members.problems) == 2)
             assert world.members.problems[1].endswith("the endpoints that it named before stay (1)")
@@ -274,7 +274,7 @@ async def test_a_missing_key_keeps_back_no_other(
             assert await world.members.refresh() == ("endpoints",)
             await world.have_key("new", "10.0.0.1:1")
             assert len(world.members.problems) == 1, "the file's is left"
-    lines = [line for line in caplog.messages if "stay as they were" in line]
+    lines = [line for line in caplog.messages if "keeping its previous" in line]
     assert len(lines) == 1 and lines[0].startswith("10.0.0.1:1: ")
 
 

@@ -89,9 +89,9 @@ async def test_one_that_cannot_be_looked_at_costs_no_other_its_looks(
     for _ in range(2):
         world.watched.follow()
     assert world.ports == [2, 3]
-    lines = [line for line in caplog.messages if "looked at" in line]
+    lines = [line for line in caplog.messages if "scraped" in line]
     assert lines == [
-        f"127.0.0.1:1 cannot be looked at: {tmp_path}/gone.pem: No such file or directory"
+        f"127.0.0.1:1 cannot be scraped: {tmp_path}/gone.pem: No such file or directory"
     ]
     await world.aclose()
 

@@ -92,4 +92,4 @@ async def test_a_change_that_cannot_be_taken_over_is_told_and_the_next_one_is_se
             key.write_text("longer" * times)
             await taker.was_told(times)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["a key or certificate changed and was not taken over"] * 2
+    assert lines == ["reloading a changed key or certificate failed"] * 2

@@ -19,7 +19,7 @@ def test_it_does_not_listen_beyond_loopback_unless_that_is_said() -> None:
     ended = CliRunner().invoke(root, ["serve", *OPEN])
     assert isinstance(ended.exception, SettingsError)
     told = str(ended.exception)
-    assert told.count("open to others") == 2 and "--insecure" in told
+    assert told.count("unprotected") == 2 and "--insecure" in told
 
 
 def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.MonkeyPatch) -> None:

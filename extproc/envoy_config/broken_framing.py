@@ -39,7 +39,7 @@ IS_MALFORMED: Final = (
 
 ANSWER: Final = {
     "error": {
-        "message": "This is no well-formed HTTP/1.1 request; the connection is closed.",
+        "message": "This is not a well-formed HTTP/1.1 request; the connection is closed.",
         "type": "invalid_request_error",
         "code": names.MALFORMED_HTTP,
     }

@@ -13,36 +13,36 @@ from extproc.envoy_config.snippet import snippet
 from extproc.envoy_config.yaml_text import comment, render, tree
 
 _DISCOVERY = """
-Envoy before a fleet of llama-servers, steered by Coxswain: `envoy -c envoy.yaml`.
+Envoy in front of a fleet of llama-servers, with Coxswain as endpoint picker: `envoy -c envoy.yaml`.
 Printed by `coxswain config envoy`; change your settings, not this file.
 
-The picker serves the servers' cluster and their addresses (discovery), and chooses one for each
-request. Without the picker Envoy goes on by itself, with least_request over the servers it knows;
-the blocked paths stay blocked. Envoy's own spans go to the OpenTelemetry collector that the
-setting envoy.tracing names by its host:port; without it there are none.
+The picker serves the servers' cluster with its addresses (discovery), and selects a server for each
+request. Without the picker Envoy continues with least_request over the servers that it knows; the
+blocked paths stay blocked. Envoy sends its own spans to the OpenTelemetry collector in the setting
+envoy.tracing (host:port); without that setting it sends none.
 """
 
 _ORIGINAL_DST = """
-Envoy before llama-servers that only the picker knows: `envoy -c original_dst.yaml`.
+Envoy in front of llama-servers that only the picker knows: `envoy -c original_dst.yaml`.
 Printed by `coxswain config envoy --set envoy.discovery=false`; change your settings, not this
 file.
 
-The picker needs that setting, too: `envoy.discovery: false`, or COXSWAIN_ENVOY__DISCOVERY=false.
-Then each of its answers names exactly one server, in dynamic metadata, which no client can write;
-an answer that names several is 503 here. There are no fallbacks and no health checks, and without
-the picker every request gets 503: it fails closed.
+The picker needs the same setting: `envoy.discovery: false`, or COXSWAIN_ENVOY__DISCOVERY=false.
+Each of its responses then names exactly one server, in dynamic metadata, which clients cannot set;
+Envoy rejects a response with several servers with 503. There are no fallbacks and no health checks,
+and without the picker every request gets 503: Envoy fails closed.
 """
 
 
 _GATEWAY = """
-Envoy before a fleet of llama-servers, asking as gateways do: `envoy -c gateway.yaml`.
+Envoy in front of a fleet of llama-servers, configured as gateways are: `envoy -c gateway.yaml`.
 Printed by `coxswain config envoy --mode gateway`; change your settings, not this file.
 
-The filter `envoy.filters.http.ext_proc` is what a gateway that implements the endpoint picker
-protocol of the Gateway API inference extension sets up: requests and answers flow through the
-picker in full duplex, the destination is a header and the same in `envoy.lb`, who served is told
-back, and a hint in `envoy.lb.subset_hint` bounds the choice. It costs a message for each chunk;
-where you choose the configuration yourself, envoy.yaml is the cheaper one.
+The filter `envoy.filters.http.ext_proc` is the one that a gateway sets up if it implements the
+endpoint picker protocol of the Gateway API inference extension: requests and responses stream
+through the picker in full duplex, the destination is in a header and in `envoy.lb`, the gateway
+reports which endpoint served, and a subset hint in `envoy.lb.subset_hint` restricts the choice.
+Each chunk costs a message; if you can choose the configuration yourself, envoy.yaml is cheaper.
 """
 
 _OPENINGS = {

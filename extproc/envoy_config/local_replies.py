@@ -41,37 +41,37 @@ BODY = {
 }
 PICKER_LOST = {
     "error": {
-        "message": "The endpoint picker was lost while it had this request; ask again.",
+        "message": "The endpoint picker was lost while it handled this request; send it again.",
         "type": "server_error",
         "code": names.PICKER_LOST,
     }
 }
 SERVER_LOST = {
     "error": {
-        "message": "The server that had this request ended the connection before it answered. "
-        "It may have died of it, so the request was not sent to another one.",
+        "message": "The server closed the connection before it answered this request. The "
+        "request may have crashed it, so it was not sent to another server.",
         "type": "server_error",
         "code": names.SERVER_LOST,
     }
 }
 CROWDED = {
     "error": {
-        "message": "The request has too many headers, or too large ones.",
+        "message": "The request's headers are too many or too large.",
         "type": "invalid_request_error",
         "code": names.TOO_MANY_HEADERS,
     }
 }
 UNAUTHORIZED = {
     "error": {
-        "message": "Show an API key that is known here: authorization: Bearer KEY.",
+        "message": "Send a valid API key: authorization: Bearer KEY.",
         "type": "invalid_request_error",
         "code": "invalid-api-key",
     }
 }
 UNSUPPORTED = {
     "error": {
-        "message": "Upgrades (WebSockets), CONNECT and `*` are not served here: "
-        "send an ordinary request for a path.",
+        "message": "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary "
+        "request for a path.",
         "type": "invalid_request_error",
         "code": names.UNSUPPORTED_HTTP,
     }

@@ -34,7 +34,7 @@ class HostPort:
 
     def __post_init__(self) -> None:
         if not self.host:
-            raise OptionsError("a host is missing; write host:port, e.g. 127.0.0.1:9002")
+            raise OptionsError("the host is missing; write host:port, e.g. 127.0.0.1:9002")
         if not 0 <= self.port <= MAX_PORT:
             raise OptionsError(f"{self.port} is not a port; ports go up to {MAX_PORT}")
 
@@ -133,20 +133,24 @@ class EnvoyOptions:
 
     def __post_init__(self) -> None:
         if self.llama_cluster == self.picker_cluster:
-            raise OptionsError(f"both clusters are named {self.llama_cluster!r}; name one anew")
+            raise OptionsError(f"both clusters are named {self.llama_cluster!r}; rename one")
         if not 0 < self.message_timeout_s <= self.max_message_timeout_s:
-            raise OptionsError("message_timeout_s must lie above 0, up to max_message_timeout_s")
+            raise OptionsError(
+                "message_timeout_s must be greater than 0 and at most max_message_timeout_s"
+            )
         if self.has_served_cluster and self.llama_cluster != LLAMA_CLUSTER:
-            raise OptionsError(f"the cluster that the picker serves is named {LLAMA_CLUSTER!r}")
+            raise OptionsError(
+                f"the cluster that the picker serves must be named {LLAMA_CLUSTER!r}"
+            )
         if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("host_rewrite needs discovery: without it, endpoints have no names")
         if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:
-            raise OptionsError("servers behind TLS and injected keys need discovery")
+            raise OptionsError("servers with TLS and injected keys need discovery")
         for name in ("connect_timeout_s", "health_interval_s", "discovery_timeout_s"):
             if getattr(self, name) <= 0:
-                raise OptionsError(f"{name} must be above 0")
+                raise OptionsError(f"{name} must be greater than 0")
         for name in ("per_try_idle_timeout_s", "retries", "body_buffer_bytes", "max_heap_bytes"):
             if getattr(self, name) < 0:
                 raise OptionsError(f"{name} must not be negative")
         if not 0 <= self.trace_percent <= 100:
-            raise OptionsError("trace_percent goes from 0 to 100")
+            raise OptionsError("trace_percent must be 0 to 100")

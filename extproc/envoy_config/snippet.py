@@ -18,65 +18,64 @@ from extproc.envoy_config.routes import routes
 from extproc.envoy_config.yaml_text import comment, render, tree
 
 _OPENING = """
-Parts for an Envoy that already runs. Nothing here is a configuration by itself:
-each key names a place, and the comment above it says where that is.
+Parts to add to the configuration of an existing Envoy. They are not a configuration by
+themselves: the comment above each key says where it belongs.
 Printed by `coxswain config envoy --snippet`; change your settings, not this file.
 """
 
 _MANAGER = """
 1. http_connection_manager: the fields to set in the HttpConnectionManager of your listener.
-   They keep Envoy from ending requests that wait in the line, make paths plain before the
-   routes look at them, take away the headers by which only the picker may steer, tell the
-   picker which answers broke off (add those access logs to those you have), and put into words
-   what Envoy refuses (put those mappers before yours: all but the first two are about the
-   routes below alone, by their names).
+   They keep Envoy from ending queued requests, normalise paths before the routes match them,
+   remove the headers that only the picker may set, report cut-off responses to the picker (add
+   these access logs to yours), and add a reason to Envoy's rejections (put these mappers before
+   yours: except for the first two, they apply only to the routes below, by their names).
 """
 
 _PERIODIC = """
-   access_log_flush_interval holds for all access logs: each writes about every request that still
-   runs, so often. Give yours `filter: {log_type_filter: {types: [DownstreamPeriodic], exclude:
-   true}}`, in an and_filter with the one that it may have.
+   access_log_flush_interval applies to all access logs: each logs every running request at this
+   interval. Add `filter: {log_type_filter: {types: [DownstreamPeriodic], exclude: true}}` to
+   yours, in an and_filter if they already have a filter.
 """
 
 _FILTERS = """
-2. http_filters: put this before your router, and after whatever decides who may come in. What is
-   `disabled` here the routes below switch on, by their typed_per_filter_config: your other routes
-   stay as they are.
+2. http_filters: put this before your router, and after any filter that authenticates clients.
+   The routes below enable the `disabled` filters with their typed_per_filter_config: your other
+   routes are not affected.
 """
 
 _ROUTES = """
-3. routes: into your virtual host, in this order, below all routes of your own: those named
-   `closed...` take every path that is not open on the servers. The last one leads to them, and
-   your own matches may narrow it.
-   Its timeouts of 0 are meant: an answer may take hours, and so may the line before it. A route
-   of your own in its place needs all that it has: the name, both timeouts, retry_policy,
-   request_body_buffer_limit and typed_per_filter_config. Without the last the picker is never
-   asked, and no client is checked.
+3. routes: add them to your virtual host, in this order, after all routes of your own: those
+   named `closed...` match every path that is not open on the servers. The last one leads to the
+   servers, and you can restrict its match.
+   Its timeouts of 0 are intended: a response may take hours, and so may the queue. If you replace
+   this route by your own, keep all of its fields: the name, both timeouts, retry_policy,
+   request_body_buffer_limit and typed_per_filter_config. Without the last, Envoy neither asks the
+   picker nor authenticates clients.
 """
 
 _CLUSTERS_DISCOVERY = """
 4. clusters: the servers, whose addresses the picker serves, and the picker itself.
-   Your bootstrap needs a `node` with an id, or Envoy cannot ask for the addresses.
+   Your bootstrap needs a `node` with an id; without it Envoy cannot subscribe to the addresses.
 """
 
 _CLUSTERS_SERVED = """
-4. clusters: the picker itself. The servers' cluster comes from it, by the next part.
+4. clusters: the picker itself. The servers' cluster comes from the picker, see the next part.
 """
 
 _SERVED = """
-5. dynamic_resources: into your bootstrap, if it has no `cds_config` of its own; if it has one,
-   print this without `--served-cluster`. The picker serves the servers' cluster, `llama`, with
-   what their TLS and their keys need, as it changes. Your bootstrap needs a `node` with an id.
-   Where your routes stand in the bootstrap, too, set `validate_clusters: false` beside their
-   `virtual_hosts`: the cluster is not there yet when Envoy reads them.
+5. dynamic_resources: add it to your bootstrap if that has no `cds_config`; otherwise print this
+   without `--served-cluster`. The picker serves the servers' cluster, `llama`, with their TLS and
+   keys, and its changes. Your bootstrap needs a `node` with an id. If your routes are also in the
+   bootstrap, set `validate_clusters: false` beside their `virtual_hosts`: Envoy reads them before
+   the cluster exists.
 """
 
 _CLUSTERS_ORIGINAL_DST = """
-4. clusters: the servers, each named by an answer of the picker, and the picker itself.
+4. clusters: the servers, one of which each response of the picker names, and the picker itself.
 """
 
 _TRACING = """
-   The collector's cluster is here too; add a tracer of your own to use it.
+   The collector's cluster is included; add a tracer to use it.
 """
 
 

@@ -72,7 +72,7 @@ def _authorities(profile: TlsProfile) -> DataSource:
     if profile.authorities is None:
         return DataSource(filename=profile.ca_file)
     if not profile.authorities:
-        raise OptionsError(f"{profile.name} trusts nobody: Envoy would read that as everybody")
+        raise OptionsError(f"{profile.name} has no CA: Envoy would then accept any certificate")
     return DataSource(inline_string=profile.authorities)
 
 

@@ -19,19 +19,19 @@ const MEANINGS = {
   served: "answered to the end",
   passed: "took no slot",
   withdrawn: "the client left while it waited",
-  broken: "broke off after it had a slot",
-  "queue-full": "too many waited already",
-  "queue-timeout": "waited as long as it may",
-  "no-endpoint": "no server could be used",
-  "shutting-down": "the picker was stopped",
-  "bad-request": "could not be understood",
+  broken: "cut off after it had a slot",
+  "queue-full": "the queue was full",
+  "queue-timeout": "no slot within its time limit",
+  "no-endpoint": "no server was ready",
+  "shutting-down": "the picker was shutting down",
+  "bad-request": "the request was invalid",
   cancelled: "an operator ended it",
-  "upload-stalled": "the rest of its body did not come, or came too slowly",
-  shed: "sheddable, and nothing was free",
-  evicted: "gave way to a more critical one",
-  "model-not-found": "nobody serves its model",
-  "blocked-path": "its path is closed",
-  "poison-request": "the servers that took it died of it",
+  "upload-stalled": "the rest of its body did not arrive, or too slowly",
+  shed: "sheddable, and no slot was free",
+  evicted: "removed from a full queue by a more critical request",
+  "model-not-found": "no server has its model",
+  "blocked-path": "its path is blocked",
+  "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
 const NO_REFUSALS = ["served", "passed", "withdrawn"];
@@ -122,7 +122,7 @@ function showGlance(status, endpoints) {
     const many = endpoints.filter(({ intent }) => intent === wanted).length;
     if (many) words.push(`${many} ${wanted}`);
   }
-  write(byId("healths"), words.join(", ") || (endpoints.length ? "nothing to mend" : "none is known"));
+  write(byId("healths"), words.join(", ") || (endpoints.length ? "no issues" : "none"));
   write(byId("running"), whole.format(status.running));
   const envoys = status.envoys.length;
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
@@ -131,7 +131,7 @@ function showGlance(status, endpoints) {
   write(byId("waiting"), whole.format(queue.waiting));
   write(byId("waiting-of"), queue.waiting === 1 ? "request" : "requests");
   const classes = Object.entries(queue.by_class).filter(([, count]) => count);
-  write(byId("classes"), classes.map(([name, count]) => `${count} ${name}`).join(", ") || "nobody");
+  write(byId("classes"), classes.map(([name, count]) => `${count} ${name}`).join(", ") || "none");
   showPast("running", status.running);
   showPast("waiting", queue.waiting);
 }
@@ -271,7 +271,7 @@ function showEndpoints(all) {
   table.hidden = !all.length;
   byId("empty").hidden = all.length > 0;
   const rest = all.length - chosen.length;
-  write(byId("shown"), rest ? `${MAX_ROWS} of ${all.length}, those in trouble among them; coxswain endpoints lists all` : "");
+  write(byId("shown"), rest ? `${MAX_ROWS} of ${all.length}, including those with issues; coxswain endpoints lists all` : "");
 }
 
 function showNotices(status) {
@@ -312,7 +312,7 @@ function tellWhetherLive() {
   write(byId("stale-what"), failure);
   if (answeredAt === null) return;
   const ago = seconds((Date.now() - answeredAt.getTime()) / 1000);
-  write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy serves on without the picker.`);
+  write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy continues to serve without the picker.`);
 }
 
 async function failureOf(asking) {
@@ -322,11 +322,11 @@ async function failureOf(asking) {
   } catch {
     return "The picker does not answer.";
   }
-  if (!answer.ok) return `The picker answers with an error (${answer.status}).`;
+  if (!answer.ok) return `The picker responded with an error (${answer.status}).`;
   try {
     show(await answer.json());
   } catch {
-    return "What the picker answers cannot be read.";
+    return "The response of the picker cannot be read.";
   }
   answeredAt = new Date();
   return "";

@@ -100,7 +100,9 @@ class Countdown:
                 return _not_waiting()
             return web.json_response(place.told(), headers=_HEADERS)
         if self._streams >= MAX_STREAMS:
-            return _refusal(503, "too-many-streams", "Ask again without text/event-stream.")
+            return _refusal(
+                503, "too-many-streams", "Send the request again without text/event-stream."
+            )
         self._streams += 1
         try:
             if not await self._comes(request, id_):
@@ -145,7 +147,7 @@ def _event(name: str, content: dict[str, object]) -> bytes:
 
 
 def _not_waiting() -> web.Response:
-    return _refusal(404, "not-waiting", "No request with this id waits.")
+    return _refusal(404, "not-waiting", "No request with this id is queued.")
 
 
 def _refusal(status: int, code: str, message: str) -> web.Response:

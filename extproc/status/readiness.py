@@ -17,15 +17,15 @@ def why_not_ready(dispatcher: Dispatcher) -> tuple[str, ...]:
     if any(endpoint.is_pickable for endpoint in endpoints):
         return ()
     if not endpoints:
-        return ("no endpoint is known",)
-    reasons = ["no endpoint can take requests"]
+        return ("there are no endpoints",)
+    reasons = ["no endpoint can get requests"]
     for endpoint in endpoints[:MAX_NAMED]:
         if endpoint.is_removed:
             what = "is removed"
         elif not endpoint.is_serving:
             what = f"is {endpoint.health.value}"
         elif not endpoint.is_routable:
-            what = "is not known to Envoy yet"
+            what = "is not published to Envoy yet"
         else:
             what = f"is {endpoint.intent.value}"
         issues = "".join(f"; {issue.message}" for issue in endpoint.issues)

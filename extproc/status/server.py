@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
 MISDIRECTED: Final = 421
 MISDIRECTED_TEXT: Final = (
-    "These pages do not answer to this host name: use an IP address or localhost, or name it in "
-    "the setting listen.http_hosts.\n"
+    "This host name is not allowed here: use an IP address or localhost, "
+    "or add the name to the setting listen.http_hosts.\n"
 )
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHUTDOWN_S: Final = 0.5

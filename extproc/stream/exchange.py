@@ -129,7 +129,9 @@ class Exchange:
     def feed(self, request: pb.ProcessingRequest, now: float) -> None:
         """Take in one message and make the reply; raises `ProtocolError` for one without sense."""
         if request.observability_mode:
-            raise ProtocolError("nobody can be sent anywhere in observability mode: turn it off")
+            raise ProtocolError(
+                "ext_proc's observability mode does not support routing; disable it"
+            )
         kind = request.WhichOneof("request")
         if kind == "request_headers":
             self._begin(request, now)
@@ -145,7 +147,7 @@ class Exchange:
         elif kind in _UNCHANGED:
             self._say(codec.unchanged(kind))
         else:
-            raise ProtocolError("a message of a kind that is unknown here")
+            raise ProtocolError("an unknown type of message")
 
     def half_close(self, now: float) -> bool:
         """Nothing more will be said. Returns whether there is something to say all the same: an
@@ -337,7 +339,7 @@ class Exchange:
 
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
-            raise ProtocolError("request headers for the second time")
+            raise ProtocolError("request headers arrived twice")
         understood = self._reception.begin(request)
         question = self._reception.question
         if question.lacks_config or request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
@@ -438,8 +440,8 @@ class Exchange:
 
 
 TRAILERS: Final = (
-    "Trailers can follow only a short body, or one whose content-length tells that it is short; "
-    "send this one without trailers."
+    "Trailers are supported only after a short body, or after one with a short "
+    "content-length; send this request without trailers."
 )
 _UNMADE: Final = codec.unchanged("request_headers")
 """Stands for a destination until that is made: Envoy was not told where to go."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
-NO_MESSAGE: Final = "bytes that are no message"
+NO_MESSAGE: Final = "not a valid message"
 RESET_S: Final = 0.02
 """How long Envoy's reset of a stream that has ended is waited for."""
 
@@ -80,13 +80,13 @@ class ExternalProcessor:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("%d exchanges still run after %g s", len(self._registry), timeout_s)
+            log.warning("%d exchanges are still running after %g s", len(self._registry), timeout_s)
             return False
         return True
 
     async def _process(self, _: object, context: Context) -> None:
         if self._is_closed:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker shuts down")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the endpoint picker is shutting down")
         exchange = Exchange(
             self._dispatcher, self.options, self._clock(), self._trace_parent(context)
         )
@@ -111,12 +111,12 @@ class ExternalProcessor:
                 await stream.answer()
         except (ProtocolError, DecodeError) as error:
             problem = str(error) if isinstance(error, ProtocolError) else NO_MESSAGE
-            log.warning("exchange %s: %s; Envoy goes on without us", exchange.id, problem)
+            log.warning("exchange %s: %s; Envoy continues without the picker", exchange.id, problem)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         except StreamOverError:
-            log.debug("exchange %s: the stream ended before the answer was written", exchange.id)
+            log.debug("exchange %s: the stream ended before the response was sent", exchange.id)
         except Exception:
-            log.exception("exchange %s failed; Envoy goes on without us", exchange.id)
+            log.exception("exchange %s failed; Envoy continues without the picker", exchange.id)
             await context.abort(grpc.StatusCode.INTERNAL, "the endpoint picker failed")
         finally:
             self._leave(stream)
@@ -140,7 +140,7 @@ class ExternalProcessor:
         try:
             record = stream.exchange.end(self._clock())
         except Exception:
-            log.exception("exchange %s could not be ended", stream.id)
+            log.exception("ending exchange %s failed", stream.id)
         try:
             if ticket is not None:
                 self._waiting_room.leave(ticket)

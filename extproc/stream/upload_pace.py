@@ -63,7 +63,8 @@ class UploadPace:
         return TOO_SLOW % limits.min_rate_bytes_per_s
 
 
-STOPPED: Final = "The rest of the request did not come."
+STOPPED: Final = "The rest of the request did not arrive."
 TOO_SLOW: Final = (
-    "The rest of the request came at less than %d bytes a second while others waited for its slot."
+    "The rest of the request arrived at less than %d bytes per second while other "
+    "requests waited for its slot."
 )

@@ -37,8 +37,9 @@ _PICKS_S: Final = (
 SLOTS: Final = Family(
     name="coxswain_slots",
     kind=Kind.GAUGE,
-    help="Slots of an endpoint by state: idle (can be had now), leased (used through Coxswain), "
-    "foreign (used past it) or unusable (free, but its server gets no requests).",
+    help="Slots of an endpoint by state: idle (available now), leased (used through Coxswain), "
+    "foreign (used by requests that bypass it) or unusable (free, but the server gets no "
+    "requests).",
     labels=("endpoint", "state"),
 )
 ENDPOINTS: Final = Family(
@@ -50,118 +51,121 @@ ENDPOINTS: Final = Family(
 OBSERVATION_AGE: Final = Family(
     name="coxswain_observation_age_seconds",
     kind=Kind.GAUGE,
-    help="Seconds since the slots of an endpoint were last seen; absent before the first look.",
+    help="Seconds since the last observation of an endpoint's slots; absent before the first "
+    "scrape.",
     labels=("endpoint",),
     unit="s",
 )
 QUEUE_DEPTH: Final = Family(
     name="coxswain_queue_depth",
     kind=Kind.GAUGE,
-    help="Requests that wait for a slot, by class.",
+    help="Queued requests by criticality.",
     labels=("class",),
 )
 QUEUE_LIMIT: Final = Family(
     name="coxswain_queue_limit",
     kind=Kind.GAUGE,
-    help="How many requests may wait at most.",
+    help="The highest number of queued requests.",
 )
 QUEUE_BODY_BYTES: Final = Family(
     name="coxswain_queue_body_bytes",
     kind=Kind.GAUGE,
-    help="How much of the bodies of waiting requests is kept, by Envoy or, in full duplex, by "
-    "Coxswain.",
+    help="Buffered body bytes of queued requests, in Envoy or, in full duplex, in Coxswain.",
     unit="By",
 )
 QUEUE_BODY_LIMIT: Final = Family(
     name="coxswain_queue_body_limit_bytes",
     kind=Kind.GAUGE,
-    help="How much of the bodies of waiting requests may be kept at most.",
+    help="The highest number of buffered body bytes of queued requests.",
     unit="By",
 )
 RUNNING: Final = Family(
     name="coxswain_running_exchanges",
     kind=Kind.GAUGE,
-    help="Requests that Envoy has open and that do not wait: served, or passed on.",
+    help="Open requests that are not queued: being served, or passed through.",
 )
 REQUESTS: Final = Family(
     name="coxswain_requests_total",
     kind=Kind.COUNTER,
     help="Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
-    "the queue), broken (broke off after it had a slot), or the reason of a refusal.",
+    "the queue), broken (cut off after it had a slot), or the reason of a rejection.",
     labels=("outcome", "class"),
 )
 QUEUE_WAIT: Final = Family(
     name="coxswain_queue_wait_seconds",
     kind=Kind.HISTOGRAM,
-    help="How long requests waited for a slot, also in vain; 0 when one was free at once. Who is "
-    "refused at once does not count.",
+    help="Time in the queue, also of requests that got no slot; 0 if a slot was free at once. "
+    "Requests that are rejected at once do not count.",
     unit="s",
     buckets=_WAITS_S,
 )
 PICK: Final = Family(
     name="coxswain_pick_seconds",
     kind=Kind.HISTOGRAM,
-    help="How long it took to decide on a request when it came, waiting not counted.",
+    help="Time to decide about an arriving request, without its time in the queue.",
     unit="s",
     buckets=_PICKS_S,
 )
 TIME_TO_FIRST_TOKEN: Final = Family(
     name="coxswain_time_to_first_token_seconds",
     kind=Kind.HISTOGRAM,
-    help="From a request's arrival, its wait included, to its first token: the end of an ordinary "
-    "answer; of a stream its headers or, where these come sooner than tokens, what looks at the "
-    "server and its end tell (docs/decisions/0051-when-a-promise-is-judged.md).",
+    help="Time from a request's arrival to its first token, including its time in the queue: "
+    "for an ordinary response its end; for a stream its headers or, if these come before the "
+    "first token, an estimate from scrapes and from the stream's end "
+    "(docs/decisions/0051-when-a-promise-is-judged.md).",
     unit="s",
     buckets=_WAITS_S,
 )
 PROMISES: Final = Family(
     name="coxswain_promises_total",
     kind=Kind.COUNTER,
-    help="Requests of an objective with an slo by what became of its promise: kept or broken.",
+    help="Requests of an objective with an SLO by result: kept (the SLO was met) or broken.",
     labels=("objective", "result"),
 )
 SCRAPES: Final = Family(
     name="coxswain_scrapes_total",
     kind=Kind.COUNTER,
-    help="Looks at an endpoint by result: ready, loading, asleep, unreachable or failed.",
+    help="Scrapes of an endpoint by result: ready, loading, asleep, unreachable or failed.",
     labels=("endpoint", "result"),
 )
 EJECTED: Final = Family(
     name="coxswain_endpoint_ejected",
     kind=Kind.GAUGE,
-    help="Whether an endpoint is ejected for failing requests (1), a trial request of it included.",
+    help="1 while an endpoint is ejected for failing requests, including during a trial "
+    "request; else 0.",
     labels=("endpoint",),
 )
 EJECTIONS: Final = Family(
     name="coxswain_endpoint_ejections_total",
     kind=Kind.COUNTER,
-    help="Ejections of an endpoint by the failure that caused them, failed trial requests "
-    "included: 5xx, reset, timeout, broken-answer or unavailable.",
+    help="Ejections of an endpoint by their cause, including failed trial requests: 5xx, reset, "
+    "timeout, broken-answer or unavailable.",
     labels=("endpoint", "cause"),
 )
 PROBLEMS: Final = Family(
     name="coxswain_problems",
     kind=Kind.GAUGE,
-    help="What the settings name and nobody can read now: an endpoints file, DNS names, servers' "
-    "keys. `/status` tells each in words.",
+    help="Sources in the settings that cannot be read now: an endpoints file, DNS names, "
+    "servers' keys. `/status` describes each.",
 )
 DROPPED: Final = Family(
     name="coxswain_telemetry_dropped_total",
     kind=Kind.COUNTER,
-    help="What was thrown away because its receiver was slow or down: spans, metrics, log_lines.",
+    help="Telemetry that was dropped because its receiver was slow or down: spans, metrics, "
+    "log_lines.",
     labels=("signal",),
 )
 AUDIT_CORRECTIONS: Final = Family(
     name="coxswain_audit_corrections_total",
     kind=Kind.COUNTER,
-    help="Faults that the auditor corrected, by kind: a lease or a ticket that belonged to no "
-    "request, a stream that had lost its own, or books that did not fit. Each is a bug: report it.",
+    help="Faults that the auditor corrected, by kind: a lease or a ticket without a request, a "
+    "stream without its lease or ticket, or an inconsistent ledger. Each is a bug: report it.",
     labels=("kind",),
 )
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
-    help="Always 1; the label tells the version.",
+    help="Always 1; the label is the version.",
     labels=("version",),
 )
 

@@ -95,7 +95,7 @@ class _Reader:
             return None
         if strange := exporters - _EXPORTERS[signal]:
             unknown, known = (", ".join(sorted(one)) for one in (strange, _EXPORTERS[signal]))
-            log.warning("%s: %s is not known here, only %s", name, unknown, known)
+            log.warning("%s: %s is not supported, only %s", name, unknown, known)
         if "otlp" not in exporters:
             return None
         name = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
@@ -104,7 +104,7 @@ class _Reader:
             return Protocol(asked.lower())
         except ValueError:
             log.warning(
-                "%s: %r is no protocol known here; write grpc or http/protobuf", name, asked
+                "%s: %r is not a supported protocol; use grpc or http/protobuf", name, asked
             )
             return None
 
@@ -114,13 +114,13 @@ class _Reader:
             return default
         if text.isascii() and text.isdigit() and int(text) > 0:
             return int(text)
-        log.warning("%s: %r is no whole number above 0; %d is used", name, text, default)
+        log.warning("%s: %r is not a whole number greater than 0; using %d", name, text, default)
         return default
 
     def sampling(self) -> Sampling:
         name = self.text("OTEL_TRACES_SAMPLER").lower() or "parentbased_always_on"
         if name not in _SAMPLERS:
-            log.warning("OTEL_TRACES_SAMPLER: %r is not known; all is sampled", name)
+            log.warning("OTEL_TRACES_SAMPLER: %r is not supported; sampling everything", name)
             return Sampling()
         follows_parent, ratio = _SAMPLERS[name]
         if ratio is None:
@@ -135,5 +135,5 @@ class _Reader:
             ratio = -1.0
         if 0.0 <= ratio <= 1.0:
             return ratio
-        log.warning("OTEL_TRACES_SAMPLER_ARG: %r is no share from 0 to 1; 1 is used", text)
+        log.warning("OTEL_TRACES_SAMPLER_ARG: %r is not between 0 and 1; using 1", text)
         return 1.0

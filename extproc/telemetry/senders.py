@@ -55,14 +55,16 @@ class Sender:
         try:
             is_sent = self._transmit(message)
         except Exception as error:
-            log.debug("the exporter raised", exc_info=error)
+            log.debug("the exporter failed", exc_info=error)
             is_sent = False
         if is_sent is self._is_failing:
             self._is_failing = not is_sent
             if is_sent:
                 log.info("%s reach %s again", self._signal, self._to)
             else:
-                log.warning("%s cannot be sent to %s; requests go on", self._signal, self._to)
+                log.warning(
+                    "%s cannot be sent to %s; requests are not affected", self._signal, self._to
+                )
         return is_sent
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class Statsd:
             except OSError as error:
                 if not self._is_failing:
                     self._is_failing = True
-                    log.warning("StatsD at %s: %s; trying on", self._options.host, error.strerror)
+                    log.warning("StatsD at %s: %s; retrying", self._options.host, error.strerror)
             else:
                 self._is_failing = False
             await asyncio.sleep(self._options.interval_s)

@@ -52,7 +52,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.ratio <= 1.0:
-            raise ValueError(f"a share of {self.ratio} cannot be; it goes from 0 to 1")
+            raise ValueError(f"the ratio must be between 0 and 1, not {self.ratio}")
 
 
 class Sampler:

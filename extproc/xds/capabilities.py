@@ -25,43 +25,44 @@ HEADER: Final = "x-coxswain-abilities"
 KEYS: Final = "keys"
 
 _REMEDY: Final = (
-    "an Envoy with all of what `coxswain config envoy` prints learns it from here within seconds, "
-    "or the log says why not; for one with the printed parts, print them again, and set "
+    "an Envoy with the complete output of `coxswain config envoy` is updated "
+    "within seconds, or the log says why not; for an Envoy with the printed parts, print them "
+    "again, and set "
 )
 LACKS_TLS: Final = Issue(
     code="envoy-lacks-tls",
-    message="Envoy does not know how to speak TLS to this server, so it gets no "
-    "requests: they would travel in the clear",
-    remedy=_REMEDY + "envoy.server_ca_files to be ready for servers that come later",
+    message="Envoy has no TLS configuration for this server, so it gets no requests: they would "
+    "be sent unencrypted",
+    remedy=_REMEDY + "envoy.server_ca_files for servers that are added later",
 )
 LACKS_KEYS: Final = Issue(
     code="envoy-lacks-keys",
     message="Envoy's configuration does not send servers their keys, so this one gets no "
-    "requests: it would refuse them",
-    remedy=_REMEDY + "envoy.inject_keys to be ready for servers that come later",
+    "requests: it would reject them",
+    remedy=_REMEDY + "envoy.inject_keys for servers that are added later",
 )
 _STRICT: Final = (
-    "mend what ca_file holds, or --server-ca at its agent: Envoy reads certificates more strictly "
-    "than others do, and the log tells its words; a renewed file is tried at once"
+    "fix the file in ca_file, or in --server-ca of its agent: Envoy is stricter "
+    "about certificates than other programs, and the log has its error message; a changed file is "
+    "tried at once"
 )
 REFUSED: Final = Issue(
     code="envoy-refuses-authorities",
-    message="Envoy does not take the authorities of this server's certificate, so it gets no "
-    "requests: nobody could tell it from an impostor",
+    message="Envoy rejects the CA of this server, so the server gets no requests: Envoy could "
+    "not verify it",
     remedy=_STRICT,
 )
 KEEPS: Final = Issue(
     code="envoy-keeps-authorities",
-    message="Envoy does not take the new authorities of this server's certificate, and goes on "
-    "with those from before",
+    message="Envoy rejects the new CA of this server and keeps the previous one",
     remedy=_STRICT,
 )
 UNHEARD: Final = Issue(
     code="no-envoy-yet",
-    message="no Envoy has subscribed to endpoint discovery yet, and only one that did can tell "
-    "that it speaks TLS to this server, or sends it its key",
-    remedy="start Envoy with what `coxswain config envoy` prints; without envoy.discovery no "
-    "server can be used that is behind TLS or has inject_key",
+    message="no Envoy has subscribed to endpoint discovery yet, so it is not known whether "
+    "Envoy can use TLS or send the key to this server",
+    remedy="start Envoy with the output of `coxswain config envoy`; servers with TLS or "
+    "inject_key require envoy.discovery",
 )
 
 

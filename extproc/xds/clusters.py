@@ -130,8 +130,8 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
 
     def _refuse(self, stream: _Stream, event: Refused) -> None:
         log.error(
-            "Envoy %r refused version %d of the llama-servers' cluster and keeps the one "
-            "before: %s",
+            "Envoy %r rejected version %d of the llama-servers' cluster and keeps the previous "
+            "one: %s",
             *(stream.node_id, event.version, in_short(event.error)),
         )
         found = stream.offers.refuse()
@@ -140,7 +140,7 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
             self._offer_again(stream)
         if isinstance(found, Trust):
             log.error(
-                "Envoy %r does not take the authorities of %s; the others go on without them",
+                "Envoy %r rejects the CA of %s; the other servers are served without it",
                 *(stream.node_id, found.profile),
             )
 

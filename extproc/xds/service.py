@@ -151,7 +151,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
                 self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
             elif isinstance(event, Refused):
                 log.error(
-                    "Envoy %r refused version %d of the fleet and keeps the one before: %s",
+                    "Envoy %r rejected version %d of the fleet and keeps the previous one: %s",
                     stream.node_id,
                     event.version,
                     in_short(event.error),

@@ -20,7 +20,7 @@ CONTROL_PLANE = ControlPlane(identifier="coxswain")
 MAX_NODE_ID_CHARS = 100
 MAX_ERROR_CHARS = 500
 MAX_SHOWN_NAMES = 3
-NO_MESSAGE = "bytes that are no DiscoveryRequest"
+NO_MESSAGE = "not a valid DiscoveryRequest"
 
 StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
 
@@ -40,7 +40,7 @@ async def converse(
             task.result()
     except (DecodeError, SubscriptionError) as error:
         fault = NO_MESSAGE if isinstance(error, DecodeError) else str(error)
-        log.warning("discovery refused Envoy %r: %s", node_id(), fault)
+        log.warning("discovery rejected Envoy %r: %s", node_id(), fault)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault)
     finally:
         for task in tasks:

@@ -67,7 +67,7 @@ def test_what_cannot_be_is_told(secure: AgentPlan, tmp_path: Path) -> None:
         (replace(secure, ca_file=nothing), "no certificates"),
         (replace(secure, llama=PLAIN.llama), "https://"),
         (replace(PLAIN, server_name="gpu.example"), "https://"),
-        (replace(PLAIN, advertise="ftp://10.0.0.5:1"), "neither"),
+        (replace(PLAIN, advertise="ftp://10.0.0.5:1"), "is not http"),
     ):
         with pytest.raises(AgentError, match=words):
             plan_agent(plan)

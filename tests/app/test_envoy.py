@@ -55,9 +55,9 @@ def test_how_envoy_speaks_tls_to_the_picker() -> None:
     ("flags", "told"),
     [
         (MUTUAL, "envoy.picker_cert_file"),
-        (SHOWN, "needs grpc_tls"),
-        ({"envoy.picker_ca_file": "/ca.pem"}, "needs grpc_tls"),
-        ({"envoy.picker_server_name": "picker"}, "needs grpc_tls"),
+        (SHOWN, "requires grpc_tls"),
+        ({"envoy.picker_ca_file": "/ca.pem"}, "requires grpc_tls"),
+        ({"envoy.picker_server_name": "picker"}, "requires grpc_tls"),
         ({"listen.grpc": "127.0.0.1:0"}, "envoy.picker"),
         ({"listen.http": "127.0.0.1:0"}, "envoy.countdown: false"),
     ],

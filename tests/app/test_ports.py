@@ -34,7 +34,7 @@ async def test_one_that_is_taken_is_named_with_its_setting(
         place = f"127.0.0.1:{other.getsockname()[1]}"
         server = grpc.aio.server(options=OWN)
         try:
-            with pytest.raises(ListenError, match=f"cannot listen on {place}.*Set listen.admin"):
+            with pytest.raises(ListenError, match=f"cannot listen on {place}.*change listen.admin"):
                 bind(server, place, "listen.admin", credentials)
         finally:
             await server.stop(None)

@@ -96,4 +96,4 @@ async def test_a_stop_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixtu
         assert envoy.destination(await running.ask(envoy.request_headers()))
         await one.service.stop()
     told = [each.getMessage() for each in caplog.records if each.name == "coxswain.stream"]
-    assert told == ["1 exchanges still run after 0.01 s"]
+    assert told == ["1 exchanges are still running after 0.01 s"]

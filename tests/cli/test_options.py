@@ -13,7 +13,7 @@ from tests.cli.typed_command import Command
 def test_servers_stand_behind_commas_blanks_and_further_options() -> None:
     assert servers_of(["a:1,b:2", "c:3 d:4", ", e:5,"]) == ["a:1", "b:2", "c:3", "d:4", "e:5"]
     assert servers_of(None) == servers_of([]) == []
-    with pytest.raises(typer.BadParameter, match="names no server"):
+    with pytest.raises(typer.BadParameter, match="it has no address"):
         servers_of([" , "])
 
 

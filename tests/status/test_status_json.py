@@ -105,14 +105,14 @@ def test_ready_with_one_endpoint_that_takes_requests() -> None:
 
 def test_reasons_name_the_endpoint_and_its_state() -> None:
     """Without one, each endpoint is named with what keeps requests from it."""
-    assert why_not_ready(Dispatcher(Random(1))) == ("no endpoint is known",)
+    assert why_not_ready(Dispatcher(Random(1))) == ("there are no endpoints",)
     assert why_not_ready(dispatcher_with())[1] == "10.0.0.1:8080 is loading"
     dispatcher = dispatcher_with(busy_slots=0)
     dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
     assert why_not_ready(dispatcher)[1] == "10.0.0.1:8080 is disabled; it is slow"
     dispatcher.set_intent(ADDRESS, Intent.ACTIVE, 2.0)
     dispatcher.set_routable(ADDRESS, False, 2.0)
-    assert "not known to Envoy yet" in why_not_ready(dispatcher)[1]
+    assert "not published to Envoy yet" in why_not_ready(dispatcher)[1]
 
 
 def test_many_endpoints_are_counted_not_named() -> None:

@@ -557,7 +557,7 @@ def test_request_headers_twice() -> None:
     """A second request on one stream does not take a second slot."""
     desk = Desk(2)
     exchange = desk.picked()
-    with pytest.raises(ProtocolError, match="second time"):
+    with pytest.raises(ProtocolError, match="arrived twice"):
         desk.feed(exchange, envoy.request_headers())
     assert desk.leased == 1
 

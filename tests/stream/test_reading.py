@@ -682,7 +682,7 @@ def test_a_name_that_cannot_be_changed_is_never_told_to_a_router(is_duplex: bool
 def test_who_asks_what_would_be_hears_what_is(
     headers: dict[str, str], body: bytes, reason: Reason | None
 ) -> None:
-    """A name of ours cannot be told to a router in what is no JSON object: neither way."""
+    """A name of ours cannot be told to a router in what is not a JSON object: neither way."""
     desk = Desk(4, splits={"chat": {"tiny": 1.0}})
     desk.route()
     named = {**headers, "x-gateway-model-name": "chat"}

@@ -394,10 +394,10 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        (envoy.unknown_kind(), "kind that is unknown"),
-        (pb.ProcessingRequest(), "kind that is unknown"),
-        (envoy.request_headers(), "second time"),
-        (b"\xff\xff\xff", "bytes that are no message"),
+        (envoy.unknown_kind(), "unknown type of message"),
+        (pb.ProcessingRequest(), "unknown type of message"),
+        (envoy.request_headers(), "arrived twice"),
+        (b"\xff\xff\xff", "not a valid message"),
     ],
 )
 async def test_a_message_without_sense(

@@ -84,7 +84,10 @@ async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
         await desk.tell(exchange, body_bytes, after_s=0.5)
     (answer,) = hand.sent
     assert envoy.refusal(answer) == (408, "upload-stalled")
-    assert b"less than 125000 bytes a second while others waited" in answer.SerializeToString()
+    assert (
+        b"less than 125000 bytes per second while other requests waited"
+        in answer.SerializeToString()
+    )
 
 
 async def test_who_waits_or_is_answered_is_left_alone() -> None:

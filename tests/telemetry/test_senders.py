@@ -44,7 +44,7 @@ def test_a_change_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     answers = (True, False, False, False, True, True)
     assert send(sender(Receiver(*answers)), len(answers)) == list(answers)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", f"traces cannot be sent to {TO}; requests go on"),
+        ("WARNING", f"traces cannot be sent to {TO}; requests are not affected"),
         ("INFO", f"traces reach {TO} again"),
     ]
 

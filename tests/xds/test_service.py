@@ -270,7 +270,7 @@ async def test_a_refusal_is_one_log_line_and_no_loop(
         assert after.version_info == str(served.fleet.membership.version)
     (record,) = logged(caplog)
     assert record.getMessage() == (
-        "Envoy 'edge-7' refused version 0 of the fleet and keeps the one before: bad assignment"
+        "Envoy 'edge-7' rejected version 0 of the fleet and keeps the previous one: bad assignment"
     )
 
 
@@ -298,7 +298,7 @@ async def test_bytes_that_are_no_question_are_refused_in_one_line(
         await call.write(b"\xff\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
     (record,) = logged(caplog)
-    assert record.getMessage().endswith("bytes that are no DiscoveryRequest")
+    assert record.getMessage().endswith("not a valid DiscoveryRequest")
     await served.has_envoys(0)
 
 

@@ -32,7 +32,7 @@ def read_object(body: bytes) -> Json:
     except (ValueError, RecursionError):
         raise BadRequestError("the body is not JSON") from None
     if not isinstance(value, dict):
-        raise BadRequestError("the body is no JSON object")
+        raise BadRequestError("the body is not a JSON object")
     return value
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
 
 SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
-NO_MESSAGE: Final = "bytes that are no StreamAccessLogsMessage"
+NO_MESSAGE: Final = "not a valid StreamAccessLogsMessage"
 
 log = logging.getLogger("coxswain.stream")
 
@@ -101,6 +101,6 @@ class AccessLog:
             async for message in messages:
                 self.take_in(message)
         except DecodeError:
-            log.warning("end reports: %s", NO_MESSAGE)
+            log.warning("access log stream: %s", NO_MESSAGE)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
         return pb.StreamAccessLogsResponse()

@@ -89,7 +89,7 @@ def read_body(
     """
     tree, problem = _parse(part, is_whole=is_whole, is_strict=is_strict)
     if not isinstance(tree, dict):
-        return RequestBody(is_cut=not is_whole, problem=problem or "is no JSON object")
+        return RequestBody(is_cut=not is_whole, problem=problem or "is not a JSON object")
     if end:
         tree |= read_tail(end)
     model = tree.get("model")

@@ -21,7 +21,7 @@ def append_overrides(body: bytes, *, model: str | None, adapter_id: int | None) 
     Raises `ValueError` for what is no object.
     """
     if not is_object(body):
-        raise ValueError("the body is no JSON object")
+        raise ValueError("the body is not a JSON object")
     words = []
     if model is not None:
         words.append(f'"model":{json.dumps(model)}')

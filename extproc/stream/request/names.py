@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from extproc.stream.request.body import RequestBody
 
 UNSAYABLE: Final = (
-    "The model's name stands for another one, which can be told to the server only where the "
-    "whole body is read and is a JSON object; this one is not. Name the model itself."
+    "The model's name is an alias, and Coxswain can rewrite it only in a body "
+    "that it can read completely and that is a JSON object. Use the name of the model itself."
 )
 HIDDEN: Final = (
-    "The model stands too far behind in this long body to be read, and several are served. Put "
-    "it before the messages, or name it in the header x-gateway-model-name, too."
+    "The model's name is too far from the beginning of this long body, and several "
+    "models are served. Put it before the messages, or also send it in the header "
+    "x-gateway-model-name."
 )
-BOTH: Final = "Name an adapter or give the server's numbers in lora, not both."
+BOTH: Final = "Give the name of an adapter or the server's numbers in lora, not both."
 NOT_WHOLE: Final = (
-    "An adapter can be named only where the whole body is read and is a JSON object; this one is "
-    "not."
+    "Coxswain can apply the name of an adapter only to a body that it can read "
+    "completely and that is a JSON object."
 )
 
 

@@ -40,12 +40,13 @@ RETRY_S: Final = 1.0
 
 
 TOO_MANY_SLOW_UPLOADS: Final = (
-    "Many long requests came too slowly, so for some minutes a request that is longer than the "
-    "proxy's buffer is served at once or not at all. Shorter requests wait as usual."
+    "Many long requests arrived too slowly, so for some minutes "
+    "requests that are longer than the proxy's buffer are not queued. Shorter requests are queued "
+    "as usual."
 )
 TOO_MANY_BYTES: Final = (
-    "All slots are busy, and the bodies of the requests that wait take all the memory that is "
-    "set for them (queue.max_bytes)."
+    "All slots are busy, and the bodies of queued requests use all of their "
+    "memory (queue.max_bytes)."
 )
 
 

@@ -21,8 +21,8 @@ MAX_BYTES: Final = 256 * 1024
 """Bounds of a hint, for one that is new costs the picker time: about as many entries with IPv6
 addresses fit."""
 TOO_LONG: Final = (
-    f"The gateway's hint which endpoints may serve this request is too long: at most {MAX_ENTRIES} "
-    f"entries and {MAX_BYTES} bytes."
+    f"The gateway's subset hint is too long: at most {MAX_ENTRIES} entries and "
+    f"{MAX_BYTES} bytes are allowed."
 )
 
 

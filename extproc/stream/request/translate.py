@@ -40,7 +40,7 @@ class ReadingOptions:
 
     def __post_init__(self) -> None:
         if self.limit_bytes < 1:
-            raise ValueError(f"reading {self.limit_bytes} bytes of a body reads nothing")
+            raise ValueError(f"limit_bytes must be greater than 0, not {self.limit_bytes}")
 
     def wants_body(self, head: RequestHead) -> bool:
         """Whether the body of a request that takes a slot is to be asked for.

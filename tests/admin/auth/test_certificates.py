@@ -77,7 +77,7 @@ async def test_renewed_on_disk(authority: Authority, caplog: pytest.LogCaptureFi
         other = authority.issue("other")
         os.replace(other.key, pair.key)
         assert await status(picker, authority) is grpc.StatusCode.OK
-        assert "stays in use" in caplog.text and "mismatch" in caplog.text
+        assert "keeping the previous certificate" in caplog.text and "mismatch" in caplog.text
         os.replace(other.cert, pair.cert)
         assert await status(picker, authority) is grpc.StatusCode.OK
         pair.cert.unlink()

@@ -133,7 +133,7 @@ async def test_removed_endpoint_ends_its_requests(picker: FakePicker) -> None:
     assert endpoint.is_removed and not endpoint.is_pickable
     again = picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=A))
     code, text = await refusal(again)
-    assert code is grpc.StatusCode.FAILED_PRECONDITION and "removed already" in text
+    assert code is grpc.StatusCode.FAILED_PRECONDITION and "already removed" in text
     call.cancel()
 
 

@@ -309,7 +309,7 @@ async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> Non
         "2",
     )
     assert answer.understood["body"].startswith("it is not JSON: ")
-    assert (await explained(picker, body=b"[]")).understood["body"] == "it is no JSON object"
+    assert (await explained(picker, body=b"[]")).understood["body"] == "it is not a JSON object"
     assert "body" not in (await explained(picker, body=b'{"messages": []}')).understood
     assert "body" not in (await explained(picker)).understood
 

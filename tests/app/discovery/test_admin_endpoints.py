@@ -83,7 +83,7 @@ async def test_no_other_key_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
             with pytest.raises(NewEndpointError, match="the setting admin") as caught:
                 await endpoints.add(newcomer(api_key_file=str(file)))
             assert "sk-outside" not in str(caught.value)
-    with pytest.raises(NewEndpointError, match="not set aside"):
+    with pytest.raises(NewEndpointError, match="may not use this variable"):
         await open_.add(newcomer(api_key_env="OTHER"))
     assert roll.nominations == ()
 
@@ -93,7 +93,7 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     for wrong, told in (
         ({"inject_key": True}, "inject_key needs"),
         ({"server_name": "gpu.example"}, "behind TLS"),
-        ({"is_tls": True, "server_name": "my gpu"}, "no host name"),
+        ({"is_tls": True, "server_name": "my gpu"}, "is not a host name"),
         ({"slots": 100_000}, "at most 65536"),
         ({"is_tls": True, "ca_file": str(tmp_path / "missing")}, "no such file"),
         ({"api_key_file": str(tmp_path / "missing")}, "cannot be read"),

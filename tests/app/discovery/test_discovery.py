@@ -267,7 +267,7 @@ async def test_a_missing_key_keeps_back_no_other(
             assert problem.startswith("10.0.0.1:1: keeping its previous key and CA: ")
             file.write_text("endpoints: nonsense")
             await until(lambda: len(world.members.problems) == 2)
-            assert world.members.problems[1].endswith("the endpoints that it named before stay (1)")
+            assert world.members.problems[1].endswith("keeping its previous 1 endpoints")
             with pytest.raises(SettingsError):
                 await world.members.renew(given)
             keys["missing"].write_text("new")

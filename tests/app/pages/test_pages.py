@@ -20,7 +20,7 @@ async def test_status_of_a_service_without_endpoints() -> None:
             assert (await client.get("/")).status_code == 200
     finally:
         await service.stop()
-    assert status["not_ready"] == ["no endpoint is known"]
+    assert status["not_ready"] == ["there are no endpoints"]
     assert status["problems"] == []
     assert status["version"] and status["uptime_s"] >= 0
     assert status["outcomes"] == {} and status["endpoints"] == {}

@@ -180,4 +180,4 @@ def test_an_endpoint_option_without_one_is_a_mistake(
 ) -> None:
     """A script whose variable is empty must not get a demonstration instead of its servers."""
     refused = coxswain(*command, "--endpoint", nothing)
-    assert refused.code == 2 and "names no server" in refused.err
+    assert refused.code == 2 and "it has no address" in refused.err

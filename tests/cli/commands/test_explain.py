@@ -29,7 +29,7 @@ async def test_explain(run: Run, tmp_path: Path) -> None:
         assert (answer["outcome"], answer["chosen"]) == ("picked", A)
         assert (await run("explain", "-d", "@-", picker=picker, stdin="{}")).exit_code == 0
         odd = await run("explain", "-H", "x-coxswain-queue-timeout-ms: soon", picker=picker)
-        assert odd.exit_code == 1 and "refused: bad-request" in odd.stdout
+        assert odd.exit_code == 1 and "rejected: bad-request" in odd.stdout
         wrong = await run("explain", "-H", "no colon", picker=picker)
         assert wrong.exit_code == 2 and "Invalid value for --header: write" in wrong.stderr
         wrong = await run("explain", "-d", "@/no/such/file", picker=picker)
@@ -65,7 +65,7 @@ async def test_explain_tells_all_of_it(run: Run) -> None:
         assert "It would be queued at position 2, about " in waits.stdout
         assert "0 of its 1 slots are free" in waits.stdout
         first = await run("explain", *gold, picker=picker)
-        assert "It would wait at place 1" in first.stdout
+        assert "It would be queued at position 1" in first.stdout
         cheap = ("-H", "x-gateway-inference-objective: cheap")
         shed = await run("explain", *cheap, picker=picker)
         assert shed.exit_code == 1 and "refused: shed" in shed.stdout
@@ -78,4 +78,4 @@ async def test_explain_is_as_strict_as_the_settings(run: Run) -> None:
     async with running_picker(exchange=strict) as picker:
         picker.add_ready(A)
         refused = await run("explain", "-d", '{"n": 1, "n": 2}', picker=picker)
-        assert refused.exit_code == 1 and "refused: bad-request" in refused.stdout
+        assert refused.exit_code == 1 and "rejected: bad-request" in refused.stdout

@@ -45,7 +45,7 @@ async def test_drained(capsys: pytest.CaptureFixture[str]) -> None:
     """One line tells what ended; the picker was told whom and how long."""
     picker = Said(DRAINING, pb.DrainResponse(state=State.STATE_DRAINED, running_at_start=3))
     await follow(picker)
-    assert capsys.readouterr().out == "gpu-1 is drained: 3 requests ended there\n"
+    assert capsys.readouterr().out == "gpu-1 is drained: 3 requests ended\n"
     assert (picker.asked.address, picker.asked.deadline_s) == ("gpu-1", 2.5)
 
 

@@ -117,8 +117,8 @@ def test_what_others_wrote_moves_no_cursor() -> None:
 def test_what_is_wrong_stands_on_top() -> None:
     """A picker that is not ready says why; one that does not answer takes that place."""
     seen = sight(1, 0, 0)
-    seen.status.not_ready_reason = "no endpoint can take requests"
-    assert "not ready: no endpoint can take requests" in lines(seen, width=120)[0]
+    seen.status.not_ready_reason = "no endpoint can get requests"
+    assert "not ready: no endpoint can get requests" in lines(seen, width=120)[0]
     seen.status.is_ready = True
     assert lines(seen)[0].rstrip().endswith("12:00:00") and "ready" in lines(seen)[0]
     assert lines(seen, notice="no answer")[0].startswith("no answer")

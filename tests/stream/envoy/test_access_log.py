@@ -157,5 +157,5 @@ async def test_bytes_that_are_no_report_are_refused_in_one_line(
         await call.write(b"\xff\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
     (record,) = logged(caplog)
-    assert record.getMessage() == "end reports: bytes that are no StreamAccessLogsMessage"
+    assert record.getMessage() == "access log stream: not a valid StreamAccessLogsMessage"
     await server.stop(0)

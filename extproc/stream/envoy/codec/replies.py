@@ -42,18 +42,18 @@ _STATUS: Final = {
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
-    Reason.QUEUE_TIMEOUT: "No slot became free within the time this request may wait.",
+    Reason.QUEUE_TIMEOUT: "No slot became free within the time limit of this request.",
     Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
     Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
     Reason.CANCELLED: "An operator cancelled this request.",
-    Reason.UPLOAD_STALLED: "The rest of the request did not come.",
-    Reason.SHED: "All slots are busy, and this kind of request does not wait.",
-    Reason.EVICTED: "A more critical request took this one's place in the queue.",
+    Reason.UPLOAD_STALLED: "The rest of the request did not arrive.",
+    Reason.SHED: "All slots are busy, and sheddable requests are not queued.",
+    Reason.EVICTED: "The queue is full, and a more critical request replaced this one.",
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
     Reason.BLOCKED_PATH: CLOSED,
     Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
-    Reason.POISON_REQUEST: "Two servers died while they worked on this very request; it is sent to "
-    "no other one for some minutes. Change it before you try again.",
+    Reason.POISON_REQUEST: "Two servers died while they processed this request, so it is "
+    "rejected for some minutes. Change it before you try again.",
 }
 _FINAL: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""One timer for the whole core: it fires at the earliest time that was asked for."""
+"""One timer for the whole core: it fires at the earliest time that was requested."""
 
 from __future__ import annotations
 

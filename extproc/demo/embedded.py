@@ -20,7 +20,7 @@ MODEL_FILE = "tiny.gguf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetWish:
-    """What was asked for. A service time can only be kept by the simulator."""
+    """What was requested. A service time can only be kept by the simulator."""
 
     slots: Sequence[int] = (2, 2)
     wants_simulator: bool = False
@@ -48,7 +48,7 @@ def choose_fleet(wish: FleetWish, folder: Path) -> EmbeddedFleet:
     if reason is not None:
         return EmbeddedFleet(
             name="simulator",
-            sentence=f"Servers: Coxswain's own simulator, no model at all ({reason}).",
+            sentence=f"Servers: Coxswain's simulator, without a model ({reason}).",
             servers=servers,
             command=lambda server: simulator_command(server, service_time_s=wish.service_time_s),
         )
@@ -60,8 +60,8 @@ def choose_fleet(wish: FleetWish, folder: Path) -> EmbeddedFleet:
     write_model(model)
     return EmbeddedFleet(
         name="llama-server",
-        sentence=f"Servers: real llama-server ({binary}) with a tiny random model: "
-        "real slots, senseless answers.",
+        sentence=f"Servers: real llama-server ({binary}) with a tiny random model: real slots, "
+        "random text.",
         servers=servers,
         command=lambda server: llama_server_command(binary, model, server),
     )
@@ -70,11 +70,11 @@ def choose_fleet(wish: FleetWish, folder: Path) -> EmbeddedFleet:
 def _why_simulated(wish: FleetWish) -> str | None:
     """The reason for the simulator; None when real servers can be had and were not declined."""
     if wish.service_time_s is not None:
-        return "only it keeps a service time"
+        return "needed for --service-time"
     if wish.wants_simulator:
-        return "as asked for"
+        return "as requested"
     if find_llama_server() is None:
-        return "no llama-server was found; `make llama` builds one"
+        return "llama-server was not found; `make llama` builds it"
     if find_spec("gguf") is None:
-        return "the package gguf is missing, which writes the model; `pip install gguf`"
+        return "the package gguf, which writes the model, is missing; `pip install gguf`"
     return None

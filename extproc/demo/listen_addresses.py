@@ -69,7 +69,7 @@ def settle(places: Sequence[ListenAddress]) -> list[str]:
             remedies.append(_remedy(place, wanted))
     if faults:
         told = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
-        raise ListenAddressError(f"{told}\nMend that, or pass {' '.join(remedies)}")
+        raise ListenAddressError(f"{told}\nFix that, or pass {' '.join(remedies)}")
     return [
         f"{place.key}={replace(place, port=free_port(connectable(place.host))).address}"
         for place in places
@@ -79,7 +79,7 @@ def settle(places: Sequence[ListenAddress]) -> list[str]:
 
 def _fault(place: ListenAddress, first: ListenAddress) -> str:
     if first is not place:
-        return f"port {place.port} is wanted for {first.part} and for {place.part}"
+        return f"port {place.port} is used for both {first.part} and {place.part}"
     problem = listening_problem(place.port, place.host)
     if problem is None:
         return ""

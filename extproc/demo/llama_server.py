@@ -40,7 +40,7 @@ def find_llama_server() -> Path | None:
     if named:
         if not _is_executable(Path(named)):
             raise LlamaServerError(
-                f"{LLAMA_SERVER_VARIABLE} names {named}, which is no executable file; "
+                f"{LLAMA_SERVER_VARIABLE} is set to {named}, which is not an executable file; "
                 "correct it or unset it"
             )
         return Path(named)

@@ -44,9 +44,11 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if min(self.embedding, self.layers, self.heads, self.context_tokens) < 1:
-            raise ValueError("embedding, layers, heads and context_tokens are at least 1")
+            raise ValueError("embedding, layers, heads and context_tokens must be at least 1")
         if self.embedding % (2 * self.heads):
-            raise ValueError(f"embedding {self.embedding} is no multiple of 2 x {self.heads} heads")
+            raise ValueError(
+                f"embedding {self.embedding} is not a multiple of 2 x {self.heads} heads"
+            )
 
 
 def write_model(path: Path, shape: ModelShape | None = None, *, name: str = "coxswain") -> None:

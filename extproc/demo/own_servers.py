@@ -50,8 +50,8 @@ def own_sentence(count: int, discovery: DiscoverySettings) -> str:
     sources = [name.name for name in discovery.dns]
     if discovery.file is not None:
         sources.insert(0, discovery.file)
-    named = [f"your own, {count} of them"] if count or not sources else []
-    return f"Servers: {', and '.join([*named, *(f'those of {one}' for one in sources)])}."
+    named = [f"{count} of your own"] if count or not sources else []
+    return f"Servers: {', and '.join([*named, *(f'those in {one}' for one in sources)])}."
 
 
 async def _places(endpoint: EndpointSettings, lookup: Lookup) -> set[_Place]:

@@ -137,7 +137,7 @@ class Child:
         status = self._process.returncode
         assert status is not None
         if status < 0:
-            return self._error(f"was ended by {signal.Signals(-status).name}")
+            return self._error(f"was killed by {signal.Signals(-status).name}")
         return self._error(f"ended with exit status {status}")
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:

@@ -155,7 +155,7 @@ class _Run:
         named = {endpoint.address: endpoint for endpoint in self.options.settings.endpoints}
         await asyncio.gather(*(self._look_at(named[address]) for address in own.different))
         for address, other in own.again:
-            self.report.waiting(address, f"is {other} once more")
+            self.report.waiting(address, f"is the same as {other}")
 
     def invite(self) -> None:
         """Say how to use it and how to end it."""
@@ -163,9 +163,9 @@ class _Run:
         keys_file = self.options.settings.clients.keys_file
         self.report.say()
         if keys_file is None:
-            self.report.say("Ask it something:")
+            self.report.say("Send a request:")
         else:
-            self.report.say(f"Ask it something, with KEY being a key of {keys_file}:")
+            self.report.say(f"Send a request, with KEY set to a key in {keys_file}:")
         key = "" if keys_file is None else ' -H "authorization: Bearer $KEY"'
         self.report.say(
             f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
@@ -239,7 +239,7 @@ class _Run:
         url = f"{url_of(settings.envoy.listen)}/v1/models"
         probe = health_probe(self.client, url, _clients_headers(settings))
         await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
-        self.report.ready("an answer through all of them", "")
+        self.report.ready("a response through all of them", "")
 
     async def _look_at(self, endpoint: EndpointSettings) -> None:
         """Tell whether one of the user's own servers answers, and takes the key that it is to be
@@ -257,7 +257,7 @@ class _Run:
                 else:
                     self.report.ready(address, "")
                 return
-        self.report.waiting(address, "does not answer /health yet; Coxswain keeps looking")
+        self.report.waiting(address, "does not answer /health yet; Coxswain keeps scraping it")
 
 
 def _clients_headers(settings: Settings) -> dict[str, str]:

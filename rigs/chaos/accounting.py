@@ -3,7 +3,7 @@
 Rules, each a function from the books to findings:
 
 - `lost`: every call ended with an answer, or its client left.
-- `unexplained`: an answer that is neither what was asked for nor a refusal with a reason has a
+- `unexplained`: an answer that is neither what was requested nor a refusal with a reason has a
   cause: the rig broke the server that had it, or Envoy, or the picker.
 - `twice`: at most one server began to answer a request with success, and none served a request
   that the picker refused.

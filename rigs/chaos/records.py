@@ -31,7 +31,7 @@ class Call:
     queue_ms: int = 0
     body_bytes: int = 0
     is_whole: bool = False
-    is_sound: bool = True  # a whole 200 response that is what was asked for
+    is_sound: bool = True  # a whole 200 response that is what was requested
     has_left: bool = False
     error: str = ""
 

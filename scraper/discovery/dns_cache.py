@@ -29,7 +29,7 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The name does not exist, or stands for nothing of the kind that was asked for."""
+    """The name does not exist, or stands for nothing of the kind that was requested."""
 
 
 @dataclass(frozen=True, slots=True)

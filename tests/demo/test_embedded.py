@@ -36,8 +36,8 @@ def test_a_found_server_is_used_with_a_fresh_model(machine: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("wish", "reason"),
     [
-        (FleetWish(wants_simulator=True), "as asked for"),
-        (FleetWish(service_time_s=2.0), "only it keeps a service time"),
+        (FleetWish(wants_simulator=True), "as requested"),
+        (FleetWish(service_time_s=2.0), "needed for --service-time"),
     ],
 )
 def test_the_simulator_is_taken_when_wanted_and_said_plainly(
@@ -53,7 +53,9 @@ def test_the_simulator_is_taken_where_nothing_else_is_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda _: None)
-    assert "gguf is missing" in choose_fleet(FleetWish(), tmp_path).sentence
+    assert (
+        "gguf, which writes the model, is missing" in choose_fleet(FleetWish(), tmp_path).sentence
+    )
     monkeypatch.setattr(embedded, "find_spec", importlib.util.find_spec)
     monkeypatch.delenv(LLAMA_SERVER_VARIABLE)
-    assert "no llama-server was found" in choose_fleet(FleetWish(), tmp_path).sentence
+    assert "llama-server was not found" in choose_fleet(FleetWish(), tmp_path).sentence

@@ -80,7 +80,7 @@ def test_a_host_that_is_not_of_this_machine_needs_another_host() -> None:
 def test_one_port_for_two_parts_is_refused() -> None:
     port = free_port()
     with pytest.raises(
-        ListenAddressError, match=f"port {port} is wanted for Envoy and for the picker"
+        ListenAddressError, match=f"port {port} is used for both Envoy and the picker"
     ):
         places(envoy_listen=port, listen_grpc=port)
 

@@ -45,7 +45,7 @@ def test_a_variable_that_names_nothing_is_an_error_and_not_another_server(
 ) -> None:
     executable(tmp_path / "path" / "llama-server")
     monkeypatch.setenv(LLAMA_SERVER_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(LlamaServerError, match="no executable file"):
+    with pytest.raises(LlamaServerError, match="not an executable file"):
         find_llama_server()
 
 

@@ -50,10 +50,10 @@ async def test_a_name_that_nobody_knows_counts_as_one(monkeypatch: pytest.Monkey
 
 def test_where_servers_come_from_is_said() -> None:
     """Those that are named, and the sources that are asked for more."""
-    assert own_sentence(2, DiscoverySettings()) == "Servers: your own, 2 of them."
+    assert own_sentence(2, DiscoverySettings()) == "Servers: 2 of your own."
     file = DiscoverySettings(file="fleet.yaml")
-    assert own_sentence(0, file) == "Servers: those of fleet.yaml."
+    assert own_sentence(0, file) == "Servers: those in fleet.yaml."
     both = DiscoverySettings.model_validate({"file": "fleet.yaml", "dns": ["dns://gpus:8080"]})
     assert own_sentence(1, both) == (
-        "Servers: your own, 1 of them, and those of fleet.yaml, and those of gpus."
+        "Servers: 1 of your own, and those in fleet.yaml, and those in gpus."
     )

@@ -143,8 +143,8 @@ async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
 ) -> None:
     up = await start(*ANYWHERE, *SIMULATED)
     await up.until_line(INVITATION)
-    assert "Coxswain's own simulator" in up.lines[0]
-    for part in ("simulator 127.0.0.1:", "picker", "Envoy", "an answer through all of them"):
+    assert "Coxswain's simulator" in up.lines[0]
+    for part in ("simulator 127.0.0.1:", "picker", "Envoy", "a response through all of them"):
         assert any("ready" in line and part in line for line in up.lines)
     [curl] = [line for line in up.lines if "curl " in line]
     answer = await ask(curl)
@@ -240,7 +240,7 @@ async def test_a_part_that_dies_is_named_and_everything_is_stopped(
     os.kill(server, signal.SIGKILL)
     code, errors = await up.ended()
     assert code == 1
-    assert "simulator 127.0.0.1:" in errors and "was ended by SIGKILL" in errors
+    assert "simulator 127.0.0.1:" in errors and "was killed by SIGKILL" in errors
     assert "simulated llama-server on" in errors  # its last words
     assert not any(is_alive(pid) for pid in children)
     assert os.listdir(tmp_path) == []
@@ -279,10 +279,10 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
             *ANYWHERE, "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},{LOOPBACK}:{port}"
         )
         await up.until_line(INVITATION)
-        assert "your own, 2 of them" in up.lines[0]
+        assert "2 of your own" in up.lines[0]
         assert any("ready" in line and str(port) in line for line in up.lines)
         assert any("does not answer" in line and str(away) in line for line in up.lines)
-        assert sum(str(port) in line and "once more" in line for line in up.lines) == 1
+        assert sum(str(port) in line and "is the same as" in line for line in up.lines) == 1
         answer = await ask(next(line for line in up.lines if "curl " in line))
         assert answer["model"] == "mine"
         assert json.dumps(answer["choices"])
@@ -300,8 +300,8 @@ async def test_clients_keys_are_shown_by_whoever_asks(start: Starter, tmp_path: 
     keys.write_text("me sk-client\n", encoding="utf-8")
     up = await start(*ANYWHERE, *SIMULATED, "--set", f"clients.keys_file={keys}")
     await up.until_line(INVITATION)
-    assert any("ready" in line and "an answer through all of them" in line for line in up.lines)
-    assert any(line.endswith(f"with KEY being a key of {keys}:") for line in up.lines)
+    assert any("ready" in line and "a response through all of them" in line for line in up.lines)
+    assert any(line.endswith(f"with KEY set to a key in {keys}:") for line in up.lines)
     [curl] = [line for line in up.lines if "curl " in line]
     assert '-H "authorization: Bearer $KEY"' in curl
     assert not any("sk-client" in line for line in up.lines)
@@ -333,7 +333,7 @@ async def test_servers_of_an_endpoints_file_are_your_own(start: Starter, tmp_pat
     try:
         up = await start(*ANYWHERE, "--set", f"discovery.file={file}")
         await up.until_line(INVITATION)
-        assert up.lines[0] == f"Servers: those of {file}."
+        assert up.lines[0] == f"Servers: those in {file}."
         answer = await ask(next(line for line in up.lines if "curl " in line))
         assert answer["model"] == "mine"
         assert len(children_of(up.process.pid)) == 2

@@ -54,5 +54,5 @@ def test_no_router_and_no_tracer_is_brought() -> None:
     parts = yaml.safe_load(text)
     assert "router" not in str([one["name"] for one in parts["http_filters"]])
     assert "tracing" not in parts["http_connection_manager"]
-    assert "add a tracer of your own" in text
-    assert "add a tracer of your own" not in snippet(EnvoyOptions())
+    assert "add a tracer" in text
+    assert "add a tracer" not in snippet(EnvoyOptions())

@@ -57,7 +57,7 @@ class FakeDnsServer:
         await self._listener.close()
 
     async def was_asked(self, name: str, times: int) -> None:
-        """Wait until a name was asked for so often, whatever the type."""
+        """Wait until a name was requested so often, whatever the type."""
         while sum(asked == name for asked, _ in self.questions) < times:
             self._asked.clear()
             await self._asked.wait()

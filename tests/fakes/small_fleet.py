@@ -143,7 +143,7 @@ class SmallFleet:
         self.dispatcher.release(lease, LeaseEnd.ABANDONED, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, ringing the alarm exactly when it was asked for and no oftener."""
+        """Let time pass, ringing the alarm exactly when it was requested and no oftener."""
         end = self.now + seconds
         while self.listener.alarm is not None and self.listener.alarm <= end:
             self.now = max(self.now, self.listener.alarm)

@@ -547,7 +547,7 @@ def test_an_unknown_kind() -> None:
     """A message that a later Envoy may send is an error that keeps what is held."""
     desk = Desk(1)
     exchange = desk.picked()
-    with pytest.raises(ProtocolError, match="unknown here"):
+    with pytest.raises(ProtocolError, match="unknown type of message"):
         desk.feed(exchange, envoy.unknown_kind())
     assert desk.end(exchange).outcome is Outcome.BROKEN
     assert desk.draining == 1

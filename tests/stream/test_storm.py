@@ -26,7 +26,7 @@ class Client:
         self._stream = stream
 
     async def live(self) -> None:
-        """Ask, perhaps say more than was asked for, and leave in some way."""
+        """Ask, perhaps say more than was requested, and leave in some way."""
         try:
             await self._ask()
             for _ in range(self._random.randrange(4)):

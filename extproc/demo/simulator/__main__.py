@@ -43,11 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     otherwise = SimulatorOptions()
     parser = argparse.ArgumentParser(
         prog="python -m extproc.demo.simulator",
-        description="A llama-server without a model; every answer says that it is simulated.",
+        description="A llama-server without a model; every response says that it is simulated.",
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1")
-    add("--port", type=int, default=8080, help="0 chooses a free one (default 8080)")
+    add("--port", type=int, default=8080, help="the port; 0 selects a free one (default 8080)")
     add("--slots", type=int, default=otherwise.slots)
     add("--context-tokens", type=int, default=otherwise.context_tokens, help="of each slot")
     add("--alias", default=otherwise.alias, help="the model's name")

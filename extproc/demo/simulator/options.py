@@ -46,13 +46,15 @@ class SimulatorOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.slots <= MAX_SLOTS:
-            raise ValueError(f"slots: {self.slots}; 1 to {MAX_SLOTS} can be")
+            raise ValueError(f"slots must be 1 to {MAX_SLOTS}, not {self.slots}")
         if self.context_tokens < 1 or self.answer_tokens < 1:
-            raise ValueError("context_tokens and answer_tokens are at least 1")
+            raise ValueError("context_tokens and answer_tokens must be at least 1")
         if not (self.tokens_per_second > 0 and self.prompt_tokens_per_second > 0):
-            raise ValueError("tokens_per_second and prompt_tokens_per_second are above 0")
+            raise ValueError(
+                "tokens_per_second and prompt_tokens_per_second must be greater than 0"
+            )
         if self.load_s < 0 or (self.service_time_s is not None and self.service_time_s < 0):
-            raise ValueError("load_s and service_time_s are at least 0")
+            raise ValueError("load_s and service_time_s must be at least 0")
 
     def draw_answer_s(self, tokens: int, source: random.Random) -> float:
         """How long generating `tokens` takes this time, in seconds."""

@@ -134,7 +134,7 @@ def request_of(
     is_partial: bool = False,
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
-    and `allowed` are what is granted, whatever was asked for; `names` knows which models' names
+    and `allowed` are what is granted, whatever was requested; `names` knows which models' names
     are one. `is_verbatim` tells that its body
     has to go out as it is, `is_uploading` that more of it is to come."""
     numbers = body.adapter_numbers or NO_NUMBERS

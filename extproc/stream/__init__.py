@@ -1,1 +1,1 @@
-"""The ext_proc service: Envoy's questions in, destinations out, leases as long as streams."""
+"""The ext_proc service: it receives Envoy's messages and returns destinations."""

@@ -1,4 +1,4 @@
-"""What this service would do with a request that nobody sent."""
+"""The dry run: explains the decision about a request that is not sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def dry_run(
     dispatcher: Dispatcher, options: ExchangeOptions, inquiry: DryRunRequest
 ) -> Explanation:
-    """Read the request as an exchange would, and explain its outcome. Changes nothing."""
+    """Read the request as an exchange does, and explain its outcome. Changes nothing."""
     headers = pb.HttpHeaders()
     pseudo = {":method": inquiry.method, ":path": inquiry.path}
     for key, value in {**inquiry.headers, **pseudo}.items():
@@ -57,12 +57,12 @@ def dry_run(
     explanation = explain(dispatcher, request)
     if body.problem is None:
         return explanation
-    # It is routed by what could be read: said here, or a slip would look like a good body.
+    # The request is routed without the missing information, so report the problem.
     return replace(explanation, understood={**explanation.understood, "body": f"it {body.problem}"})
 
 
 def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
-    """Whether the picker has the list of models, or leaves the question to a server."""
+    """Whether the picker itself answers the request for the list of models."""
     fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
     return model_list(fleet, dispatcher.options.resolver.splits, options.started_at) is not None
 

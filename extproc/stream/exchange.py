@@ -1,21 +1,21 @@
-"""One HTTP exchange as Envoy tells it: a state machine that is fed messages and owns the lease.
+"""One HTTP exchange: a state machine that receives Envoy's messages and owns the lease.
 
     NEW     --headers, takes no slot------> PASSING   any endpoint, no lease
-            --headers, body wanted--------> READING   the body decides
-            --headers, nothing more wanted: the decision
-            --headers, asks for the models> ANSWERED  by us, for the whole fleet
-    READING --enough of the body----------: the decision
-            --half-close, where a gateway does that: the decision, by what is here
-            --an answer: no body will come> PASSING   Envoy chose an endpoint by itself
+            --headers, body needed--------> READING   decide after the body
+            --headers, nothing else needed: decide
+            --headers, list of models-----> ANSWERED  by the picker, for the whole fleet
+    READING --enough of the body----------: decide
+            --half-close by a gateway-----: decide, with the received part
+            --response: no body follows---> PASSING   Envoy chose an endpoint by itself
             --an operator cancels---------> REFUSED
-    the decision -------------------------> LEASED    holds a lease; the destination goes out
-                 -------------------------> WAITING   holds a ticket --settled--> LEASED, REFUSED
-                 -------------------------> REFUSED   answered by us
-    LEASED, PASSING --an operator cancels-> the same, with a refusal to write
-    any     --end-------------------------> ENDED     gives back what it holds, exactly once
+    decide  ------------------------------> LEASED    holds a lease; sends the destination
+            ------------------------------> WAITING   holds a ticket --settled--> LEASED, REFUSED
+            ------------------------------> REFUSED   rejected by the picker
+    LEASED, PASSING --an operator cancels-> the same, with a rejection to send
+    any     --end-------------------------> ENDED     releases what it holds, exactly once
 
-Which of Envoy's questions the destination answers is `question.Question`'s affair; what the
-answer tells, `answer`'s. The shell feeds it and calls `end` in its `finally`; nothing here blocks.
+`body_mode` knows which message of Envoy gets the destination as its reply, `response_feedback`
+evaluates the response. The shell feeds it and calls `end` in its `finally`; nothing here blocks.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Sta
 
 
 class ProtocolError(ValueError):
-    """Envoy said something that this state machine has no answer to."""
+    """A message of Envoy that is invalid in this state."""
 
 
 class ExchangeError(Exception):
-    """A transition that an exchange does not have: a bug of the caller."""
+    """An illegal transition: a bug of the caller."""
 
 
 class Exchange:
-    """Fed by one stream. After each message `take_reply` gives what to send, one by one, until
-    None; while `ticket` is not None the request waits and there is nothing to send yet."""
+    """Receives the messages of one stream. After each message, `take_reply` returns the replies one
+    by one, then None; while `ticket` is not None, the request is queued and there is no reply.
+    """
 
     __slots__ = (
         "_addresses",
@@ -100,7 +101,7 @@ class Exchange:
         now: float,
         trace_parent: str = "",
     ) -> None:
-        """`trace_parent` is Envoy's own span; without it the caller's counts."""
+        """`trace_parent` is Envoy's own span; without it the caller's span is used."""
         self._trace_parent = trace_parent
         self._pick_s = 0.0
         self._dispatcher = dispatcher
@@ -127,7 +128,7 @@ class Exchange:
         self.ticket: Ticket | None = None
 
     def feed(self, request: pb.ProcessingRequest, now: float) -> None:
-        """Take in one message and make the reply; raises `ProtocolError` for one without sense."""
+        """Handle one message and build the reply; raises `ProtocolError` for an invalid one."""
         if request.observability_mode:
             raise ProtocolError(
                 "ext_proc's observability mode does not support routing; disable it"
@@ -160,7 +161,7 @@ class Exchange:
 
     @property
     def lease(self) -> Lease | None:
-        """What it holds now."""
+        """The current lease."""
         return self._lease
 
     @property
@@ -168,20 +169,20 @@ class Exchange:
         return self.stage is Stage.ENDED
 
     def drop_lease(self) -> None:
-        """Its lease was closed without it: there is nothing to give back."""
+        """Forget the lease, which was closed elsewhere, so that it is not released again."""
         self._lease = None
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the next message may decide about the request."""
+        """Whether the next message may lead to the decision."""
         return self.stage is Stage.NEW or self.stage is Stage.READING
 
     def decided(self, pick_s: float) -> None:
-        """Another so much time went into the decision."""
+        """Add to the time that the decision took."""
         self._pick_s += pick_s
 
     def take_reply(self) -> pb.ProcessingResponse | None:
-        """The next reply that was not taken yet; from now on it counts as sent."""
+        """The next reply; it counts as sent from now on."""
         if not self._replies:
             return None
         reply = self._replies[0]
@@ -206,8 +207,10 @@ class Exchange:
                 assert_never(settlement)
 
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
-        """Learn how much came of the body, and whether that is all. Returns why the exchange has
-        to end, in words for the client; None where it may go on, or holds no slot for an upload."""
+        """Record how much of the body has arrived, and whether that is all. Returns the reason to
+        end the exchange, as text for the client; None if it may continue, or is not an upload with
+        a slot.
+        """
         lease, request = self._lease, self._reception.request
         if self.stage is not Stage.LEASED or self._response is not None or lease is None:
             return None
@@ -223,7 +226,7 @@ class Exchange:
         return why
 
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
-        """An operator ends it; returns whether a reply is left that must be written at once.
+        """Cancel it for an operator; returns whether a reply must be sent at once.
 
         A waiting one is refused by way of its ticket, as any other settlement. Envoy takes a
         refusal at any time: before the answer began it becomes the answer, later it cuts it.
@@ -242,7 +245,7 @@ class Exchange:
         return True
 
     def snapshot(self, now: float) -> ExchangeSnapshot:
-        """What can be told of it at `now`."""
+        """Its snapshot at `now`."""
         ticket = self.ticket if self.stage is Stage.WAITING else None
         lease = self._lease
         head, request, objective = self._reception.head, self._reception.request, self._objective()
@@ -262,14 +265,14 @@ class Exchange:
         )
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
-        """Envoy reported that the exchange did not come to its proper end."""
+        """Mark the exchange as cut off, as Envoy reported."""
         self._is_broken = True
         self._is_failed = is_servers_fault
 
     def end(self, now: float) -> ExchangeRecord:
-        """The stream is over: give back what is held and tell what became of the exchange.
+        """End the exchange: release the lease or leave the queue, and return its record.
 
-        Raises `ExchangeError` when it is over already.
+        Raises `ExchangeError` if it has ended already.
         """
         if self.stage is Stage.ENDED:
             raise ExchangeError(f"exchange {self.id} ended twice")
@@ -301,14 +304,14 @@ class Exchange:
         )
 
     def _give_back(self, now: float) -> float | None:
-        """Leave the queue, or release the lease, once; returns when the first token came."""
+        """Leave the queue, or release the lease, once; returns the time of the first token."""
         ticket, lease = self.ticket, self._lease
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
         if ticket is not None:
             self._dispatcher.withdraw(ticket, now)
         if lease is None:
             return self._answered_at
-        end = LeaseEnd.ABANDONED  # also where the question below fails: a scrape shows the slot
+        end = LeaseEnd.ABANDONED  # released even if the code below fails: a scrape shows the slot
         try:
             end = answer.lease_end(
                 self._response,
@@ -328,11 +331,11 @@ class Exchange:
         )
 
     def _is_handed_over(self) -> bool:
-        """Whether the stream ended with our answer, as those of gateways that are no Envoy do."""
+        """Whether the stream ended with our reply, as with gateways that are not Envoy."""
         return self._is_half_closed and self._response is None and not self._is_cancelled
 
     def _is_unsent(self) -> bool:
-        """Whether Envoy was never told where to go."""
+        """Whether the destination was never sent to Envoy."""
         return self._response is None and self._destination is not None
 
     # The request
@@ -444,5 +447,5 @@ TRAILERS: Final = (
     "content-length; send this request without trailers."
 )
 _UNMADE: Final = codec.unchanged("request_headers")
-"""Stands for a destination until that is made: Envoy was not told where to go."""
+"""A placeholder until the destination is built and sent."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

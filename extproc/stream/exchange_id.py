@@ -1,4 +1,4 @@
-"""Names for exchanges that nobody can guess."""
+"""Creates exchange ids that cannot be guessed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 ID_CHARS: Final = 16
 """64 random bits in hexadecimal."""
 _AT_ONCE: Final = 256
-"""To ask the system for entropy costs more than all else that makes a name."""
+"""Reads entropy in blocks, because each system call is slow."""
 _unused: list[str] = []
 
 
 def new_id() -> str:
-    """A name that was never given before. For one event loop: it is no call for several threads."""
+    """A new, unique id. Not thread-safe."""
     if not _unused:
         many = secrets.token_hex(_AT_ONCE * ID_CHARS // 2)
         _unused.extend(many[at : at + ID_CHARS] for at in range(0, len(many), ID_CHARS))

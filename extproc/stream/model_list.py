@@ -1,4 +1,4 @@
-"""`GET /v1/models` for the whole fleet: what any endpoint serves, and the names in the settings."""
+"""`GET /v1/models` for the fleet: the models of all endpoints, and the names in the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answer tells: who served, whom Envoy went past, whether the server failed or is done."""
+"""Reports to the core what the response shows: serving and skipped endpoints, failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def apply_response(
     lease: Lease | None,
     now: float,
 ) -> None:
-    """Tell the core what the response headers show. `asked` is the list that Envoy walked."""
+    """Report the response headers to the core. `asked` is the list that Envoy tried."""
     if response.is_local_reply:
         if "connection_failure" in response.code_details:
             for address in asked[: response.attempts]:
@@ -38,7 +38,7 @@ def apply_response(
         if lease is not None:
             _answered(dispatcher, response, lease, now)
         return
-    # Those before the one who served could not be reached, or answered 503: attempts tell no more.
+    # The endpoints before the serving one could not be reached, or answered 503.
     for address in asked[: response.attempts - 1]:
         if address != served:
             dispatcher.connect_failed(address, now)
@@ -62,11 +62,11 @@ def _blame(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: fl
 
 UNAVAILABLE: Final = 503
 NOT_IMPLEMENTED: Final = 501
-"""What a llama-server says that was started without what is asked for: nothing failed."""
+"""Errors of a llama-server that was started without a feature; not failures."""
 
 
 def fault_of(response: ResponseHead) -> Fault | None:
-    """How the server failed, or None: it did not, or nobody knows. 4xx is the client's."""
+    """How the server failed; None if it did not or it is unknown. 4xx is the client's fault."""
     if not response.is_local_reply:
         if response.status == UNAVAILABLE:
             return Fault.UNAVAILABLE
@@ -85,7 +85,7 @@ _GAVE_UP: Final = frozenset(
 
 
 def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:
-    """Whether the client did not get a server's whole answer, as far as Envoy tells."""
+    """Whether the client did not get the complete response, as far as Envoy reports it."""
     if response is None or response.is_local_reply or is_cancelled:
         return True
     return response.is_stream and is_broken
@@ -94,14 +94,14 @@ def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: boo
 def lease_end(
     response: ResponseHead | None, *, is_cut: bool, is_unsent: bool, is_handed_over: bool
 ) -> LeaseEnd:
-    """How a request ended, for its server's slot."""
+    """How the lease of the request ended."""
     if is_unsent or not may_still_run(response, is_cut=is_cut):
         return LeaseEnd.SERVED
     return LeaseEnd.HANDED_OVER if is_handed_over else LeaseEnd.ABANDONED
 
 
 def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
-    """Whether the server may still be at work on a request whose stream has ended.
+    """Whether the server may still process a request whose stream has ended.
 
     llama-server sends the headers of an ordinary answer when it has finished, so only an
     event stream that Envoy reported, or an answer that never came, leaves it working. What

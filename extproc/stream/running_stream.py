@@ -1,4 +1,4 @@
-"""One stream while it runs: an exchange and the way to its Envoy, as the registry keeps it."""
+"""A running stream: an exchange and its connection to Envoy, as the registry keeps it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StreamOverError(Exception):
-    """Nobody is at the other end any more, so nothing can be written."""
+    """The stream has ended, so nothing can be written."""
 
 
 class RunningStream:
@@ -76,7 +76,7 @@ class RunningStream:
         return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
     def settled(self) -> asyncio.Future[None]:
-        """What is done when the wait is over. No coroutine: each that waits would have one."""
+        """Called when the wait is over. Not a coroutine, which every queued request would need."""
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
             if self._failure is not None or self.exchange.ticket is None:

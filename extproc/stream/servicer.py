@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 NO_MESSAGE: Final = "not a valid message"
 RESET_S: Final = 0.02
-"""How long Envoy's reset of a stream that has ended is waited for."""
+"""How long to wait for Envoy's reset of a stream that has ended."""
 
 log = logging.getLogger("coxswain.stream")
 
 
 class ExternalProcessor:
-    """Answers Envoy's streams. A stream's life is the life of what its exchange holds."""
+    """Serves Envoy's streams. The end of a stream releases what its exchange holds."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ExternalProcessor:
         tell: Callable[[ExchangeRecord], None],
         wants_traces: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`wants_traces` tells whether anybody would learn to which trace an exchange belongs."""
+        """`wants_traces` tells whether traces are logged or exported."""
         self._dispatcher = dispatcher
         self._waiting_room = waiting_room
         self._registry = registry
@@ -71,7 +71,7 @@ class ExternalProcessor:
         )
 
     def close(self) -> None:
-        """Take no new streams: Envoy's failure mode decides about their requests."""
+        """Accept no new streams: Envoy's failure mode decides about their requests."""
         self._is_closed = True
 
     async def drain(self, timeout_s: float) -> bool:
@@ -101,7 +101,7 @@ class ExternalProcessor:
                     self._feed(exchange, message)
                 elif not exchange.half_close(self._clock()):
                     break
-                message = None  # a request that waits needs its headers no more
+                message = None  # a queued request needs its headers no longer
                 if exchange.ticket is not None:
                     self._waiting_room.enter(stream, exchange.ticket)
                     await stream.answer(
@@ -135,7 +135,7 @@ class ExternalProcessor:
         self._idle.clear()
 
     def _leave(self, stream: RunningStream) -> None:
-        """Give back what the exchange holds, before all else that could fail."""
+        """Release what the exchange holds, before anything else that could fail."""
         ticket, record = stream.ticket, None
         try:
             record = stream.exchange.end(self._clock())

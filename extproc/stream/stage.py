@@ -1,4 +1,4 @@
-"""How far an exchange has come, and what that is called elsewhere."""
+"""The stages of an exchange, and their public names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Stage(Enum):
 
 
 ROUTED: Final = (Stage.LEASED, Stage.PASSING)
-"""Envoy was told where it goes."""
+"""The destination was sent to Envoy."""
 REPLIED: Final = frozenset({Stage.REFUSED, Stage.ANSWERED})
-"""Answered by us: Envoy sends nothing on."""
+"""Answered by the picker: Envoy sends nothing to a server."""
 _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,
     Stage.READING: ExchangeState.READING,
@@ -44,7 +44,7 @@ _VERDICTS: Final = {
 
 
 def state_at(stage: Stage, *, is_answered: bool) -> ExchangeState:
-    """What others see of an exchange at this stage; `is_answered` tells of response headers."""
+    """The public state at this stage; `is_answered` tells whether response headers arrived."""
     if stage is Stage.LEASED:
         return ExchangeState.ANSWERING if is_answered else ExchangeState.RUNNING
     return _STATES[stage]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 REPORTS_PER_GRACE: Final = 4
-"""How often Envoy reports within `grace_s`."""
+"""The number of Envoy's reports within `grace_s`."""
 LAG_SHARE: Final = 1 - 1.5 / REPORTS_PER_GRACE
 """An upload ends at the first report at which it lags by more than this share of `grace_s`: a
 report comes up to one interval late, and the server's slot is free a moment later."""
@@ -34,13 +34,13 @@ class UploadPace:
     __slots__ = ("_body_bytes", "_limits", "_moved_at", "_reported_at", "lag_s")
 
     def __init__(self, limits: UploadLimits, now: float) -> None:
-        """`now` is when the slot was given."""
+        """`now` is the time at which the slot was assigned."""
         self._limits = limits
         self._reported_at = now
         self._moved_at = now
         self._body_bytes: int | None = None
         self.lag_s = 0.0
-        """For how long others have waited for more of it in vain."""
+        """How long other requests have waited because of it."""
 
     def reported(self, body_bytes: int, now: float, *, is_wanted: bool) -> str | None:
         """Learn how much has come in all; `is_wanted` tells that a request waits for the slot.
@@ -48,7 +48,7 @@ class UploadPace:
         limits = self._limits
         before, elapsed_s = self._body_bytes, now - self._reported_at
         self._body_bytes, self._reported_at = body_bytes, now
-        # What the first report tells may have come before the slot was given.
+        # The bytes in the first report may have arrived before the slot was assigned.
         new_bytes = 0 if before is None else body_bytes - before
         if new_bytes or before is None:
             self._moved_at = now

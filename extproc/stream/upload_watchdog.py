@@ -1,4 +1,4 @@
-"""Ends requests that hold a slot while the rest of their body does not come, or comes slowly.
+"""Ends requests that hold a slot while the rest of their body stalls or is too slow.
 
 Most of a long body never passes the picker: Envoy sends it straight to the server. So Envoy
 reports, several times within `envoy.request_body_grace_s`, how much came of each request that got
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class UploadWatchdog:
-    """Hands Envoy's reports to running exchanges, and ends those that may not go on. Belongs to
-    one event loop."""
+    """Passes Envoy's reports to running exchanges, and ends those that are too slow. Belongs to one
+    event loop.
+    """
 
     def __init__(self, registry: ExchangeRegistry, clock: Callable[[], float]) -> None:
         self._registry = registry
@@ -29,8 +30,9 @@ class UploadWatchdog:
         self._ending: set[asyncio.Task[None]] = set()
 
     def take_in(self, entry: pb.HTTPAccessLogEntry) -> None:
-        """Learn from one report. An exchange is ended in a task of its own, since that writes to
-        the network; it is ended once, so there are never more tasks than leases."""
+        """Handle one report. An exchange ends in its own task, because that writes to the network;
+        it ends once, so there are never more tasks than leases.
+        """
         common = entry.common_properties
         namespaces = common.metadata.filter_metadata
         if LB_NAMESPACE not in namespaces:

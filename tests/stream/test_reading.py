@@ -605,7 +605,7 @@ def test_a_name_waits_until_all_have_told_their_adapters(
 @pytest.mark.parametrize(
     ("body", "is_whole", "told"),
     [
-        (b'{"model":"tiny:poet","prompt":"row', False, "whole body"),
+        (b'{"model":"tiny:poet","prompt":"row', False, "read completely"),
         (b'{"model":"tiny:poet","lora":[{"id":0,"scale":1}]}', True, "not both"),
     ],
 )

@@ -565,7 +565,7 @@ async def test_a_drain_that_takes_too_long(caplog: pytest.LogCaptureFixture) -> 
     async with rig(1) as picker:
         await picker.running()
         assert not await picker.processor.drain(0.0)
-        assert caplog.records[-1].getMessage().startswith("1 exchanges still run")
+        assert caplog.records[-1].getMessage().startswith("1 exchanges are still running")
 
 
 async def test_a_drain_of_nothing() -> None:

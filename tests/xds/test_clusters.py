@@ -105,7 +105,7 @@ async def test_what_envoy_refuses_is_told_in_the_log_and_not_sent_again(
         served.publish("good")
         assert await told(envoy) == "good []"
     (line,) = (record for record in logged(caplog) if record.levelno == logging.ERROR)
-    assert "refused version 1" in line.getMessage()
+    assert "rejected version 1" in line.getMessage()
     assert line.getMessage().endswith("no such authority")
 
 

@@ -1,1 +1,1 @@
-"""How Envoy asks and reports: messages, body modes, access log."""
+"""The protocol with Envoy: messages, body modes and the access log stream."""

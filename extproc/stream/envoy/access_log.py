@@ -1,4 +1,4 @@
-"""Envoy's reports of exchanges that broke off, which the end of an ext_proc stream does not tell.
+"""Envoy's reports of cut-off exchanges, which the end of an ext_proc stream does not show.
 
 Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag,
 sends one small message for each that its client left or whose server died, before it ends
@@ -35,7 +35,7 @@ log = logging.getLogger("coxswain.stream")
 
 
 def _is_servers_fault(common: access_log_pb2.AccessLogCommon) -> bool:
-    """Whether the server ended the exchange, and not its client."""
+    """Whether the server, not the client, ended the exchange."""
     flags = common.response_flags
     return (
         flags.upstream_connection_termination
@@ -45,8 +45,9 @@ def _is_servers_fault(common: access_log_pb2.AccessLogCommon) -> bool:
 
 
 class AccessLog:
-    """Marks running exchanges as broken off. `on_late` hears of the server of an ended one;
-    what is told of an exchange that goes on is for `uploads`."""
+    """Marks running exchanges as cut off. `on_late` gets the server of an exchange that has already
+    ended; reports about continuing exchanges go to `uploads`.
+    """
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class AccessLog:
         )
 
     def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
-        """Mark what one message reports; entries of other filters or pickers are passed over."""
+        """Handle one message; entries of other filters or pickers are ignored."""
         for entry in message.http_logs.log_entry:
             if entry.common_properties.intermediate_log_entry:
                 self._uploads.take_in(entry)

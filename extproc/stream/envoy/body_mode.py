@@ -1,18 +1,18 @@
-"""How Envoy asks about one request, and with which of its questions the answer goes out.
+"""How Envoy sends the body of one request, and which message gets the destination as its reply.
 
-    headers alone    the answer is the one about the headers
-    body asked for   Envoy holds the headers back; the answer is the one about the body
-    full duplex      there is no question: the answer about the headers is deferred, what came
-                     of the body is held here, and both go out together, then the rest flows
-    no word of it    a gateway that is no Envoy: as full duplex. It may close its half at once,
-                     reads the first address alone, and need not tell what the server answered
+    headers only      the reply to the headers
+    body requested    Envoy holds the headers; the reply to the body
+    full duplex       no message waits for a reply: the reply to the headers is deferred, the
+                      received part of the body is held, both are sent together, the rest flows
+    not declared      a gateway that is not Envoy: as full duplex. It may half-close at once, uses
+                      only the first address, and need not report the response
 
-In the last three the body can be replaced, as long as all of it is here.
+In the last three the body can be replaced while all of it is held.
 
-Trailers are the exception to all of it. Envoy 1.40 lets go of a body that came in pieces, keeps
-it for a further try, and lets go of all it keeps once more on our word about the trailers: the
-server would get it twice. So a body is asked for whole where it is told to be short, a body that
-is here goes out with the headers, and what went on in pieces may have no trailers.
+Trailers are an exception. Envoy 1.40 releases a body that arrived in pieces, keeps it for a retry,
+and releases all of it again after a reply about the trailers: the server would get it twice. So a
+body is requested completely if its declared length is short, a body that is here is sent with the
+headers, and a body that was continued in pieces must have no trailers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BodyMode:
-    """What Envoy asked last; `body` is what is here of the body while it is undecided."""
+    """The state of one request; `body` is the received part of the body before the decision."""
 
     __slots__ = (
         "_can_ask",
@@ -53,12 +53,12 @@ class BodyMode:
         self.body = b""
         self.is_whole = False
         self.lacks_config = False
-        """Whether the first message had no `protocol_config`, which each Envoy sends."""
+        """Whether the first message had no `protocol_config`, which every Envoy sends."""
         self.must_be_answered = False
-        """Whether a gateway asks, which may know nobody to go to unless it is told."""
+        """Whether the caller is a gateway, which may know no endpoint by itself."""
 
     def begin(self, message: pb.ProcessingRequest) -> None:
-        """Learn from the first message of a stream how the body will come."""
+        """Read the body mode from the first message of a stream."""
         self.lacks_config = not message.HasField("protocol_config")
         mode = codec.FULL_DUPLEX if self.lacks_config else message.protocol_config.request_body_mode
         self.must_be_answered = mode == codec.FULL_DUPLEX
@@ -76,18 +76,18 @@ class BodyMode:
 
     @property
     def has_all(self) -> bool:
-        """Whether nothing more of the request is to come."""
+        """Whether the request is complete."""
         return self.is_whole or not self._has_body
 
     def bring_body(self, *, is_short: bool) -> list[pb.ProcessingResponse]:
-        """Have the body sent, if it does not come anyway; all of it if it is told to be short."""
+        """Ask for the body if it is not sent anyway; for all of it if its length is short."""
         if self._upload is not None:
             return []
         self._comes_in_pieces = not is_short
         return [codec.ask_for_body(is_whole=is_short)]
 
     def take(self, part: pb.HttpBody, *, enough_bytes: int) -> bool:
-        """Take in what came of the body before the decision; returns whether it is enough."""
+        """Take a part of the body before the decision; returns whether it is enough."""
         if self._upload is None:
             self._kind = "request_body"
             self.body, self.is_whole = part.body, part.end_of_stream
@@ -96,7 +96,7 @@ class BodyMode:
         return self._is_enough(enough_bytes)
 
     def take_trailers(self) -> bool:
-        """Trailers came before the decision: they end the body. Returns whether it is here."""
+        """Handle trailers before the decision: they end the body. Returns whether it is here."""
         if self._upload is None:
             return False
         self._upload.end_by_trailers()
@@ -111,35 +111,35 @@ class BodyMode:
         return True
 
     def end_body(self) -> None:
-        """No more of the body will come, though its end was not told."""
+        """No more of the body will arrive, although its end was not announced."""
         assert self._upload is not None
         self._upload.take(b"", is_last=True)
         self.body = self._upload.held()
         self._has_body = False
 
     def nameable(self, addresses: tuple[Address, ...]) -> tuple[Address, ...]:
-        """Those of the list that can be told: only Envoys are known to walk one."""
+        """The addresses that can be sent: only Envoys are known to use a list of fallbacks."""
         return addresses[:1] if self.lacks_config else addresses
 
     def forget_body(self) -> None:
-        """It was read and stays as it is: a thousand that wait would keep gigabytes here."""
+        """Free the body that has been read: a thousand queued requests would hold gigabytes."""
         self.body = b""
 
     def pass_on(self, part: pb.HttpBody) -> list[pb.ProcessingResponse]:
-        """What came of the body after the decision goes its way."""
+        """Pass through a part of the body after the decision."""
         if self._upload is None:
             return [codec.unchanged("request_body")]
         return self._upload.take(part.body, is_last=part.end_of_stream)
 
     @property
     def must_refuse_trailers(self) -> bool:
-        """Whether a word about trailers would send the server the body for the second time."""
+        """Whether a reply about trailers would send the body to the server twice."""
         if self._upload is not None:
             return self._upload.has_flowed
         return self._comes_in_pieces and self._kind == "request_body"
 
     def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
-        """The trailers came after the decision."""
+        """Handle trailers after the decision."""
         if self._upload is not None:
             self._upload.end_by_trailers()
         return [codec.unchanged("request_trailers")]
@@ -153,8 +153,9 @@ class BodyMode:
         *,
         is_upload: bool = False,
     ) -> list[pb.ProcessingResponse]:
-        """The decision, then all that was held back for it; `new_body` replaces the whole.
-        `is_upload` has Envoy report how the rest of the body comes."""
+        """The decision, then the held parts of the body; `new_body` replaces all of it. With
+        `is_upload`, Envoy reports the progress of the rest of the body.
+        """
         decision = codec.destination(
             addresses, exchange_id, kind=self._kind, removed=removed, is_upload=is_upload
         )

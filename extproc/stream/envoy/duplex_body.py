@@ -1,4 +1,4 @@
-"""One direction of a body in full-duplex mode: every byte passes through here, and comes out again.
+"""One direction of a body in full-duplex mode; every byte passes through.
 
     HOLDING --open--> FLOWING --end--> OVER
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from extproc.pb import external_processor_pb2 as pb
 
 MAX_CHUNK_BYTES: Final = 62_000
-"""What the endpoint picker protocol allows in one message."""
+"""The limit of one message in the endpoint picker protocol."""
 
 
 class DuplexBody:
-    """Fed with the messages of one direction; `kind` is their field's name."""
+    """Receives the messages of one direction; `kind` is the name of their field."""
 
     __slots__ = (
         "_has_trailers",
@@ -45,7 +45,7 @@ class DuplexBody:
         self.has_flowed = False
 
     def take(self, body: bytes, *, is_last: bool) -> list[pb.ProcessingResponse]:
-        """Take in one chunk; returns what goes out because of it."""
+        """Take one chunk; returns the messages to send."""
         if not self.has_end:
             self.has_end = is_last
             if body:
@@ -54,23 +54,23 @@ class DuplexBody:
         return self._flow() if self.is_open else []
 
     def end_by_trailers(self) -> None:
-        """Trailers came: they end the stream, so no chunk will."""
+        """Handle trailers: they end the stream, and no chunk follows."""
         self.has_end = True
         self._has_trailers = True
 
     def held(self) -> bytes:
-        """All that is held, in one piece."""
+        """The held chunks, joined."""
         if len(self._held) > 1:
             self._held = [b"".join(self._held)]
         return self._held[0] if self._held else b""
 
     def replace(self, body: bytes) -> None:
-        """Let `body` go out in place of all that is held."""
+        """Replace the held chunks by `body`."""
         self._held = [body]
         self.held_bytes = len(body)
 
     def open(self) -> list[pb.ProcessingResponse]:
-        """Let flow what is held and what will come."""
+        """Pass on the held and all later chunks."""
         self.is_open = True
         return self._flow()
 

@@ -1,4 +1,4 @@
-"""Runs a gRPC operation to its end, also when its caller is cancelled before.
+"""Runs a gRPC operation to its end, even if its caller is cancelled.
 
 grpc.aio gives the core 80 bytes for each operation, and a copy of a message that is written. It
 frees them in the last step of the operation's coroutine, and only there: an operation that is
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Completion(Generic[Result]):
-    """Await it instead of `operation`, a call of `read` or `write` of gRPC's context, once.
+    """Await this once, instead of `operation`, a call of `read` or `write` of gRPC's context.
 
     It stands between the task and the future that the core sets when it is done. A cancelled task
     goes on at once, as ever, but that future is not cancelled: when the core is done with it, the
@@ -54,7 +54,7 @@ class Completion(Generic[Result]):
             raise
         return self._last_step()
 
-    # What a task asks of a future
+    # The future interface that a task uses
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         assert self._done is not None
@@ -81,12 +81,12 @@ class Completion(Generic[Result]):
     # The end
 
     def _finish(self, done: asyncio.Future[None]) -> None:
-        """Nobody waits for the result: take the last step for what it frees."""
+        """Take the last step, which frees the memory, although the result is not needed."""
         if done.cancelled() or done.exception() is not None:
             # The last step begins by looking at the result, and would end there.
             done.__init__(loop=done.get_loop())  # type: ignore[misc]
             done.set_result(None)
-        with suppress(Exception):  # the stream is over, whatever the operation says to that
+        with suppress(Exception):  # the stream has ended, so its errors do not matter
             self._last_step()
 
     def _last_step(self) -> Result:

@@ -1,4 +1,4 @@
-"""The last keys of a long body, of which only the beginning is read otherwise.
+"""Reads the last keys of a long body, of which otherwise only the beginning is read.
 
 Many clients write the model behind the messages, so that a long prompt hides it. A key stands at
 the top if, behind a `{`, all from it on is one JSON object: any deeper and closing brackets are
@@ -15,9 +15,9 @@ from typing import Any, Final
 import jiter
 
 TAIL_BYTES: Final = 4096
-"""How far from the end is looked: room for all that clients write behind their messages."""
+"""The number of bytes to read at the end."""
 MAX_TRIES: Final = 16
-"""Places where a key may begin that are tried, the last first."""
+"""The number of positions to try as the beginning of a key, the last first."""
 KEYS: Final = frozenset(
     {
         *("model", "n", "n_cmpl", "lora"),
@@ -29,7 +29,7 @@ _KEY: Final = re.compile(rb'"(?:%s)"\s*:' % b"|".join(key.encode() for key in so
 
 
 def read_tail(body: bytes) -> dict[str, Any]:
-    """The wanted keys at the end of a whole body, from the first one that is found on.
+    """The wanted keys at the end of a whole body.
 
     O(`TAIL_BYTES`), whatever the size of the body, and of whatever bytes it is made.
     """

@@ -1,4 +1,4 @@
-"""One copy of what many requests say alike: of ten thousand in line, each would keep its own."""
+"""Shares equal texts between requests, to save memory with thousands of queued requests."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def intern_text(text: str) -> str:
-    """A text equal to `text`, the same one each time while it is among the last 1,024 said."""
+    """The shared copy of `text`, while it is among the last 1,024 texts."""
     return text

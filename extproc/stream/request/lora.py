@@ -11,14 +11,14 @@ import json
 
 
 def is_object(body: bytes) -> bool:
-    """Whether something can be written behind the last value of this JSON object."""
+    """Whether a key can be appended to this JSON object."""
     return body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}")
 
 
 def append_overrides(body: bytes, *, model: str | None, adapter_id: int | None) -> bytes:
-    """The same JSON object with the model's name and the adapter's number said once more.
+    """The JSON object with the model's name and the adapter's number appended.
 
-    Raises `ValueError` for what is no object.
+    Raises `ValueError` if it is not an object.
     """
     if not is_object(body):
         raise ValueError("the body is not a JSON object")

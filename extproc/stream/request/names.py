@@ -1,4 +1,4 @@
-"""The names in a request: its model and its adapter, and what makes them impossible to serve."""
+"""The model and adapter names in a request, and their validation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ NOT_WHOLE: Final = (
 def names_of(
     head: RequestHead, body: RequestBody, intake: RequestResolver
 ) -> tuple[str | None, str | None]:
-    """The model and the adapter that are meant. The body is what the server will read, so it
-    counts before what a gateway says it read there."""
+    """The names of model and adapter. The body has priority over a gateway's header, because the
+    server reads the body.
+    """
     model, adapter = intake.names.split(body.model or head.model)
     return model, head.adapter or adapter
 
@@ -46,7 +47,7 @@ def validate_names(
     *,
     is_whole: bool,
 ) -> str | None:
-    """Why a request with these names cannot be served, for its client; None when it can.
+    """Why a request with these names cannot be served, as text for the client; else None.
 
     `raw` are the bytes of the body that are here, `is_whole` tells that these are all.
     """
@@ -61,5 +62,5 @@ def validate_names(
 
 
 def why_not_after_all(request: Request) -> str:
-    """The same of one that waited until a server told that its model's name names an adapter."""
+    """The same for a request that was queued until a server reported its model as an adapter."""
     return BOTH if request.adapter_numbers else NOT_WHOLE

@@ -1,4 +1,4 @@
-"""Which requests take a slot, and which paths are open: the tables of `security/api_paths.py`."""
+"""Which requests take a slot, and which paths are open; from `security/api_paths.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from extproc.security.path_rule import PathRule
 
 OTHER: Final = ""
-"""Any method that no rule can name: clients may write any word as one."""
+"""Stands for all methods that no rule contains."""
 
 
 class Paths:
@@ -47,9 +47,9 @@ class Paths:
         self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
 
     def slot_kind(self, method: str, path: str) -> Kind | None:
-        """What a request for `path` (with or without a query, however spelt) does with its slot.
+        """How a request for `path` (with or without a query, in any spelling) uses its slot.
 
-        None when it takes none, or is closed.
+        None if it takes none, or the path is closed.
         """
         if method != "POST":
             return None
@@ -57,7 +57,7 @@ class Paths:
         return self._slots.get(plain) or self._slots.get(normalised(plain))
 
     def asks_for_models(self, method: str, path: str) -> bool:
-        """Whether it asks which models there are."""
+        """Whether it requests the list of models."""
         return method == "GET" and (path in self._models or normalised(path) in self._models)
 
     def is_closed(self, method: str, path: str) -> bool:
@@ -90,7 +90,7 @@ _HIDES: Final = re.compile(HIDDEN_CHARACTER, re.DOTALL)
 
 
 def normalised(path: str) -> str:
-    """One spelling for a path: escapes decoded, dots resolved, slashes merged, no last slash."""
+    """The normal form of a path: escapes decoded, dots resolved, slashes merged, no last slash."""
     return normpath("/" + unquote(path, errors="replace").lstrip("/"))
 
 

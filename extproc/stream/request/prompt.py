@@ -23,17 +23,17 @@ _PARTS: Final = (
     "prompt",
     "input",
 )
-"""The keys that hold parts of a prompt, first to last."""
+"""The keys with parts of a prompt, in order."""
 _SPOKEN: Final = frozenset({"role", "content", "text"})
 _NESTED: Final = frozenset({"content", "output"})
-"""The keys that hold parts of a message, or of what a tool answered."""
+"""The keys with parts of a message, or of the result of a tool."""
 _UNREAD: Final = "cache_control"
 """A mark for Anthropic's own cache, which clients move on with each turn; no llama-server reads
 it, so it must not make an old message a new one."""
 _MEDIA: Final = frozenset(
     {"image_url", "input_image", "image", "input_audio", "input_video", "multimodal_data"}
 )
-"""How an image or a sound is called, by its type or its key."""
+"""The types and keys of images and sounds."""
 MEDIUM_CHARS: Final = 4096
 """What is kept of one: models make hundreds to thousands of tokens of it, whatever its bytes."""
 
@@ -46,7 +46,7 @@ class Prompt(NamedTuple):
 
 
 def read_prompt(tree: Mapping[str, Any]) -> Prompt:
-    """The prompt of a request in any dialect. O(size of `tree`)."""
+    """The prompt of a request in any API format. O(size of `tree`)."""
     pieces: list[str] = []
     has_any = False
     for key in _PARTS:
@@ -63,7 +63,7 @@ def has_media(value: object) -> bool:
 
 
 def _add(pieces: list[str], value: object) -> bool:
-    """The pieces of one part; returns whether an image or a sound is among them."""
+    """Append the pieces of one part; returns whether they include an image or a sound."""
     if isinstance(value, str):
         pieces.append(value)
     elif isinstance(value, dict):
@@ -79,7 +79,7 @@ def _add(pieces: list[str], value: object) -> bool:
 
 
 def _add_message(pieces: list[str], item: object) -> bool:
-    """A message, a part of one, or a tool: who speaks, what is said, then the rest of it."""
+    """A message, a part of one, or a tool: the role, the content, then the rest."""
     if not isinstance(item, dict):
         pieces.append(repr(item))
         return False
@@ -104,5 +104,5 @@ def _add_message(pieces: list[str], item: object) -> bool:
 
 
 def _shortened(medium: str) -> str:
-    """Its beginning, which a body that is cut elsewhere still shares, and a hash of all of it."""
+    """Its beginning, which bodies with another end share, and a hash of all of it."""
     return medium if len(medium) <= MEDIUM_CHARS else f"{medium[:MEDIUM_CHARS]}{hash(medium)}"

@@ -1,4 +1,4 @@
-"""One request as it comes in, until it is clear what it wants.
+"""Reads the headers and the body of one request until it can be submitted.
 
     headers --takes no slot----------------> PassOn, or Told by us (the models of the fleet)
             --its path is closed-----------> Denied
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from extproc.stream.request.paths import Paths
 
 RETRY_S: Final = 1.0
-"""When to ask again after a gateway's hint left nobody: its next one may be newer."""
+"""The retry delay after a subset hint that no endpoint matches: the next hint may be newer."""
 
 
 TOO_MANY_SLOW_UPLOADS: Final = (
@@ -52,28 +52,28 @@ TOO_MANY_BYTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NeedsSlot:
-    """It takes slots: the core decides."""
+    """The request takes slots: the core decides."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """It takes none: any of these may answer it."""
+    """The request takes no slot: any of these endpoints may serve it."""
 
     addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalReply:
-    """We answer it ourselves."""
+    """The picker responds itself."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidRequest:
-    """It cannot be served as it is; an empty text is the reason's own."""
+    """The request is rejected; an empty text stands for the text of the reason."""
 
     reason: Reason
     text: str = ""
@@ -86,7 +86,7 @@ NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
 class RequestReader:
-    """Fed with the messages about one request. Synchronous; changes nothing but itself."""
+    """Receives the messages about one request. Synchronous, without side effects."""
 
     __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "head", "question", "request")
 
@@ -100,7 +100,7 @@ class RequestReader:
         self.request: Request | None = None
 
     def begin(self, message: pb.ProcessingRequest) -> Understood | None:
-        """Read the headers, the first message of a stream; None when the body is wanted too."""
+        """Read the headers, the first message of a stream; None if the body is needed too."""
         self.question.begin(message)
         try:
             head = self.head = codec.read_request_head(message.request_headers)
@@ -109,7 +109,7 @@ class RequestReader:
             return InvalidRequest(Reason.BAD_REQUEST, str(error))
         try:
             self._hint = read_subset(message, self._dispatcher.state.subset_hints)
-        except HintError as hint_error:  # compiled, a name has one type
+        except HintError as hint_error:  # mypyc allows one type for each name
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
         paths = self._options.paths
         self._kind = _kind_of(head, paths)
@@ -123,23 +123,23 @@ class RequestReader:
         return self._wish(NOT_READ)
 
     def bring_body(self) -> list[pb.ProcessingResponse]:
-        """What has to be said so that the body comes."""
+        """The reply that requests the body."""
         assert self.head is not None
         told_bytes = self.head.body_bytes
         is_short = told_bytes is not None and told_bytes <= self._options.reading.short_bytes
         return self.question.bring_body(is_short=is_short)
 
     def take(self, part: pb.HttpBody) -> Understood | None:
-        """Read what came of the body; None when that is not enough yet."""
+        """Read a part of the body; None if that is not enough yet."""
         is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)
         return self._read() if is_enough else None
 
     def take_trailers(self) -> Understood | None:
-        """The body ended with trailers; None when it is not here."""
+        """Handle the trailers, which end the body; None if it is not here."""
         return self._read() if self.question.take_trailers() else None
 
     def read_what_came(self) -> Understood:
-        """No more of the body will come: what is here has to do."""
+        """Decide with the received part of the body, because no more will arrive."""
         self.question.end_body()
         return self._read() if self.question.body else self._wish(NOT_READ)
 
@@ -153,7 +153,7 @@ class RequestReader:
         )
 
     def refusal_text(self, reason: Reason) -> str:
-        """What to tell the client beyond the reason's own text."""
+        """The text for the client in addition to the text of the reason."""
         if self.request is None:
             return ""
         if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
@@ -165,12 +165,12 @@ class RequestReader:
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
 
     def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
-        """Where the request goes, and its body if that must say something else there."""
+        """The destination, and the changed body if the server needs one."""
         request, question = self.request, self.question
         assert request is not None
         addresses = (picked.lease.address, *picked.fallbacks)
         if request.adapter is not None or picked.adapter_id is not None:
-            # Another server numbers its adapters otherwise: there is no fallback.
+            # Adapter numbers differ between servers, so there is no fallback.
             return addresses[:1], append_overrides(
                 question.body, model=picked.model, adapter_id=picked.adapter_id
             )
@@ -193,7 +193,7 @@ class RequestReader:
         head, kind = self.head, self._kind
         assert head is not None and kind is not None
         allowed = self._allowed()
-        self._hint = None  # a long one must not be kept for as long as its request waits
+        self._hint = None  # a long body must not be kept while its request is queued
         if allowed is not None and not allowed:
             return NOBODY
         question = self.question
@@ -219,7 +219,7 @@ class RequestReader:
         return NeedsSlot(request)
 
     def _may_be_reworded(self, request: Request) -> bool:
-        """Whether the server that is picked may have to be told something else."""
+        """Whether the body may have to change for the picked server."""
         splits = self._dispatcher.options.resolver.splits
         names = self._dispatcher.state.resolver.names
         is_named = request.adapter is not None or request.model in splits

@@ -1,4 +1,4 @@
-"""A gateway's hint which endpoints may serve a request (the endpoint picker protocol's subset).
+"""The subset hint of a gateway (endpoint picker protocol).
 
 It stands in the filter metadata `envoy.lb.subset_hint`: a list, or one text with commas. What its
 entries are is said in `extproc.core.fleet.subset_hints`.
@@ -27,13 +27,13 @@ TOO_LONG: Final = (
 
 
 class HintError(ValueError):
-    """A hint that cannot be heeded; `str(error)` is for the client."""
+    """An invalid hint; `str(error)` is for the client."""
 
 
 def read_subset(request: pb.ProcessingRequest, subsets: SubsetHints) -> Hint | None:
-    """The hint, None without one; an empty hint allows nobody.
+    """The hint, None without one; an empty hint allows no endpoint.
 
-    Raises `HintError` for one that is too long.
+    Raises `HintError` if it is too long.
     """
     if not request.HasField("metadata_context"):
         return None

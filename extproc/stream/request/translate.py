@@ -1,4 +1,4 @@
-"""From what headers and body say to the request that the core decides on."""
+"""Translates headers and body into the request for the core."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReadingOptions:
             raise ValueError(f"limit_bytes must be greater than 0, not {self.limit_bytes}")
 
     def wants_body(self, head: RequestHead) -> bool:
-        """Whether the body of a request that takes a slot is to be asked for.
+        """Whether to request the body of a request that takes a slot.
 
         Also one that tells nothing: a client that never sends it must not occupy a slot.
         """
@@ -59,7 +59,7 @@ class ReadingOptions:
         return max(here_bytes, coming)
 
     def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
-        """Read as much of a body as the limit allows, and the last keys of a longer one."""
+        """Read the body up to the limit, and the last keys of a longer one."""
         part = body[: self.limit_bytes]
         is_short = len(part) == len(body)
         return read_body(
@@ -72,7 +72,7 @@ class ReadingOptions:
 
 
 NOT_READ: Final = RequestBody()
-"""What is known of a body that was not asked for, or is not JSON."""
+"""The result for a body that was not requested, or is not JSON."""
 
 
 def understand(
@@ -109,7 +109,7 @@ def understand(
         allowed=allowed,
         names=intake.names,
         fingerprint=fingerprint_of(raw, head),
-        is_verbatim=not (is_whole and is_object(raw)),  # nothing can be said behind its last value
+        is_verbatim=not (is_whole and is_object(raw)),  # no key can be appended to it
         kept_bytes=kept_bytes,
         is_uploading=not is_whole,
         is_partial=is_partial,
@@ -168,7 +168,7 @@ def request_of(
 
 @lru_cache(maxsize=256)
 def _traits(path: str, has_grammar: bool, has_tools: bool, has_media: bool) -> str:
-    """One text for all requests that a server may fail at together."""
+    """The same text for requests that may fail for the same cause."""
     found = {"grammar": has_grammar, "tools": has_tools, "media": has_media}
     return " ".join([path, *(name for name, is_there in found.items() if is_there)])
 
@@ -187,9 +187,9 @@ END_BYTES: Final = WHOLE_BYTES // 2
 
 
 def _prompt_tokens(head: RequestHead, body: RequestBody) -> int | None:
-    """A guess at the length of the prompt: its text, where all of it was read, else the body's.
+    """The estimated length of the prompt: from its text if it was read completely, else the body's.
 
-    None where the bytes say nothing of it: images, sounds, what is compressed or sent as a form.
+    None if the bytes do not show it: images, sounds, compressed bodies or forms.
     """
     if not head.has_json or body.has_media:
         return None

@@ -274,7 +274,7 @@ async def test_a_missing_key_keeps_back_no_other(
             assert await world.members.refresh() == ("endpoints",)
             await world.have_key("new", "10.0.0.1:1")
             assert len(world.members.problems) == 1, "the file's is left"
-    lines = [line for line in caplog.messages if "keeping its previous" in line]
+    lines = [line for line in caplog.messages if "keeping its previous key" in line]
     assert len(lines) == 1 and lines[0].startswith("10.0.0.1:1: ")
 
 

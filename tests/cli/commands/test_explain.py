@@ -68,7 +68,7 @@ async def test_explain_tells_all_of_it(run: Run) -> None:
         assert "It would be queued at position 1" in first.stdout
         cheap = ("-H", "x-gateway-inference-objective: cheap")
         shed = await run("explain", *cheap, picker=picker)
-        assert shed.exit_code == 1 and "refused: shed" in shed.stdout
+        assert shed.exit_code == 1 and "rejected: shed" in shed.stdout
         for call in calls:
             call.cancel()
 

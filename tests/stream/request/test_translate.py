@@ -102,7 +102,7 @@ def test_an_upload_is_no_prompt() -> None:
 
 
 def test_reading_nothing_is_not_reading() -> None:
-    with pytest.raises(ValueError, match="reads nothing"):
+    with pytest.raises(ValueError, match="must be greater than 0"):
         ReadingOptions(limit_bytes=0)
 
 

@@ -1,4 +1,4 @@
-"""Between ext_proc messages and values: the only place that knows header names and status codes."""
+"""Translates between ext_proc messages and values; knows all header names and status codes."""
 
 from extproc.stream.envoy.codec.headers import (
     BadRequestError,

@@ -1,4 +1,4 @@
-"""What Envoy's messages about headers say: values out of what clients and servers wrote."""
+"""Reads the headers and attributes in Envoy's messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_NAME_CHARS: Final = 256
 MAX_ID_CHARS: Final = 200
 MAX_PATH_CHARS: Final = 1000
-"""Longer ones are cut: they are kept while the exchange lives, and go into logs and traces."""
+"""Longer values are cut: they are kept during the exchange, and go into logs and traces."""
 _MAX_ATTEMPTS: Final = 100
 
 
@@ -72,8 +72,7 @@ class RequestHead(NamedTuple):
 
 
 class BadRequestError(ValueError):
-    """A request that cannot be understood; `str(error)` is for the client, `head` what could be
-    read of it all the same."""
+    """An invalid request; `str(error)` is for the client, `head` is the part that could be read."""
 
     def __init__(self, message: str, head: RequestHead) -> None:
         super().__init__(message)
@@ -81,7 +80,7 @@ class BadRequestError(ValueError):
 
 
 class ResponseHead(NamedTuple):
-    """What the response headers and Envoy's attributes say.
+    """The content of the response headers and of Envoy's attributes.
 
     `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
     an event stream, whose server works on after these headers.
@@ -99,7 +98,7 @@ class ResponseHead(NamedTuple):
 
 
 def read_request_head(message: pb.HttpHeaders) -> RequestHead:
-    """Read what we need; raises `BadRequestError` for a head that no server could answer."""
+    """Read the request headers; raises `BadRequestError` for an invalid head."""
     found = _pick_out(message.headers, REQUEST_HEADERS)
     if not (":path" in found or ":method" in found):
         found = _pick_out(_in_lower_case(message.headers), REQUEST_HEADERS)
@@ -126,7 +125,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
 
 
 def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
-    """The same with what the headers for us alone ask for: most requests have none."""
+    """Add the values of the control headers; most requests have none."""
     get = found.get
     wait_ms = get(QUEUE_TIMEOUT)
     if wait_ms is not None and not _is_count(wait_ms):
@@ -144,9 +143,9 @@ def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
 
 
 _NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
-"""Of anything else the body may be JSON: llama-server does not ask what it is called."""
+"""With any other type the body may be JSON: llama-server ignores the content type."""
 _PLAIN: Final = ("", "identity")
-"""Encodings that change nothing."""
+"""Encodings that do not change the body."""
 
 
 def _name(text: str | None) -> str | None:
@@ -170,7 +169,7 @@ def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
-    """Read status, kind and the facts about who served; what is missing or odd is left out."""
+    """Read status, type and the serving host; missing or invalid values are left out."""
     found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
     status = found.get(":status", "")
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
@@ -189,7 +188,7 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
 
 
 class _Route(NamedTuple):
-    """How an answer came about, as Envoy's attributes tell."""
+    """Envoy's attributes about a response."""
 
     served: Address | None = None
     attempts: int = 1
@@ -201,7 +200,7 @@ _UNTOLD: Final = _Route()
 
 @lru_cache(maxsize=16_384)  # the same few servers, again and again
 def _route(attributes: bytes) -> _Route:
-    """Out of a `Struct` on the wire: to look into one costs more than to know it again."""
+    """Read an encoded `Struct`; cached, because decoding is slower than a lookup."""
     fields = struct_pb2.Struct.FromString(attributes).fields
     return _Route(
         served=_address(fields[_ADDRESS].string_value) if _ADDRESS in fields else None,
@@ -216,7 +215,7 @@ _DETAILS: Final = "response.code_details"
 
 
 def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, str]:
-    """The first value of each wanted header; broken bytes become replacement characters."""
+    """The first value of each wanted header; invalid bytes become replacement characters."""
     found: dict[str, str] = {}
     for header in headers.headers:
         key = header.key
@@ -226,7 +225,7 @@ def _pick_out(headers: base_pb2.HeaderMap, wanted: frozenset[str]) -> dict[str, 
 
 
 def _in_lower_case(headers: base_pb2.HeaderMap) -> base_pb2.HeaderMap:
-    """The same with keys as HTTP/2 has them: who leaves out `:path` may write `Content-Type`."""
+    """The same with lower-case keys: a gateway that omits `:path` may write `Content-Type`."""
     lowered = base_pb2.HeaderMap()
     lowered.CopyFrom(headers)
     for header in lowered.headers:
@@ -239,7 +238,7 @@ def _is_count(text: str) -> bool:
 
 
 def _attempts(number: float) -> int:
-    """How often Envoy tried; a number that cannot be is one try."""
+    """The number of Envoy's attempts; an invalid number counts as one."""
     return int(number) if 1 <= number <= _MAX_ATTEMPTS else 1
 
 

@@ -1,4 +1,4 @@
-"""What headers, namespaces and modes are called on the wire."""
+"""The names of headers, metadata namespaces and modes on the wire."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ DESTINATION: Final = "x-gateway-destination-endpoint"
 SERVED: Final = "x-gateway-destination-endpoint-served"
 EXCHANGE: Final = "x-coxswain-exchange"
 UPLOAD: Final = "x-coxswain-upload"
-"""Set for a request whose body was not whole when it got its server."""
+"""Set for a request whose body was incomplete when it got its server."""
 LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
 TRACE_PARENT: Final = "traceparent"
 TTFT: Final = ("x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")
 MODEL: Final = "x-gateway-model-name"
-"""What a gateway that routes by bodies read there; servers may see it."""
+"""The model that a gateway read in the body; servers may see it."""
 ADAPTER: Final = "x-lora-adapter"
 SESSION: Final = "x-session-id"
 OBJECTIVE: Final = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
@@ -24,22 +24,22 @@ UNUSED: Final = (
     *("x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"),
     *("x-slo-tpot-ms", "x-llm-d-slo-tpot-ms"),
 )
-"""What other endpoint pickers obey and this one does not: ignored, and no server sees it either."""
+"""Headers of other endpoint pickers: ignored, and removed before the server."""
 CREDENTIALS: Final = ("authorization", "x-api-key")
 CLIENT: Final = "x-coxswain-client"
-"""The name of the client whose key Envoy checked, and then took away. No client can write it."""
+"""The name of the client whose key Envoy checked and removed. Clients cannot set it."""
 CONTROL_HEADERS: Final = frozenset(
     {QUEUE_TIMEOUT, ADAPTER, *TTFT, *OBJECTIVE, *FAIRNESS_ID, *UNUSED}
 )
-"""Request headers for us alone: no server sees them."""
+"""Control headers, which are removed before the server."""
 FULL_DUPLEX: Final = 4
 """`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""
 READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
-"""Not streamed chunk by chunk: there the destination must go out before any chunk comes."""
+"""Not streamed chunk by chunk: then the destination would be due before the first chunk."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, CLIENT),
     *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }
 RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})
-"""All that is read of an exchange's headers; our Envoy files send no others."""
+"""The headers that Coxswain reads; the printed Envoy configuration sends no others."""

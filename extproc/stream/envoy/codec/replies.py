@@ -1,4 +1,4 @@
-"""What is said to Envoy: where a request goes, that it waits, or why it is refused."""
+"""Builds the replies to Envoy: destination, waiting, rejection."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 OK: Final = 200
 ANY_ORIGIN: Final = "access-control-allow-origin"
-"""A web page may read what we answer in place of a llama-server, as it may read what that says:
-otherwise it could not tell a refusal from a broken network."""
+"""Web pages may read these responses as they may read those of a llama-server; otherwise they could
+not distinguish a rejection from a network error.
+"""
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -65,7 +66,7 @@ _FINAL: Final = frozenset(
         Reason.UPLOAD_STALLED,
     }
 )
-"""Refusals after which the same request should not be tried again by itself."""
+"""Reasons after which a client should not retry the same request."""
 _ERROR_TYPE: Final = {
     400: "invalid_request_error",
     403: "permission_error",
@@ -84,8 +85,8 @@ def destination(
 ) -> pb.ProcessingResponse:
     """Send the request to the first of `addresses`, the others being fallbacks in order.
 
-    `kind` is the question that this answers: the request's headers, or its body. `removed` are
-    the headers that no server should see. `is_upload` has Envoy report how the body comes.
+    `kind` is the message that this answers: the request's headers, or its body. `removed` are
+    headers to remove. With `is_upload`, Envoy reports the progress of the body.
     """
     response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
     if addresses:
@@ -98,14 +99,14 @@ def destination(
 
 @lru_cache(maxsize=4096)
 def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...]) -> bytes:
-    """The same for whatever exchange, as bytes: to read them is faster than to build it anew."""
+    """The part that is equal for all exchanges, encoded: decoding it is faster than building it."""
     response = pb.ProcessingResponse()
     answer = getattr(response, kind)
-    answer.SetInParent()  # also without any address it is an answer
+    answer.SetInParent()  # a reply is needed even without an address
     mutation = answer.response.header_mutation
     mutation.remove_headers.extend(removed)
     if not addresses:
-        mutation.remove_headers.append(DESTINATION)  # nor does its client choose
+        mutation.remove_headers.append(DESTINATION)  # clients must not choose the server
     else:
         value = ",".join(map(str, addresses))
         _set(mutation, DESTINATION, value)
@@ -115,16 +116,17 @@ def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...])
 
 
 def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
-    """Put another body into an answer about the whole body.
+    """Replace the body in a reply to a message with the whole body.
 
-    Its length is no longer told: Envoy 1.40 answers 500 to a length that it or we set anew.
+    The content-length is removed: Envoy 1.40 answers 500 if it is set again.
     """
     _put_body(response.request_body.response, body)
 
 
 def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
-    """Put the whole body into an answer about the headers: nothing more of the request is asked
-    about, and trailers go their way."""
+    """Put the whole body into a reply about the headers: Envoy then sends no more messages about
+    the request, and trailers pass.
+    """
     common = response.request_headers.response
     common.status = common.CONTINUE_AND_REPLACE
     _put_body(common, body)
@@ -148,7 +150,7 @@ def immediate_json(body: bytes) -> pb.ProcessingResponse:
 
 
 def chunk(kind: str, body: bytes, *, is_last: bool) -> pb.ProcessingResponse:
-    """Send a piece of a body on its way in full-duplex mode."""
+    """Pass on a piece of a body in full-duplex mode."""
     response = pb.ProcessingResponse()
     streamed = getattr(response, kind).response.body_mutation.streamed_response
     streamed.body = body
@@ -161,8 +163,8 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
     """Let the headers wait in Envoy and send the body: all of it, which must fit into what
     Envoy keeps, or the first part, as much as that is, and word of trailers behind it.
 
-    What is not repeated here would be switched off for this exchange. The message is shared:
-    change it nowhere.
+    What is not repeated here would be switched off for this exchange. The message is shared and
+    must not be changed.
     """
     response = pb.ProcessingResponse()
     response.request_headers.SetInParent()
@@ -177,12 +179,12 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
     return response
 
 
-@lru_cache(maxsize=1024)  # most requests did not wait, and there are few servers
+@lru_cache(maxsize=1024)  # most requests are not queued, and there are few servers
 def routing_headers(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
     """Let the answer through, with headers that tell the client about the way of its request:
     who served, how long it was in line, how often Envoy tried.
 
-    The message is shared: change it nowhere.
+    The message is shared and must not be changed.
     """
     response = pb.ProcessingResponse()
     mutation = response.response_headers.response.header_mutation
@@ -194,14 +196,14 @@ def routing_headers(served: Address | None, waited_ms: int, attempts: int) -> pb
 
 
 def extend_timeout(timeout_s: float) -> pb.ProcessingResponse:
-    """Ask Envoy to wait for the real answer that much longer (at least 1 ms)."""
+    """Extend Envoy's timeout for the reply (at least 1 ms)."""
     response = pb.ProcessingResponse()
     response.override_message_timeout.FromMilliseconds(max(1, ceil(timeout_s * 1000)))
     return response
 
 
 def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
-    """Answer instead of a server, in OpenAI's error shape."""
+    """Respond instead of a server, with an error in OpenAI's format."""
     status = _STATUS[reason]
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
@@ -224,9 +226,9 @@ def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.Proces
 
 @lru_cache(maxsize=8)
 def unchanged(kind: str) -> pb.ProcessingResponse:
-    """Let a part of the exchange through as it is; `kind` is the question's field name.
+    """Pass a part of the exchange unchanged; `kind` is the message's field name.
 
-    The message is shared: change it nowhere.
+    The message is shared and must not be changed.
     """
     response = pb.ProcessingResponse()
     getattr(response, kind).SetInParent()

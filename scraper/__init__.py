@@ -1,1 +1,1 @@
-"""Reads llama.cpp servers and turns their answers into observations."""
+"""Scrapes llama.cpp servers and turns their responses into observations."""

@@ -1,4 +1,4 @@
-"""Looks at every endpoint again and again: one task per endpoint, started and stopped at will."""
+"""The scraper's loop: one task for each endpoint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Scraper:
 
     @property
     def targets(self) -> tuple[EndpointTarget, ...]:
-        """What is being looked at."""
+        """The scraped targets."""
         return tuple(watch.target for watch in self._watches.values())
 
     def watch(self, target: EndpointTarget) -> None:
@@ -76,7 +76,7 @@ class Scraper:
         watch.task = asyncio.create_task(self._run(watch), name=f"scrape {target.address}")
 
     def forget(self, address: Address) -> None:
-        """Look no more at `address`: no observation of it follows. Does not block."""
+        """Stop scraping `address`: no observation of it follows. Does not block."""
         watch = self._watches.pop(address, None)
         if watch is not None and watch.task is not None:
             watch.task.cancel()
@@ -93,7 +93,7 @@ class Scraper:
             watch.poked.set()
 
     async def aclose(self) -> None:
-        """Stop looking, close all connections, and wait until nothing is left running."""
+        """Stop scraping, close all connections, and wait for all tasks to end."""
         self._is_closed = True
         for address in tuple(self._watches):
             self.forget(address)
@@ -154,7 +154,7 @@ class Scraper:
         return attention
 
     async def _pause(self, watch: _Watch, delay_s: float) -> None:
-        """Wait for the next look, or for a poke; never shorter than the gap between pokes."""
+        """Wait for the next scrape or for `scrape_now`; at least the minimum gap."""
         gap_s = min(self._options.poke_gap_s, delay_s)
         await asyncio.sleep(gap_s)
         try:

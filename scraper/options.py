@@ -1,4 +1,4 @@
-"""Everything about looking at servers that can be set, in one frozen record."""
+"""The options of the scraper, in one frozen record."""
 
 from __future__ import annotations
 

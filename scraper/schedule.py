@@ -1,4 +1,4 @@
-"""When to look at an endpoint again. Pure: time and randomness are arguments.
+"""The schedule of scrapes. Pure: time and randomness are arguments.
 
     what the look told                        | interval
     ------------------------------------------|---------------------------------------
@@ -33,11 +33,11 @@ LOOKS_BETWEEN_PAUSES = 3
 
 
 class ScrapePriority(Enum):
-    """How much the ledger cares about an endpoint right now."""
+    """How soon the ledger needs the next scrape of an endpoint."""
 
-    IDLE = "idle"  # no lease of ours, no stranger known: nothing is expected to happen
-    STEADY = "steady"  # it has leases of ours, and they explain every busy slot
-    HIGH = "restless"  # strangers are on it, or a lease is draining: look often
+    IDLE = "idle"  # no leases and no foreign slots: no change is expected
+    STEADY = "steady"  # it has leases, and they account for every busy slot
+    HIGH = "restless"  # it has foreign slots or a draining lease: scrape often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Schedule:
     def next_delay_s(
         self, now: float, observation: Observation, attention: ScrapePriority
     ) -> float:
-        """Seconds from `now` to the next look, after `observation`. Call it once per look."""
+        """Seconds from `now` to the next scrape, after `observation`. Call it once per scrape."""
         interval_s = self._interval_s(now, observation, attention)
         if attention is ScrapePriority.HIGH and observation.busy_slots is not None:
             self._looks_since_pause += 1

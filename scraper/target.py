@@ -1,4 +1,4 @@
-"""What the scraper is told about one endpoint: where it is and how to talk to it."""
+"""The target of a scraper: the address of one endpoint and how to request it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extproc.security.authorization import is_sendable_key
 
 
 class TargetError(ValueError):
-    """A target that cannot be asked; `str(error)` says why and never shows the key."""
+    """An invalid target; `str(error)` says why and never shows the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

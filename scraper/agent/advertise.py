@@ -22,18 +22,18 @@ from extproc.core.address import Address, AddressError
 
 METADATA = "http://169.254.169.254"
 METADATA_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
-"""What AWS's own programs call it."""
+"""The name that AWS's own programs use."""
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 1024
 
 
 class AdvertiseError(RuntimeError):
-    """The address cannot be told now; `str(error)` says why and what to do."""
+    """The address cannot be found now; `str(error)` says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertise:
-    """What to advertise: `address` where it was said, else how to find out, and the port."""
+    """What to advertise: `address` if given, else the way to find it, and the port."""
 
     address: Address | None
     way: str
@@ -56,7 +56,7 @@ class Advertise:
         return cls(address=address, way="said", port=address.port, is_tls=is_tls)
 
     async def find(self, picker: str, environ: Mapping[str, str] | None = None) -> Address:
-        """The address; raises `AdvertiseError`. May wait some seconds for others."""
+        """The address; raises `AdvertiseError`. May wait some seconds for the network."""
         if self.address is not None:
             return self.address
         environ = os.environ if environ is None else environ
@@ -86,7 +86,7 @@ async def own_address(picker: str) -> str:
 
 
 async def ask_ec2(endpoint: str) -> str:
-    """`local-ipv4` of the EC2 instance that this runs on, by the second version of the service."""
+    """`local-ipv4` of this EC2 instance, from version 2 of its metadata service."""
     try:
         async with httpx.AsyncClient(
             base_url=endpoint.rstrip("/"), timeout=TIMEOUT_S, trust_env=False

@@ -1,4 +1,4 @@
-"""The agent: one scraper, one server, one picker, from the first look to the farewell."""
+"""The agent: one scraper, one server, one picker, from the first scrape to deregistration."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class AgentOptions:
 
 
 class Agent:
-    """Reports `target` until `leave`. `connect` opens a channel to the picker, which is closed
-    with its stream; it raises `LinkError` where it cannot. Belongs to one event loop."""
+    """Reports `target` until `leave`. `connect` opens a channel to the picker, which is closed with
+    its stream; it raises `LinkError` if it fails. Belongs to one event loop.
+    """
 
     def __init__(
         self,
@@ -78,10 +79,10 @@ class Agent:
         self._renewed = asyncio.Event()
         self._link: Link | None = None
         self._problem: str | None = None
-        """What keeps us from the picker; None before the first word of it."""
+        """The error of the last stream; None without one."""
 
     async def run(self) -> None:
-        """Look and report until `leave` was called and granted, or its time is up."""
+        """Scrape and report until `leave` was called and granted, or its timeout has passed."""
         self._scraper.watch(self.target)
         work = asyncio.create_task(self._report(), name="report to the picker")
         leave = asyncio.create_task(self._leaving.wait(), name="wait for the end")
@@ -98,7 +99,7 @@ class Agent:
             await self._scraper.aclose()
 
     def leave(self) -> None:
-        """Take leave: our server gets no new requests, and `run` returns when it has none."""
+        """Deregister: the server gets no new requests, and `run` returns when it has none."""
         self._leaving.set()
         if self._link is not None:
             self._link.leave()
@@ -143,12 +144,12 @@ class Agent:
         log.info("reloaded keys or certificates")
         has_word = _told(options) != _told(self.options)
         self.target, self.options = target, options
-        self._renewed.set()  # what was refused may be taken now
+        self._renewed.set()  # the picker may accept now what it rejected before
         if self._link is not None and has_word:
             self._link.hang_up()
 
     async def _attach(self) -> bool:
-        """One stream, to its end; False where it is to be followed by another at once."""
+        """Run one stream to its end; False if the next one should follow at once."""
         address = await self.options.advertise.find(self.options.picker)
         hello = pb.Hello(
             address=str(address),
@@ -180,7 +181,7 @@ class Agent:
         self._scraper.scrape_now(self.target.address)
 
     def _attend(self, attention: ScrapePriority) -> None:
-        """The picker heard us and says how closely to look."""
+        """Handle a message of the picker, with the scrape priority."""
         if self._problem is None:
             log.info("connected to the picker at %s", self.options.picker)
         elif self._problem:
@@ -195,5 +196,5 @@ class Agent:
 
 
 def _told(options: AgentOptions) -> tuple[str, str]:
-    """What of it the picker is told once on each stream."""
+    """The part of the options that each stream sends once."""
     return options.authorities, options.api_key

@@ -1,4 +1,4 @@
-"""How long to wait before the picker is tried again. Pure: randomness is an argument."""
+"""The delay before the next attempt to connect. Pure: randomness is an argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIRST_S = 0.1
 LONGEST_S = 2.0
 """Short, so that a restarted picker soon has its fleet again."""
 REFUSED_S = 15.0
-"""What is refused is refused again, until somebody mends it."""
+"""After a rejection, which repeats until an operator fixes its cause."""
 
 
 class Backoff:
@@ -21,7 +21,7 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """It worked for a while."""
+        """Reset after a working connection."""
         self._failures = 0
 
     def next_s(self, *, is_refused: bool) -> float:

@@ -1,7 +1,7 @@
 """One stream to the picker, from its first message to its end.
 
-What is sent: hello; each look as soon as it is there, only the newest where the network is
-slower than the looks; a sign of life each second. Every message says how old it is, which
+It sends: hello; each observation at once, only the newest if the network is slower than the
+scrapes; a message each second. Every message says how old it is, which
 `extproc/admin/agents/stream_clock.py` turns into times of the picker's clock.
 """
 
@@ -23,13 +23,13 @@ HEARTBEAT_S = 1.0
 LEAVING_HEARTBEAT_S = 0.2
 WELCOME_S = 5.0
 PICKER_SILENT_S = 8.0
-"""The picker speaks every two seconds at least."""
+"""The picker sends a message at least every two seconds."""
 
 Metadata = tuple[tuple[str, str], ...]
 
 
 class LinkError(ConnectionError):
-    """The stream ended, or never began. `is_refusal`: it will end the same way again."""
+    """The stream ended, or never began. `is_refusal`: a retry will fail in the same way."""
 
     def __init__(self, text: str, *, is_refusal: bool = False) -> None:
         super().__init__(text)
@@ -50,14 +50,14 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the picker asks for; both are called from the event loop."""
+    """Callbacks for the picker's requests; both are called from the event loop."""
 
     look_now: Callable[[], None]
     attend: Callable[[ScrapePriority], None]
 
 
 class Link:
-    """One stream. `run` it once; `tell` and `leave` may be called at any time before or in it."""
+    """One stream. `run` it once; `tell` and `leave` may be called before or during it."""
 
     def __init__(self, hello: pb.Hello, wishes: Wishes, clock: Callable[[], float]) -> None:
         self._hello = hello
@@ -74,29 +74,30 @@ class Link:
 
     @property
     def is_attached(self) -> bool:
-        """Whether the picker has ever spoken."""
+        """Whether the picker has sent a message."""
         return self._welcomed.is_set()
 
     def tell(self, observation: Observation) -> None:
-        """Send this look; one that was not sent yet is replaced by it."""
+        """Send this observation; it replaces one that has not been sent yet."""
         self._newest = observation
         self._due.set()
 
     def leave(self) -> None:
-        """Say that we go; `run` returns when the picker has nothing running here any more."""
+        """Send the deregistration; `run` returns when no request is running here."""
         self._is_leaving = True
-        self._is_hung_up = False  # no other one would say it
+        self._is_hung_up = False  # no other message would send it
         self._due.set()
 
     def hang_up(self) -> None:
-        """End it without a farewell: another one follows at once."""
+        """End it without deregistration: another stream follows at once."""
         self._is_hung_up = True
         self._welcomed.set()
         self._due.set()
 
     async def run(self, channel: grpc.aio.Channel, metadata: Metadata = ()) -> bool:
-        """Returns True after a leave that was granted and False when it was hung up; raises
-        `LinkError` when it ends in any other way."""
+        """Returns True after a granted deregistration and False after `hang_up`; raises `LinkError`
+        for any other end.
+        """
         call = AgentsStub(channel).Attach(metadata=metadata)
         tasks = (
             asyncio.create_task(self._read(call), name="hear the picker"),

@@ -1,4 +1,4 @@
-"""What was seen, as the messages of `agent.proto`. Pure."""
+"""Observations as messages of `agent.proto`. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ATTENTIONS = {
 
 
 def observation_message(observation: Observation, now: float) -> pb.Look:
-    """A look with its ages at `now`, a reading of the clock that dated it."""
+    """An observation with its ages at `now`, on the same clock."""
     look = pb.Look(
         began_ago_s=max(0.0, now - observation.began_at),
         answered_ago_s=max(0.0, now - observation.answered_at),

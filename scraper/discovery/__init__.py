@@ -1,1 +1,1 @@
-"""Who is in the fleet, asked of lists, files and name servers: one module for each."""
+"""The sources of endpoints: lists, files and DNS, one module for each."""

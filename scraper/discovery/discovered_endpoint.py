@@ -14,7 +14,7 @@ from scraper.target import EndpointTarget, TargetError
 
 
 class EndpointEntryError(ValueError):
-    """What names endpoints cannot be used; `str(error)` says where and why, and shows no key."""
+    """A source of endpoints is invalid; `str(error)` says where and why, without any key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class EndpointEntry:
     may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
-    """Envoy sends the key with each request to this server."""
+    """Whether Envoy sends the key with each request to this server."""
     is_tls: bool = False
     ca_file: str | None = None
     ca_digest: str = ""
@@ -48,7 +48,7 @@ class EndpointEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredEndpoint:
-    """One endpoint that a source names. `target` is None where the picker must not look."""
+    """One endpoint of a source. `target` is None if the picker must not scrape it."""
 
     spec: EndpointSpec
     target: EndpointTarget | None

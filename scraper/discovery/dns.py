@@ -34,7 +34,7 @@ _Question: TypeAlias = tuple[str, int, bool]
 
 
 class Lookups(Protocol):
-    """What `resolver.Resolver` does."""
+    """The interface of `resolver.Resolver`."""
 
     async def hosts(self, name: str) -> tuple[Hosts, Hosts]: ...
 
@@ -43,20 +43,20 @@ class Lookups(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DnsName:
-    """A name to follow. Its listing's host is the name; `port` is what type a needs."""
+    """A name to follow. The entry's host is the name; `port` is for type a."""
 
     listing: EndpointEntry
     is_service: bool = False
 
     @property
     def question(self) -> _Question:
-        """What is looked up, apart from how the servers that are found are to be asked."""
+        """The part of the name that determines the lookup, without the servers' settings."""
         return self.listing.host, self.listing.port, self.is_service
 
 
 @dataclass(slots=True, kw_only=True)
 class _Host:
-    """A name that has addresses."""
+    """A followed name."""
 
     ipv4: DnsCache[str] = field(default_factory=DnsCache)
     ipv6: DnsCache[str] = field(default_factory=DnsCache)
@@ -71,7 +71,7 @@ class _Host:
 
 
 class _Follower:
-    """One name, looked up again and again. Pure but for the resolver that it asks."""
+    """One name, looked up repeatedly. Without side effects except for the resolver's lookups."""
 
     def __init__(self, name: DnsName, lookups: Lookups, pace: Pace) -> None:
         self.name = name
@@ -84,10 +84,10 @@ class _Follower:
         self._found: list[tuple[Service, str]] = []
         self._failures = 0
         self.problem = ""
-        """Why its last look told nothing; empty when it did."""
+        """Why the last lookup failed; empty if it did not."""
 
     def ask(self, lookups: Lookups, pace: Pace) -> None:
-        """Others are asked from the next look on; what is known stays."""
+        """Use another resolver from the next lookup on; known answers stay."""
         self._lookups = lookups
         self._pace = pace
 
@@ -97,7 +97,7 @@ class _Follower:
         self._nominate()
 
     async def look(self) -> float:
-        """Look it up once; returns the seconds until the next time. Takes some seconds at most."""
+        """Look it up once, in a few seconds at most; returns the seconds until the next lookup."""
         answers: list[object] = []
         services: tuple[Service, ...] = (Service(self.name.listing.host, self.name.listing.port),)
         if self.name.is_service:
@@ -157,7 +157,7 @@ class _Follower:
 
 
 def _what_counts(*answers: Hosts) -> Sequence[Hosts]:
-    """One kind of address is enough, for most names have only one; else a failure is news."""
+    """One address family is enough, because most names have only one; else report the failure."""
     found = [answer for answer in answers if isinstance(answer, Found)]
     failed = [answer for answer in answers if isinstance(answer, Failed)]
     return found or failed or [Nothing()]
@@ -182,11 +182,11 @@ class DnsEndpoints:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The names that are not answered, and why, in words."""
+        """The names whose lookup fails, and why, as text."""
         return tuple(one.problem for one in self._followers.values() if one.problem)
 
     def ask(self, lookups: Lookups, pace: Pace) -> None:
-        """Ask these from now on, at once for the first time; every name keeps its endpoints."""
+        """Use these name servers from now on; every name keeps its endpoints."""
         self._lookups = lookups
         self._pace = pace
         for follower in self._followers.values():
@@ -194,7 +194,7 @@ class DnsEndpoints:
             self._start(follower)
 
     def set(self, names: Sequence[DnsName]) -> None:
-        """Follow these from now on; a name that was followed already keeps its endpoints."""
+        """Follow these names from now on; a name that is followed already keeps its endpoints."""
         wanted: dict[_Question, DnsName] = {}
         for name in names:
             wanted.setdefault(name.question, name)
@@ -211,7 +211,7 @@ class DnsEndpoints:
         self._tell()
 
     def _start(self, follower: _Follower) -> None:
-        """Begin to follow it, or begin anew."""
+        """Begin to follow it, or restart."""
         name = follower.name
         task = self._tasks.get(name.question)
         if task is not None:
@@ -221,7 +221,7 @@ class DnsEndpoints:
         )
 
     async def aclose(self) -> None:
-        """Look nothing up any more; what was published stays."""
+        """Stop all lookups; published endpoints stay."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -233,7 +233,7 @@ class DnsEndpoints:
             before, had_spoken = follower.nominations, follower.has_spoken
             try:
                 delay_s = await follower.look()
-            except Exception:  # a fault of ours; another answer may pass
+            except Exception:  # a bug; another answer may work
                 log.exception("dns: the lookup of %s failed", follower.name.listing.host)
                 delay_s = MAX_BACKOFF_S
             if follower.nominations != before or not had_spoken:

@@ -1,4 +1,4 @@
-"""What a name server told of one question, and when it is believed. Pure.
+"""The answers to one DNS question, and when they are accepted. Pure.
 
 A failure (no answer, SERVFAIL, refused) says nothing: what was told last stays. That there is
 nothing under a name is said by broken name servers too, and acting on it drains every endpoint
@@ -14,14 +14,14 @@ from typing import Generic, TypeVar, assert_never
 
 EMPTY_ANSWERS = 3
 MAX_ANSWERS = 1000
-"""Of one question. More endpoints than this come from several names."""
+"""The limit of one question."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Generic[T]):
-    """The name stands for these, for `ttl_s` seconds."""
+    """The values of the name, for `ttl_s` seconds."""
 
     values: tuple[T, ...]
     ttl_s: float
@@ -29,23 +29,23 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The name does not exist, or stands for nothing of the kind that was requested."""
+    """The name does not exist, or has no records of the requested type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nobody answered what it stands for; `reason` is for people."""
+    """The lookup failed; `reason` is for operators."""
 
     reason: str
 
 
 class DnsCache(Generic[T]):
-    """The answers to one question that count now."""
+    """The accepted answers to one question."""
 
     def __init__(self) -> None:
         self.values: tuple[T, ...] = ()
         self.has_spoken = False
-        """Whether there was any real answer yet."""
+        """Whether there has been an answer."""
         self._empty_answers = 0
 
     def take(self, answer: Found[T] | Nothing | Failed) -> None:

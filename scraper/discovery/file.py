@@ -23,10 +23,10 @@ INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024
 
 Parse: TypeAlias = Callable[[bytes], Sequence[EndpointEntry]]
-"""The endpoints that a file names; raises `EndpointEntryError`. Runs in a thread and may block."""
+"""Parses the endpoints in a file; raises `EndpointEntryError`. Runs in a thread and may block."""
 
 Take: TypeAlias = Callable[[Sequence[EndpointEntry]], None]
-"""All that the file names now; synchronous and soon."""
+"""Receives all endpoints of the file; synchronous, must return quickly."""
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -54,7 +54,7 @@ class EndpointsFile:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file as it is now, and what is in force; empty when it is."""
+        """The problem with the file, and the endpoints in use; empty without a problem."""
         if not self._problem:
             return ""
         if self._in_force is None:
@@ -65,11 +65,11 @@ class EndpointsFile:
         self._task = asyncio.create_task(self._run(), name=f"watch {self.path}")
 
     def doubt(self) -> None:
-        """What it refers to may have changed: read it again soon, although it looks the same."""
+        """Files that it refers to may have changed: reload it soon, even if it is unchanged."""
         self._is_doubted = True
 
     async def aclose(self) -> None:
-        """Look no more; what was taken stays."""
+        """Stop watching; the endpoints stay."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -1,4 +1,4 @@
-"""What changes about a file when somebody changes it: seen without reading it."""
+"""The attributes by which a change of a file is detected without reading it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Look = TypeVar("Look")
 
 
 class FileSignature(NamedTuple):
-    """A name that leads nowhere looks like None."""
+    """None stands for a missing file."""
 
     device: int
     inode: int
@@ -19,7 +19,7 @@ class FileSignature(NamedTuple):
 
 
 def look_at(path: Path) -> FileSignature | None:
-    """How the file looks now; that of a symbolic link is its target's. Blocks on the disk."""
+    """The current signature of the file; of a symbolic link, its target's. Blocks on the disk."""
     try:
         found = os.stat(path)
     except OSError:
@@ -37,7 +37,7 @@ class Changes(Generic[Look]):
         self._taken = self._before = look
 
     def has_settled(self, look: Look) -> bool:
-        """Whether it is to be taken over now, as it looks; each change is told once."""
+        """Whether to load the file now; each change is reported once."""
         is_still, self._before = look == self._before, look
         if not is_still or look == self._taken:
             return False

@@ -1,4 +1,4 @@
-"""Asks name servers: the only module here that knows dnspython.
+"""Queries name servers; only this module uses dnspython.
 
 Every foreign error becomes a `Failed` value. Unlike the system's resolver this one tells
 TTLs and SRV records, asks over TCP when an answer was cut, and reads no hosts file.
@@ -37,14 +37,14 @@ Services: TypeAlias = "Found[Service] | Nothing | Failed"
 
 
 class Resolver:
-    """`nameservers` are asked instead of those that this machine is set up with."""
+    """`nameservers` replace those that this machine is configured with."""
 
     def __init__(self, nameservers: Sequence[Address] = ()) -> None:
         self._nameservers = tuple(nameservers)
         self._resolver: dns.asyncresolver.Resolver | None = None
 
     async def hosts(self, name: str) -> tuple[Hosts, Hosts]:
-        """The IPv4 and the IPv6 addresses of a name, asked for at the same time."""
+        """The IPv4 and the IPv6 addresses of a name, queried at the same time."""
         ipv4, ipv6 = await asyncio.gather(self._ask(name, "A"), self._ask(name, "AAAA"))
         return _read(ipv4, _address), _read(ipv6, _address)
 
@@ -88,7 +88,7 @@ def _address(record: Any) -> str:
 
 def _service(record: Any) -> Service | None:
     if record.target == dns.name.root or record.port == 0:
-        return None  # a dot says: not offered here
+        return None  # a dot means that the service is not offered
     return Service(record.target.to_text(), int(record.port))
 
 

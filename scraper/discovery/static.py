@@ -1,4 +1,4 @@
-"""Endpoints by a list that somebody wrote. Its host names are resolved once.
+"""Endpoints from a list, whose host names are resolved once.
 
 Each name is looked up as this machine does it (hosts file included) until it has addresses,
 and keeps those as long as it is listed; `dns.py` is for names that move. A name with several
@@ -24,7 +24,7 @@ from scraper.discovery.discovered_endpoint import (
 
 RETRY_S = 2.0
 LOOKUPS_AT_ONCE = 2
-"""Each occupies a thread, maybe for many seconds."""
+"""Each lookup occupies a thread, maybe for many seconds."""
 
 Lookup: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """The IP addresses of a name; raises `OSError` when it has none."""
@@ -33,7 +33,7 @@ log = logging.getLogger("coxswain.discovery")
 
 
 async def look_up(host: str) -> list[str]:
-    """As this machine's own resolver sees it."""
+    """Resolve with this machine's resolver."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError:
@@ -42,12 +42,12 @@ async def look_up(host: str) -> list[str]:
 
 
 def of_one_kind(ips: Sequence[str]) -> list[str]:
-    """The IPv4 addresses among them; all, where there is none."""
+    """The IPv4 addresses; all of them if there is none."""
     return [ip for ip in ips if ":" not in ip] or list(ips)
 
 
 class StaticEndpoints:
-    """The source called `source`. `publish` hears of all that resolves, at each change.
+    """The source named `source`. Calls `publish` with all resolved endpoints at each change.
 
     Belongs to one event loop; end it with `aclose`.
     """
@@ -64,7 +64,9 @@ class StaticEndpoints:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, listings: Sequence[EndpointEntry]) -> None:
-        """Name these from now on. Publishes at once what is known, and the rest when it is."""
+        """Use this list from now on. Publishes known addresses at once, and the others when
+        resolved.
+        """
         self._listings = tuple(listings)
         hosts = {listing.host for listing in self._listings}
         self._addresses = {h: found for h, found in self._addresses.items() if h in hosts}
@@ -79,7 +81,7 @@ class StaticEndpoints:
             )
 
     async def aclose(self) -> None:
-        """Look nothing up any more; what was published stays."""
+        """Stop all lookups; published endpoints stay."""
         task = self._task
         self._stop()
         if task is not None:

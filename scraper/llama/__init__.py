@@ -1,1 +1,1 @@
-"""Speaks to one llama-server: its HTTP API, and what its answers mean."""
+"""The client of one llama-server: its HTTP API, and the meaning of its responses."""

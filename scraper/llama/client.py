@@ -1,4 +1,4 @@
-"""Asks one llama-server over HTTP: the only module here that knows httpx.
+"""Sends requests to one llama-server; only this module uses httpx.
 
 It speaks to httpx's transport, not to its client: a question is one prepared GET without
 cookies, redirects or environment, and the transport costs a quarter less per look, which
@@ -29,10 +29,10 @@ MAX_CONTEXTS = 16
 
 
 class FailureKind(Enum):
-    UNREACHABLE = "unreachable"  # no connection: refused, no route, or not taken in time
-    TIMED_OUT = "timed out"  # connected, and not answered in time
-    BROKEN = "broken"  # closed or garbled in the middle of the answer
-    UNUSABLE = "unusable"  # answered with what can never be read: too large, not our TLS
+    UNREACHABLE = "unreachable"  # no connection: refused, no route, or timed out
+    TIMED_OUT = "timed out"  # connected, but no response in time
+    BROKEN = "broken"  # cut off or invalid in the middle of the response
+    UNUSABLE = "unusable"  # a response that can never be read: too large, wrong TLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """No usable HTTP answer. `message` is for operators and holds nothing that was received."""
+    """No usable HTTP response. `message` is for operators and contains no received data."""
 
     kind: FailureKind
     message: str
@@ -77,7 +77,7 @@ class Timeouts:
 
     @property
     def overhead_s(self) -> float:
-        """What may pass before the server even has the question."""
+        """The longest time until the request is sent."""
         return self.connect_s + self.write_s + self.pool_s
 
 
@@ -196,7 +196,7 @@ class LlamaClient:
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a network of our own, which it has no argument for."""
+    """httpx's transport with our own network backend, for which it has no argument."""
 
     def __init__(self, tls: ssl.SSLContext) -> None:
         super().__init__(verify=tls, trust_env=False)
@@ -210,7 +210,7 @@ class _Transport(httpx.AsyncHTTPTransport):
 
 
 async def _read(response: httpx.Response) -> bytes | None:
-    """The body, or None when it is too large or compressed in spite of our asking."""
+    """The body, or None if it is too large or compressed although that was not accepted."""
     if response.headers.get("content-encoding", "identity") != "identity":
         return None
     chunks: list[bytes] = []
@@ -252,7 +252,7 @@ def _shown(path: str) -> str:
 
 @lru_cache(maxsize=MAX_CONTEXTS)
 def _verified(ca_file: str | None, _digest: str) -> ssl.SSLContext:
-    """Reading authorities is slow, and many servers share them."""
+    """Cached: reading CA files is slow, and many servers share them."""
     return ssl.create_default_context(cafile=ca_file)
 
 

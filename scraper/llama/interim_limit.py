@@ -1,4 +1,4 @@
-"""The network as the scraper reads it: a server that never comes to its answer is given up.
+"""The network backend of the scraper, which limits interim responses.
 
 HTTP allows any number of interim answers (100 to 199) before the real one, and the library below
 reads them all, as fast as they come. A server that sends nothing else keeps half a core busy
@@ -15,18 +15,18 @@ from typing import Any
 import httpcore
 
 MAX_INTERIM_BYTES = 16 * 1024
-"""A few hundred interim answers; llama-server sends none."""
+"""The limit, a few hundred interim responses; llama-server sends none."""
 
 _FINAL = re.compile(rb"\nHTTP/1\.[01] [2-5]")
 _LONGEST_START = len(b"\nHTTP/1.1 ")
 _BEGINNING = b"\n"
-"""What comes first stands at the beginning of a line."""
+"""A status line begins at the beginning of a line."""
 
 Options = Iterable[Any]
 
 
 class InterimLimitBackend(httpcore.AsyncNetworkBackend):
-    """Connects as `inner` does; its streams raise `httpcore.ReadError` for what never ends."""
+    """Connects as `inner` does; its streams raise `httpcore.ReadError` above the limit."""
 
     def __init__(self, inner: httpcore.AsyncNetworkBackend) -> None:
         self._inner = inner
@@ -47,7 +47,7 @@ class InterimLimitBackend(httpcore.AsyncNetworkBackend):
 
 
 class InterimLimitStream(httpcore.AsyncNetworkStream):
-    """Counts what comes after a question until a final status line is there."""
+    """Counts the bytes after a request until a final status line."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner

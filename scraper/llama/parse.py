@@ -92,7 +92,7 @@ class ModelEntry:
 
 
 def parse_slots(body: bytes) -> SlotsReading:
-    """Read /slots. Raises `ParseError`, never anything else."""
+    """Parse /slots. Raises only `ParseError`."""
     entries = _decode(body)
     if not isinstance(entries, list):
         raise ParseError("/slots is not a list")
@@ -125,7 +125,7 @@ def parse_slots(body: bytes) -> SlotsReading:
 
 
 def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
-    """Read /lora-adapters. Raises `ParseError`, never anything else.
+    """Parse /lora-adapters. Raises only `ParseError`.
 
     A path that ends in no file's name, such as `/`, names no adapter.
     """
@@ -158,13 +158,13 @@ def _slot_reading(entry: dict[str, Any], task: int) -> SlotReading:
 
 
 def _count(entry: object, key: str) -> int | None:
-    """The number of that name if it is there and can be a count."""
+    """The value of `name` if it is a valid count."""
     value = entry.get(key) if isinstance(entry, dict) else None
     return value if type(value) is int and 0 <= value <= MAX_COUNT else None
 
 
 def parse_props(body: bytes) -> PropsReading:
-    """Read /props. Raises `ParseError`, never anything else."""
+    """Parse /props. Raises only `ParseError`."""
     props = _decode(body)
     if not isinstance(props, dict):
         raise ParseError("/props is not an object")
@@ -238,7 +238,7 @@ def _model_status(status: object) -> ModelStatus:
 
 
 def _name(value: object) -> str | None:
-    """`value` if it is a text that can be put into a URL, a header and a log line."""
+    """`value` if it is a text that is valid in a URL, a header and a log line."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT_CHARS:
         return None
     return value if value.isprintable() else None

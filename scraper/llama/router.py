@@ -1,4 +1,4 @@
-"""The models of a llama-server in router mode. Pure: listings and counts in, readings out.
+"""The models of a llama-server in router mode. Pure: lists and counts in, readings out.
 
 A router has no slots of its own; each loaded model is a process with some. Only loaded
 models are asked, and those that may fall asleep by the rules of `scraper/probe/idle_sleep.py`.
@@ -26,7 +26,7 @@ class _Model:
 
 
 class RouterModels:
-    """What is known of one router's models, from its last listing and the counts since."""
+    """The state of one router's models, from its last list and the counts since."""
 
     def __init__(self, trial: SleepTrial) -> None:
         self._trial = trial
@@ -34,12 +34,12 @@ class RouterModels:
         self._autoloads = True
 
     def start_process(self) -> None:
-        """Another process serves the address now: forget what was learned of the last one."""
+        """Forget the previous process, because another one serves the address now."""
         self._models = {}
         self._autoloads = True
 
     def list(self, entries: tuple[ModelEntry, ...], autoloads: bool) -> None:
-        """Take over a new listing; models that left it are forgotten."""
+        """Apply a new list; models that are no longer in it are forgotten."""
         self._autoloads = autoloads
         self._models = {entry.name: self._updated(entry) for entry in entries}
 
@@ -49,7 +49,7 @@ class RouterModels:
             sleep = IdleSleepTracker(self._trial, declared=entry.may_sleep)
             model = _Model(entry=entry, sleep=sleep)
         elif entry.status is ModelStatus.LOADED and model.entry.status is not entry.status:
-            model.sleep.start_process()  # loaded anew or woken: look who is there
+            model.sleep.start_process()  # reloaded or woken: count its slots
         model.entry = entry
         if entry.status is not ModelStatus.LOADED:
             model.busy_slots = None
@@ -65,7 +65,7 @@ class RouterModels:
         )
 
     def count(self, told: SlotCounts) -> None:
-        """Take over the counts of the models that were asked."""
+        """Apply the counts of the requested models."""
         for name, (slots, busy_slots) in (told.by_model or {}).items():
             model = self._models.get(name)
             if model is not None:
@@ -94,7 +94,7 @@ class RouterModels:
 
     @property
     def busy_slots(self) -> int:
-        """Busy slots of the loaded models; one that was left in peace counts as last seen."""
+        """Busy slots of the loaded models; a model that was not requested keeps its last count."""
         return sum(model.busy_slots or 0 for model in self._models.values())
 
     def readings(self) -> tuple[ModelReading, ...]:

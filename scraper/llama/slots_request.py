@@ -1,4 +1,4 @@
-"""The one question that counts slots, of a plain server and of a router's loaded models.
+"""Requests the slots of a plain server and of a router's loaded models.
 
 Its two times bound the ledger's arithmetic, so they are taken around /slots alone: before
 the first such GET is sent, after the last answer that was counted is complete.
@@ -14,7 +14,7 @@ from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.llama.parse import ParseError, parse_slots
 
 MAX_ASKED_MODELS = 64
-"""Loaded models of one router beyond this many are not asked for their slots."""
+"""The highest number of loaded models of a router whose slots are requested."""
 NOT_LOADED = frozenset({400, 404, 503})
 """How a router and its children say that a model is not, not yet or no longer there."""
 

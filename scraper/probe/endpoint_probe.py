@@ -81,7 +81,7 @@ class EndpointProbe:
         self._last_props: tuple[bytes, PropsReading] | None = None
 
     async def aclose(self) -> None:
-        """Drop the open question and the connections."""
+        """Cancel the open request and close the connections."""
         try:
             await self._drop_question()
         finally:
@@ -144,7 +144,7 @@ class EndpointProbe:
         return answer
 
     def _read_props(self, body: bytes) -> PropsReading:
-        """As `parse_props`; most answers are the last one again, and are not parsed anew."""
+        """As `parse_props`, but cached, because most responses repeat the previous one."""
         if self._last_props is None or self._last_props[0] != body:
             self._last_props = (body, parse_props(body))
         return self._last_props[1]
@@ -157,7 +157,7 @@ class EndpointProbe:
             self._router.start_process()
 
     async def _learn_holdings(self) -> None:
-        """Ask which models and adapters it has, as far as that is not known."""
+        """Request the models and adapters if they are not known."""
         if not self._facts.models:
             await self._learn_models()
         if self._facts.adapters is None:
@@ -197,7 +197,7 @@ class EndpointProbe:
             await asyncio.wait({question})
 
     async def _await_slots(self) -> Observation:
-        """Wait for the open question; without an answer, report that it is slow."""
+        """Wait for the open request; report it as slow without a response."""
         assert self._question is not None
         await asyncio.wait({self._question}, timeout=self._options.patience_s)
         if not self._question.done():
@@ -223,7 +223,7 @@ class EndpointProbe:
                 return self._learn_anew(outcome, "/slots")
 
     async def _count(self, told: SlotCounts) -> Observation:
-        """The count as an observation; first make sure whose count it is."""
+        """The count as an observation, after checking which process it belongs to."""
         if self._facts.is_router:
             self._router.count(told)
             if told.is_first_on_connection:
@@ -288,7 +288,7 @@ class EndpointProbe:
     # What it comes to
 
     def _learn_anew(self, answer: Answer | Failure, path: str) -> Observation:
-        """An answer that cannot be used: it is loading, gone, or wrong."""
+        """The observation for an unusable response: loading, gone, or invalid."""
         self._must_learn = True
         if isinstance(answer, Failure) and answer.kind is FailureKind.UNREACHABLE:
             self._facts.vanish()

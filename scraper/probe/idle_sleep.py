@@ -49,7 +49,7 @@ class SleepTrial:
 
 
 class IdleSleepTracker:
-    """The sleep of one endpoint. Pure: `now` comes in, a yes or no comes out."""
+    """Tracks the sleep of one endpoint. Pure: `now` is an argument."""
 
     def __init__(self, trial: SleepTrial, declared: bool | None) -> None:
         """`declared` is the operator's word on whether the server may sleep; None is unknown."""
@@ -66,7 +66,7 @@ class IdleSleepTracker:
         return self._is_asleep
 
     def start_process(self) -> None:
-        """Another process serves the address now: forget what was learned of the last one."""
+        """Forget the previous process, because another one serves the address now."""
         if self._declared is None:
             self._nature = SleepBehaviour.UNKNOWN
         else:

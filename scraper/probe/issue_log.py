@@ -1,4 +1,4 @@
-"""One log line when something goes wrong with an endpoint, one when it is over.
+"""Logs each issue of an endpoint once when it begins and once when it ends.
 
 A fault that comes and goes at every look is one fault: it is over only after
 `CALM_LOOKS` looks without it.
@@ -18,7 +18,7 @@ TOLD_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
 
 
 class IssueLog:
-    """What is wrong with one endpoint now. Its lines hold texts of ours only, never an answer."""
+    """The current issues of one endpoint. Its log lines never contain data of a response."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -27,7 +27,7 @@ class IssueLog:
         self._sight: ScrapeStatus | None = None
 
     def record(self, observation: Observation) -> None:
-        """Write what began and what ended since the last look."""
+        """Log the changes since the last scrape."""
         status = observation.status
         if status is not self._sight and status not in TOLD_BY_ISSUES:
             logger.info("endpoint %s: %s", self._address, status.value)
@@ -55,7 +55,7 @@ class IssueLog:
             logger.error("endpoint %s: %s failed", self._address, what, exc_info=error)
 
     def recover(self, what: str) -> None:
-        """`what` worked. Costs nothing when it had not crashed."""
+        """`what` works again. No cost if it had not failed."""
         if what in self._crashed:
             self._crashed.discard(what)
             logger.info("endpoint %s: %s works again", self._address, what)

@@ -1,4 +1,4 @@
-"""What can be wrong with a server, in words for its operator. No text quotes an answer or a key."""
+"""The issues of servers, with remedies for operators. No text quotes a response or a key."""
 
 from __future__ import annotations
 

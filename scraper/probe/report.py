@@ -1,4 +1,4 @@
-"""What a look comes to: the observation that tells it to the core. Pure.
+"""The result of a scrape, as an observation for the core. Pure.
 
 answer                       | status
 -----------------------------|-----------------------------------------------------------
@@ -61,7 +61,7 @@ class Report:
         )
 
     def useless(self, answer: Answer | Failure, path: str) -> Observation:
-        """The observation of an answer to GET `path` that cannot be used."""
+        """The observation for an unusable response to GET `path`."""
         if isinstance(answer, Answer):
             if answer.status == 503:
                 return self.observe(answer, ScrapeStatus.LOADING)

@@ -1,4 +1,4 @@
-"""What was learnt of the process behind an address, and the hints that it is another one now.
+"""Detects whether another process serves an address.
 
 Pure. A process is told apart by the marker that llama-server draws at random when it
 starts; where it shows none (a router, an old build, a pinned marker), by what it runs and
@@ -35,13 +35,13 @@ class ServerIdentity:
 
     @property
     def slots(self) -> int | None:
-        """How many slots it told last; None before it told any."""
+        """The last reported number of slots; None before the first."""
         if self._slots is not None:
             return self._slots
         return self.props.total_slots if self.props is not None else None
 
     def update(self, props: PropsReading | None, hidden: Issue | None) -> bool:
-        """Take over an answer to /props (None: it tells none). Whether the process is new."""
+        """Apply a response to /props (None without one). Returns whether the process is new."""
         self.props, self.hidden = props, hidden
         if props is not None and props.is_process_unique:
             instance = props.process
@@ -58,7 +58,7 @@ class ServerIdentity:
         return is_new
 
     def learn_models(self, entries: tuple[ModelEntry, ...]) -> None:
-        """Take over the names; the one in /props must do where there are none."""
+        """Apply the names; without any, the one in /props is used."""
         self.models = tuple(ModelReading(name=e.name, aliases=e.aliases) for e in entries)
         if not self.models and self.props is not None and self.props.model is not None:
             self.models = (ModelReading(name=self.props.model),)
@@ -74,7 +74,7 @@ class ServerIdentity:
         return self.adapters is None and 0 < self._adapter_failures < MAX_ADAPTER_FAILURES
 
     def count(self, told: SlotCounts) -> bool:
-        """Take over a count of slots. Whether it hints that another process told it."""
+        """Apply a count of slots. Returns whether it indicates another process."""
         is_hinted = self._slots is not None and told.slots != self._slots
         if told.newest_task is not None:
             if self._newest_task is not None and told.newest_task < self._newest_task:
@@ -85,6 +85,6 @@ class ServerIdentity:
         return is_hinted
 
     def vanish(self) -> None:
-        """Nobody listened there: whoever does next is another process."""
+        """Nothing listened there, so the next process is another one."""
         if self.instance is not None and self.instance.endswith(f"-{self._restarts}"):
             self._restarts += 1

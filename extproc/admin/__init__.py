@@ -1,4 +1,4 @@
-"""What operators see and do over gRPC: the admin service, health and reflection."""
+"""The admin service, health and reflection over gRPC."""
 
 from __future__ import annotations
 

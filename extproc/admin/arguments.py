@@ -1,4 +1,4 @@
-"""What callers write, read and checked: endpoints by address or name, ids, numbers."""
+"""Parses and validates callers' arguments: endpoints by address or name, ids, numbers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def read_new_address(text: str) -> tuple[Address, str]:
         host, colon, port = text.strip().rpartition(":")
         if not colon or "[" in host or ":" in host or NAME.fullmatch(host) is None:
             raise invalid(str(error)) from None
-        if host.rpartition(".")[2].isdigit():  # an IP address that went wrong, no name
+        if host.rpartition(".")[2].isdigit():  # an invalid IP address, not a name
             raise invalid(str(error)) from None
     try:
         address = Address.of(await _resolved(host), port)
@@ -125,14 +125,14 @@ def checked(text: str, field: str, max_chars: int) -> str:
 
 
 def read_deadline(seconds: float) -> float | None:
-    """Seconds of patience, None for as long as it takes; raises `Refused`."""
+    """The deadline in seconds, None without one; raises `Refused`."""
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DEADLINE_S:
         raise invalid(f"deadline_s: 0 to {MAX_DEADLINE_S:g} seconds; 0 means no deadline")
     return seconds or None
 
 
 def read_limit(limit: int, field: str, default: int, maximum: int) -> int:
-    """How many to list at most; raises `Refused`."""
+    """The highest number to list; raises `Refused`."""
     if limit > maximum:
         raise invalid(f"{field}: at most {maximum}; 0 means {default}")
     return limit or default

@@ -1,4 +1,4 @@
-"""Who came when: the line in order of arrival, counted once for all who ask at the same time."""
+"""The queue in order of arrival, computed once for all watchers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from extproc.core.scheduler.dispatcher import Dispatcher
 
 AGE_S: Final = 0.05
-"""How old the answer may be: a line of 100,000 is not counted anew for each watcher."""
+"""The longest age of the result, so that a queue of 100,000 is not counted for each watcher."""
 
 
 class ArrivalPositions:
@@ -23,7 +23,7 @@ class ArrivalPositions:
         self._counted_at = float("-inf")
 
     def position(self, ticket_id: int) -> int:
-        """From 1; 0 for one that does not wait, or has only just begun to."""
+        """From 1; 0 if it is not queued, or has only just been."""
         now = self._clock()
         if now - self._counted_at > AGE_S:
             line = self._dispatcher.queue

@@ -1,4 +1,4 @@
-"""Refusing a call: a gRPC status code, and a text that says what to do."""
+"""Errors of calls: a gRPC status code, and a text that says what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUOTED_CHARS: Final = 80
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer, as good as any other
-    """The call cannot be granted. `code` is for programs, `text` for people."""
+    """The call is rejected. `code` is for programs, `text` for people."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -27,22 +27,22 @@ class Refused(Exception):  # noqa: N818  # it is an answer, as good as any other
 
 
 def invalid(text: str) -> Refused:
-    """The question itself is wrong."""
+    """An argument is invalid."""
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
 def forbidden(text: str) -> Refused:
-    """No caller may have this."""
+    """No caller is allowed to do this."""
     return Refused(grpc.StatusCode.PERMISSION_DENIED, text)
 
 
 def not_found(text: str) -> Refused:
-    """What it is about is not here."""
+    """The object does not exist."""
     return Refused(grpc.StatusCode.NOT_FOUND, text)
 
 
 def already(text: str) -> Refused:
-    """What it asks for is here already."""
+    """The object exists already."""
     return Refused(grpc.StatusCode.ALREADY_EXISTS, text)
 
 
@@ -52,7 +52,7 @@ def not_now(text: str) -> Refused:
 
 
 def quoted(text: str) -> str:
-    """A caller's own text, short and in one line, fit to be shown back."""
+    """A caller's text, shortened to one line for error messages."""
     cut = text if len(text) <= QUOTED_CHARS else text[:QUOTED_CHARS] + "..."
     return repr(cut)
 

@@ -1,4 +1,4 @@
-"""What the admin service needs of the picker around it."""
+"""The dependencies of the admin service."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """Which settings changed, by their dotted keys: in force now, or after a restart."""
+    """The changed settings, by their dotted keys: in effect now, or after a restart."""
 
     applied: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
 
 
 class ReloadError(ValueError):
-    """The new settings cannot be used and the old ones stay; `str(error)` names each mistake."""
+    """The new settings are invalid and the old ones stay; `str(error)` has each error."""
 
 
 class SettingsAccess(Protocol):
@@ -32,13 +32,13 @@ class SettingsAccess(Protocol):
 
     @property
     def file(self) -> str:
-        """Where they came from; empty when from no file."""
+        """Their file; empty without one."""
 
     def describe(self) -> Mapping[str, object]:
-        """All settings in force, fit for JSON, without any secret."""
+        """All settings in effect, for JSON, without secrets."""
 
     async def reload(self, is_dry_run: bool) -> Reloaded:
-        """Read them again and apply what can be; raises `ReloadError` and changes nothing."""
+        """Reload them and apply what can be applied; raises `ReloadError` and changes nothing."""
 
 
 ADDED: Final = "admin"
@@ -66,17 +66,17 @@ class NewEndpoint:
 
 
 class NewEndpointError(ValueError):
-    """This newcomer cannot be had; `str(error)` says what to change."""
+    """The new endpoint is rejected; `str(error)` says what to change."""
 
 
 class AdminEndpoints(Protocol):
     """The endpoints that operators added; their source in the fleet is `ADDED`."""
 
     async def add(self, newcomer: NewEndpoint) -> None:
-        """Take it in; raises `NewEndpointError` and changes nothing."""
+        """Add it; raises `NewEndpointError` and changes nothing."""
 
     def remove(self, address: Address) -> None:
-        """Let go of it; one that is not theirs is no error."""
+        """Remove it; an unknown one is no error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,27 +36,27 @@ MAX_WATCHERS: Final = 1000
 log = logging.getLogger("coxswain.admin")
 
 Print = tuple[object, ...]
-"""All of an endpoint that counts as a change when it differs; its age is not in it."""
+"""The attributes of an endpoint whose change is sent; the age is not one."""
 
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """What one watcher was not told yet. `changed` is set while there is something."""
+    """The unsent changes of one watcher. `changed` is set while there are any."""
 
     pending: dict[Address, pb.Endpoint | None] = field(default_factory=dict)
     told: set[Address] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, address: Address, message: pb.Endpoint | None) -> None:
-        """An endpoint is now so, or gone (None)."""
+        """Record an endpoint's state; None if it is gone."""
         if message is None and address not in self.told:
-            self.pending.pop(address, None)  # it came and went between two messages
+            self.pending.pop(address, None)  # it was added and removed between two messages
         else:
             self.pending[address] = message
         self.changed.set()
 
     def take(self, many: int) -> list[tuple[Address, pb.Endpoint | None]]:
-        """Up to `many` of the changes, oldest first; they count as told."""
+        """Up to `many` of the changes, oldest first; they count as sent."""
         taken = [(address, self.pending[address]) for address in list(self.pending)[:many]]
         for address, message in taken:
             del self.pending[address]
@@ -70,7 +70,7 @@ class Watcher:
 
 
 class EndpointBroadcaster:
-    """Compares the fleet with its last picture while anybody watches. One event loop."""
+    """Compares the fleet with its last snapshot while there are watchers. One event loop."""
 
     def __init__(
         self, dispatcher: Dispatcher, clock: Callable[[], float], interval_s: float = INTERVAL_S
@@ -160,7 +160,7 @@ class EndpointBroadcaster:
 
     async def _run(self) -> None:
         while True:
-            began_s = time.thread_time()  # a machine that stalls costs the loop nothing
+            began_s = time.thread_time()  # time during which the machine stalls does not count
             try:
                 self.compare()
             except Exception:

@@ -1,4 +1,4 @@
-"""A service's calls for a gRPC server, such that not a valid message are refused politely.
+"""A service's calls for a gRPC server, with an error for bytes that are not a valid message.
 
 The generated registration lets a question that cannot be parsed end as UNKNOWN with a
 traceback in the log. Here it reaches the call as None, which `courteous` refuses.

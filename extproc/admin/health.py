@@ -1,4 +1,4 @@
-"""gRPC health under the names that Envoy, Kubernetes and users of llm-d ask for."""
+"""gRPC health under the names that Envoy, Kubernetes and llm-d use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Health:
         self._servicer = health.aio.HealthServicer()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on this server, beside whatever else it serves."""
+        """Add the service to this server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def set_ready(self, is_ready: bool) -> None:

@@ -39,7 +39,7 @@ STATE: Final = {
 
 
 def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
-    """All that is known of one endpoint."""
+    """One endpoint as a message."""
     account = dispatcher.ledger.endpoint_slots(endpoint.address)
     message = pb.Endpoint(
         address=str(endpoint.address),
@@ -69,7 +69,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
 
 
 def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
-    """The books of one endpoint."""
+    """The slots of one endpoint."""
     draining = sum(
         lease.weight_slots for lease in account.leases.values() if lease.left_at is not None
     )

@@ -31,5 +31,5 @@ class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, Status
         RequestCalls.__init__(self, around)
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on this server, beside whatever else it serves."""
+        """Add the service to this server."""
         server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))

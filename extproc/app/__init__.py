@@ -1,4 +1,4 @@
-"""The one place that wires everything: settings in, a running endpoint picker out."""
+"""Builds a running endpoint picker from the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coxswain agent`: an agent that runs until it is told to stop."""
+"""`coxswain agent`: runs an agent until it gets a signal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AgentError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """What the command line asks for. `llama` is the server's URL, as seen from here.
+    """The options of the command line. `llama` is the server's URL, as the agent reaches it.
 
     `is_private` says that nobody reads what is told to the picker. What lies in files is read
     again when they change.
@@ -62,7 +62,7 @@ class AgentPlan:
 
     @property
     def files(self) -> set[Path]:
-        """All that it reads."""
+        """All files of the plan."""
         named = (self.api_key_file, self.token_file, self.ca_file)
         return {file for file in named if file is not None}
 
@@ -159,7 +159,7 @@ def _name_of(host: str | None) -> str:
 
 
 def _authorities(file: Path | None) -> str:
-    """What is told of a file of authorities; raises `AgentError`."""
+    """The content of a CA file; raises `AgentError`."""
     if file is None:
         return ""
     try:
@@ -172,7 +172,7 @@ def _authorities(file: Path | None) -> str:
 
 
 def _secret(file: Path, option: str) -> str:
-    """A key or token, blanks around it not counting; raises `AgentError`."""
+    """A key or token, without surrounding blanks; raises `AgentError`."""
     try:
         with file.open("rb") as stream:
             secret = stream.read(MAX_SECRET_BYTES).decode("ascii", errors="replace").strip()
@@ -184,7 +184,7 @@ def _secret(file: Path, option: str) -> str:
 
 
 async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) -> None:
-    """Report until SIGTERM or SIGINT, then take leave; a second signal ends it at once.
+    """Report until SIGTERM or SIGINT, then deregister; a second signal ends it at once.
 
     Raises `AgentError` where it cannot begin.
     """
@@ -216,7 +216,7 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
 
 
 async def renew(plan: AgentPlan, agent: Agent) -> None:
-    """Let the agent go on with what its files hold now; what cannot be used is logged."""
+    """Continue with the current content of the files; an invalid file is logged."""
     try:
         target, options = await asyncio.to_thread(read_files, plan, agent.target, agent.options)
     except AgentError as error:

@@ -1,7 +1,7 @@
-"""Holds leases, tickets and streams against each other, and gives back what nobody owns.
+"""Compares leases, tickets and streams, and releases those that belong to no request.
 
-It should never find anything: whatever it finds is a bug, told as an error and counted. A fault is
-corrected when two audits in a row found it, so within five seconds of its beginning.
+It should never find anything: each fault is a bug, which is logged as an error and counted. A fault
+is corrected when two audits in a row have found it, within five seconds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = logging.getLogger("coxswain.audit")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that does not fit. `key` is the same in the next audit if it is still there."""
+    """An inconsistency. `key` is the same in the next audit if it persists."""
 
     kind: str
     key: str
     text: str
     correct: Callable[[float], None]
-    """Mends it; `now` is monotonic seconds."""
+    """Corrects it; `now` is monotonic seconds."""
 
 
 class Auditor:
@@ -71,7 +71,7 @@ class Auditor:
         self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
 
     def stop(self) -> None:
-        """Audit no more; calling it twice is no error."""
+        """Stop auditing; calling it twice is no error."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -84,9 +84,9 @@ class Auditor:
             log.exception("the audit failed; retrying at the next interval")
 
     def audit(self, now: float) -> list[Fault]:
-        """Look at everything once, and correct what the audit before found as well.
+        """Audit once, and correct the faults that the previous audit also found.
 
-        Returns all that was found. Never blocks.
+        Returns all faults. Never blocks.
         """
         found = list(self._faults(now))
         for fault in found:
@@ -111,7 +111,7 @@ class Auditor:
             yield Fault("books", fault, fault, self._dispatcher.rebuild)
 
     def _stray_streams(self) -> Iterator[Fault]:
-        """Streams that nobody serves any more, or that hold a lease which is closed."""
+        """Streams that have ended, or that hold a closed lease."""
         for stream in list(self._registry):
             lease = stream.lease
             if stream.is_over:

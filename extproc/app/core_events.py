@@ -1,4 +1,4 @@
-"""Carries out what the core's calls ask for, after each call, when the books are whole."""
+"""Handles the core's events after each call, when the ledger is consistent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CoreEvents:
 
     def _take(self) -> None:
         if self._is_taking:
-            return  # carrying out an event made more: the loop below takes them next
+            return  # handling an event made more: the loop below handles them next
         self._is_taking = True
         try:
             while events := self._dispatcher.take_events():

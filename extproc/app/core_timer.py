@@ -33,7 +33,7 @@ class CoreTimer:
         self._due_at = when
 
     def stop(self) -> None:
-        """Fire no more until it is asked again; calling it twice is no error."""
+        """Cancel the timer; calling it twice is no error."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -14,7 +14,7 @@ from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_prof
 from extproc.settings.client_keys import read_client_keys
 
 SYSTEM = "system"
-"""How `envoy.server_ca_files` calls the authorities of the machine that Envoy runs on."""
+"""The word in `envoy.server_ca_files` for the system CAs where Envoy runs."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The settings in force, and what a reload may change of them without a restart."""
+"""The settings in effect, and which of them a reload can change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOT: Final = frozenset(
         "log.level",
     }
 )
-"""What is taken over while requests run. All else is read once, at the start."""
+"""The settings that a reload applies. All others are read only at the start."""
 
 log = logging.getLogger("coxswain.settings")
 

@@ -1,4 +1,4 @@
-"""What is written to stderr, and how: a line an event, for eyes or for machines.
+"""The log on stderr: one line for each event, human-readable or JSON.
 
 Lines are formatted and written in a thread behind a bounded queue, so a terminal or a log
 collector that stalls never stalls a request: what it cannot take is dropped and counted.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 QUEUE: Final = BatcherOptions(max_queued=10_000, max_batch=500, delay_s=0.02)
 FLUSH_S: Final = 1.0
-"""How long the last lines may take when the process ends."""
+"""The longest time to write the last lines when the process ends."""
 
 
 def set_up_logging(settings: LogSettings) -> None:
-    """Write our events at the level that the settings ask for; of libraries, only warnings."""
+    """Log our events at the configured level, and only warnings of libraries."""
     formatter = JsonLines() if settings.format == "json" else HumanLines()
     handler = QueuedLines(sys.stderr, formatter)
     handler.addFilter(without_foreign_bytes)
@@ -52,13 +52,13 @@ def without_foreign_bytes(record: logging.LogRecord) -> bool:
 
 
 def dropped_lines() -> int:
-    """How many lines stderr was too slow for."""
+    """The number of lines that were dropped because stderr was too slow."""
     handlers = logging.getLogger().handlers
     return sum(handler.dropped for handler in handlers if isinstance(handler, QueuedLines))
 
 
 class QueuedLines(logging.Handler):
-    """Takes an event in a microsecond and never waits; a thread makes and writes its line."""
+    """Queues an event in a microsecond and never waits; a thread formats and writes it."""
 
     def __init__(
         self, stream: TextIO, formatter: logging.Formatter, queue: BatcherOptions = QUEUE

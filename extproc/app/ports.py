@@ -1,4 +1,4 @@
-"""Listening on a port, or saying why not."""
+"""Listens on a port, or explains why it cannot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class ListenError(OSError):
-    """A port could not be had; `str(error)` says which and what to do."""
+    """Listening failed; `str(error)` says on which port and what to do."""
 
 
 def bind(

@@ -1,4 +1,4 @@
-"""What forbids a start with these settings, beyond what they say themselves: all of it at once.
+"""Finds every problem that would prevent a start with these settings.
 
 Everything here blocks on the disk: it reads the files that the settings name.
 """

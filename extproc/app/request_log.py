@@ -1,4 +1,4 @@
-"""One line for each request that ended, with what one looks for first."""
+"""Logs one line for each ended request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("coxswain.request")
 
 
 def is_logged() -> bool:
-    """Whether requests have lines at all."""
+    """Whether requests are logged."""
     return log.isEnabledFor(logging.INFO)
 
 

@@ -1,4 +1,4 @@
-"""`coxswain serve`: a service that runs until it is told to stop."""
+"""`coxswain serve`: runs a service until it gets a signal."""
 
 from __future__ import annotations
 

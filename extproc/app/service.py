@@ -1,4 +1,4 @@
-"""The running picker: every part, put together, started and stopped in order."""
+"""The running picker: builds, starts and stops all parts in order."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ log = logging.getLogger("coxswain.service")
 
 
 class Service:
-    """One picker. `start` returns when it serves; `stop` when nothing of it is left."""
+    """One picker. `start` returns when it serves; `stop` when all of its parts have ended."""
 
     def __init__(
         self, settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
@@ -215,7 +215,7 @@ class Service:
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
 
     async def stop(self) -> None:
-        """Refuse who waits, let running exchanges end within `drain_timeout_s`, then go."""
+        """Reject queued requests, let running exchanges end within `drain_timeout_s`, then stop."""
         self._pages.is_serving = False
         await self._health.set_ready(False)
         self._processor.close()
@@ -252,7 +252,7 @@ class Service:
         return await self._members.rehearse(settings)
 
     async def _reread(self) -> Sequence[str]:
-        """Take over what the files with keys and authorities hold now."""
+        """Reload the files with keys and CAs."""
         await self._added.refresh()
         return await self._members.refresh()
 
@@ -267,7 +267,7 @@ class Service:
         self._watched.changed()
 
     def _poke(self, address: Address) -> None:
-        """Let whoever looks there look now: our scraper or an agent."""
+        """Request a scrape now from our scraper or the agent."""
         self._scraper.scrape_now(address)
         self._agents.scrape_now(address)
 

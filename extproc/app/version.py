@@ -1,4 +1,4 @@
-"""Which Coxswain this is."""
+"""The version of Coxswain."""
 
 from __future__ import annotations
 

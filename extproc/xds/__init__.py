@@ -1,4 +1,4 @@
-"""Discovery, from which every Envoy learns the fleet and how to speak to it."""
+"""Endpoint and cluster discovery for Envoy."""
 
 from __future__ import annotations
 

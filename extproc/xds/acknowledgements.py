@@ -1,4 +1,4 @@
-"""Which endpoints every Envoy knows: the rule that keeps a pick from missing its host.
+"""Tracks which endpoints every Envoy has acknowledged, so that a pick never names an unknown one.
 
     unknown --publish, no Envoy connected--> routable
     unknown --publish, some Envoy connected--> awaited (not routable)
@@ -27,7 +27,7 @@ NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Which endpoints an event made routable, and which it made wait."""
+    """The endpoints that an event made routable, and those that it made wait."""
 
     routable: tuple[Address, ...] = ()
     awaited: tuple[Address, ...] = ()
@@ -101,7 +101,7 @@ class Acknowledgements:
         return self._settle(now)
 
     def next_wakeup(self) -> float | None:
-        """When `advance` has something to do next, or None."""
+        """The time of the next `advance`, or None."""
         return min((wait.until for wait in self._waits.values() if wait.until < inf), default=None)
 
     def is_routable(self, address: Address) -> bool:

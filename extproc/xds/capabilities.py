@@ -1,4 +1,4 @@
-"""What the Envoys are able to do, so that no server behind TLS is spoken to in the clear.
+"""The capabilities of the Envoys, so that no server with TLS gets unencrypted requests.
 
 An Envoy opens a plain socket to every server for which its configuration has no TLS, and sends
 no key that it was not told to send. So each cluster that we print or serve (`clusters.py`) tells
@@ -67,13 +67,13 @@ UNHEARD: Final = Issue(
 
 
 def read_capabilities(metadata: Iterable[tuple[str, str | bytes]]) -> frozenset[str]:
-    """What a stream's metadata names; an Envoy of another configuration has none."""
+    """The capabilities in a stream's metadata; other Envoy configurations have none."""
     values = [value for name, value in metadata if name == HEADER and isinstance(value, str)]
     return frozenset(name for value in values for name in value.split(",") if name)
 
 
 def needs(member: Member) -> frozenset[str]:
-    """What an Envoy must be able to do to reach this endpoint as it should."""
+    """The capabilities that an Envoy needs for this endpoint."""
     found = {member.tls_profile} if member.tls_profile else set()
     return frozenset(found | {KEYS} if member.authorization else found)
 
@@ -96,9 +96,9 @@ class EnvoyCapabilities:
         self._streams: dict[int, frozenset[str]] = {}
         self._is_heard = False
         self.known: frozenset[str] = frozenset()
-        """What every Envoy is able to do."""
+        """The capabilities that all Envoys have."""
         self.refused: frozenset[str] = frozenset()
-        """The profiles whose present authorities some Envoy does not take."""
+        """The profiles whose current CA some Envoy rejects."""
 
     def connect(self, stream: int, abilities: frozenset[str]) -> None:
         self._streams[stream] = abilities
@@ -110,7 +110,7 @@ class EnvoyCapabilities:
         self._settle()
 
     def obstacle(self, member: Member) -> Issue | None:
-        """Why this endpoint is withheld; None where it is not."""
+        """Why this endpoint is withheld; None if it is not."""
         missing = needs(member) - self.known
         if not missing:
             return None
@@ -121,7 +121,7 @@ class EnvoyCapabilities:
         return LACKS_KEYS if missing == {KEYS} else LACKS_TLS
 
     def remark(self, member: Member) -> Issue | None:
-        """What is to be mended although it gets requests."""
+        """An issue of an endpoint that still gets requests."""
         return KEEPS if member.tls_profile in self.refused else None
 
     def _settle(self) -> None:

@@ -1,4 +1,4 @@
-"""The cluster discovery service: tells every Envoy how to speak to the llama-servers.
+"""The cluster discovery service: sends every Envoy the cluster of the llama-servers.
 
 It tells the one cluster whole, and again when a server comes whose authorities it does not hold
 yet, or theirs change. Envoy prepares the new cluster beside the old one, with a stream of endpoint
@@ -81,7 +81,7 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         self._is_closed = False
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on this server, beside whatever else it serves."""
+        """Add the service to this server."""
         add_ClusterDiscoveryServiceServicer_to_server(self, server)
 
     def publish(self, trusts: Mapping[str, Trust], write_cluster: WriteCluster) -> None:

@@ -1,4 +1,4 @@
-"""What one Envoy's stream has told so far."""
+"""The state of one Envoy's stream."""
 
 from __future__ import annotations
 

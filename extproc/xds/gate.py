@@ -1,4 +1,4 @@
-"""Nobody is told a fleet that is not known yet."""
+"""Holds discovery responses until the fleet is known."""
 
 from __future__ import annotations
 

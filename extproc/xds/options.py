@@ -1,4 +1,4 @@
-"""For how long endpoint discovery waits for whom."""
+"""The time limits of endpoint discovery."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._timer: asyncio.TimerHandle | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on this server, beside whatever else it serves."""
+        """Add the service to this server."""
         add_EndpointDiscoveryServiceServicer_to_server(self, server)
 
     def membership_changed(self) -> None:
@@ -98,7 +98,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             asyncio.get_running_loop().call_soon(self._refresh)
 
     def set_refused(self, profiles: frozenset[str]) -> None:
-        """Some Envoy does not take the present authorities of these profiles."""
+        """Record that some Envoy rejects the current CAs of these profiles."""
         self._abilities.refused = profiles
         self._withhold()
 

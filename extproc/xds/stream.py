@@ -55,7 +55,7 @@ def node_of(message: DiscoveryRequest) -> str:
 
 
 def question(message: DiscoveryRequest) -> Question:
-    """What it says."""
+    """Its message."""
     return Question(
         names=tuple(message.resource_names),
         nonce=message.response_nonce,

@@ -54,7 +54,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Envoy keeps what it had."""
+    """Envoy rejected the version and keeps the previous one."""
 
     version: int
     error: str

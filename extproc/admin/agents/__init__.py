@@ -1,4 +1,4 @@
-"""The agents' side of the admin port: servers that are reported instead of looked at."""
+"""The agents' service on the admin port."""
 
 from __future__ import annotations
 

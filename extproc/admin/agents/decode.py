@@ -1,4 +1,4 @@
-"""An agent's messages as the core's own values, checked: bounds on everything that is kept."""
+"""Decodes and validates agents' messages; everything that is kept is bounded."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ SIGHTS: Final = {
 
 
 class MessageError(ValueError):
-    """A message that no agent of ours sends; `str(error)` says what is wrong with it."""
+    """An invalid message; `str(error)` says what is wrong with it."""
 
 
 def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
-    """The endpoint that an agent reports, and how to know it behind TLS; raises `MessageError`."""
+    """The endpoint of an agent, and its CA under TLS; raises `MessageError`."""
     try:
         address = Address.parse(hello.address[:MAX_NAME_CHARS])
     except AddressError as error:
@@ -93,7 +93,7 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
 def read_observation(
     look: pb.Look, address: Address, began_at: float, answered_at: float
 ) -> Observation:
-    """What the agent of `address` saw; raises `MessageError`."""
+    """The observation of the agent of `address`; raises `MessageError`."""
     sight = SIGHTS.get(look.sight)
     if sight is None:
         raise MessageError("look.sight: unknown value")

@@ -1,4 +1,4 @@
-"""What the agents' service needs of the picker around it, and what can be chosen about it."""
+"""The dependencies and options of the agents' service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsOptions:
-    """In seconds: silence after which an endpoint is down, and after which it is forgotten."""
+    """Seconds without a message after which an endpoint is down, and after which it is removed."""
 
     ttl_s: float = 3.0
     forget_s: float = 300.0
@@ -24,7 +24,7 @@ class AgentsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsDependencies:
-    """What the service needs of the picker; all are called from the event loop.
+    """What the service needs of the picker; everything is called from the event loop.
 
     `publish` is told all endpoints that agents name. `observe` is told each look. `lost` is
     told that nobody reports an address any more, or again: somebody else may have to look.
@@ -36,8 +36,8 @@ class AgentsDependencies:
     observe: Callable[[Observation], None]
     reporting_changed: Callable[[], None] = lambda: None
     address_refusal: Callable[[Address, str], str] = lambda _address, _peer: ""
-    """Why an agent at this IP address may not report there; empty when it may."""
+    """Why an agent at this IP address may not report this address; empty if it may."""
     others_naming: Callable[[Address], Sequence[str]] = lambda _: ()
-    """The sources besides agents that name it."""
+    """The other sources of this endpoint, besides agents."""
     is_looked_at: Callable[[Address], bool] = lambda _: False
-    """Whether the picker itself can look at it, when its agent does not."""
+    """Whether the picker itself can scrape it if its agent does not."""

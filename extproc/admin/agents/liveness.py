@@ -1,4 +1,4 @@
-"""Finds the agents that have fallen silent, and the streams on which nobody will ever speak."""
+"""Detects agents that have become silent, and half-open streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SWEEP_S: Final = 0.25
 NUMBER_EVERY_S: Final = 2.0
 """How often an agent hears from us at least: it takes our silence for a dead connection."""
 DEAF_AFTER_S: Final = 1.0
-"""A sweep that is later than this shows that our own loop stood still."""
+"""A sweep that is later than this shows that our own event loop was blocked."""
 CLOSE_AFTER_S: Final = 30.0
 """A stream that is silent for so long is half open: nobody will ever speak there."""
 
@@ -29,7 +29,7 @@ log = logging.getLogger("coxswain.agents")
 
 
 class AgentLiveness:
-    """Sweeps while there is any agent or stream; `forgot` hears that the roster let go of some.
+    """Sweeps while there is an agent or a stream; calls `forgot` after agents were removed.
 
     Belongs to one event loop.
     """
@@ -50,7 +50,7 @@ class AgentLiveness:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._is_stopped = True
         if self._sweeping is not None:
             self._sweeping.cancel()

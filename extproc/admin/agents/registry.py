@@ -1,4 +1,4 @@
-"""Which agent reports which address, and since when it is silent. Pure: `now` is an argument.
+"""The agents by address, and since when each is silent. Pure: `now` is an argument.
 
     attach --> reporting --nothing heard for ttl_s--> silent --forget_s--> forgotten
                   ^  \\--leaving--> leaving --detach--> forgotten |
@@ -35,7 +35,7 @@ class TakenError(AttachError):
 
 
 class NamedError(AttachError):
-    """Another source names it: the picker looks there itself."""
+    """Another source has the address, so the picker scrapes it itself."""
 
 
 class ForbiddenError(AttachError):
@@ -82,12 +82,12 @@ class AgentRegistry:
         return self._agents.get(address)
 
     def is_reporting(self, address: Address) -> bool:
-        """Whether an agent tells what happens there, now."""
+        """Whether an agent reports the address now."""
         agent = self._agents.get(address)
         return agent is not None and not agent.is_silent
 
     def specs(self) -> list[EndpointSpec]:
-        """The endpoints that agents name."""
+        """The endpoints of all agents."""
         return [agent.spec for agent in self._agents.values() if not agent.is_leaving]
 
     def attach(
@@ -127,14 +127,14 @@ class AgentRegistry:
         return known, is_other and is_alive
 
     def heard(self, agent: Agent, now: float) -> bool:
-        """It said something; returns whether it had been silent."""
+        """Record a message; returns whether the agent had been silent."""
         was_silent = agent.is_silent
         agent.heard_at = now
         agent.is_silent = False
         return was_silent
 
     def leave(self, agent: Agent) -> None:
-        """It is about to go: its address is named no more, its looks still count."""
+        """Deregister: its endpoint leaves the fleet, its observations still count."""
         agent.is_leaving = True
 
     def detach(self, agent: Agent, stream: int) -> bool:
@@ -152,7 +152,7 @@ class AgentRegistry:
         return True
 
     def expire(self, now: float) -> tuple[list[Agent], list[Agent]]:
-        """Those that have fallen silent just now, and those that are forgotten."""
+        """The agents that have just become silent, and those that are removed."""
         silent, forgotten = [], []
         for agent in list(self._agents.values()):
             silence_s = now - agent.heard_at
@@ -165,6 +165,6 @@ class AgentRegistry:
         return silent, forgotten
 
     def extend_deadlines(self, seconds: float) -> None:
-        """We did not listen for so long ourselves: that is nobody's silence."""
+        """Ignore a time during which our own event loop was blocked."""
         for agent in self._agents.values():
             agent.heard_at += seconds

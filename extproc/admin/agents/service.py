@@ -1,4 +1,4 @@
-"""The agents' service over grpc.aio: a thin shell around the roster and the streams' clocks.
+"""The agents' service over grpc.aio: a thin shell around the registry and the streams' clocks.
 
 Each stream has a reader, which brings the looks to the core, and a writer, which sends what is
 due: attention that changed, a wish for a look, now and then a number to keep the times narrow.
@@ -59,16 +59,16 @@ class AgentsService:
         self._is_closed = False
 
     def renew(self, options: AgentsOptions) -> None:
-        """Other options from now on."""
+        """Use other options from now on."""
         self.roster.ttl_s = options.ttl_s
         self.roster.forget_s = options.forget_s
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on this server, beside whatever else it serves."""
+        """Add the service to this server."""
         server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))
 
     def scrape_now(self, address: Address) -> None:
-        """Ask the agent of `address`, if there is one, for a look now. Never blocks."""
+        """Ask the agent of `address`, if there is one, for a scrape now. Never blocks."""
         agent = self.roster.get(address)
         if agent is not None and agent.stream is not None:
             stream = self._streams[agent.stream]
@@ -77,7 +77,7 @@ class AgentsService:
             stream.send()
 
     def close(self) -> None:
-        """End every stream: the picker goes down. The fleet stays as it is."""
+        """End every stream because the picker is shutting down. The fleet does not change."""
         self._is_closed = True
         self._silence.stop()
         if self._gathering is not None:
@@ -155,9 +155,9 @@ class AgentsService:
         if self.roster.heard(agent, now):
             log.info("the agent of %s sends messages again", agent.address)
             self._around.reporting_changed()
-            self.scrape_now(agent.address)  # a look that began in its silence is no news
+            self.scrape_now(agent.address)  # observations from its silence are ignored
         if kind == "look":
-            self._check_unnamed(agent.address)  # it may be named since
+            self._check_unnamed(agent.address)  # another source may have it since
             look = message.look
             began_at, answered_at = stream.clock.date(
                 written_after, now, look.began_ago_s, look.answered_ago_s
@@ -194,7 +194,7 @@ class AgentsService:
             self._gathering = loop.call_later(GATHER_S, self._publish)
 
     def _check_unnamed(self, address: Address) -> None:
-        """An agent takes nothing over: raises `NamedError` for what another source names."""
+        """Raise `NamedError` if another source has the address."""
         if others := self._around.others_naming(address):
             raise NamedError(
                 f"{address} is also in {', '.join(others)}: remove it there, or stop the agent"
@@ -209,7 +209,7 @@ class AgentsService:
         fresh = [spec.address for spec in specs if spec.address not in fleet]
         self._around.publish(specs)
         for address in fresh:
-            self.scrape_now(address)  # new books take no look that began before they were opened
+            self.scrape_now(address)  # a new endpoint ignores earlier observations
 
     def _answer(self, stream: AgentStream, address: Address) -> None:
         """Send what a message changed, if anything."""

@@ -1,4 +1,4 @@
-"""One agent's stream: what is to be said on it, and how it ends."""
+"""One agent's stream: the messages to send, and its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AgentStream:
             self.due.set()
 
     async def write(self, context: Context, clock: Callable[[], float]) -> None:
-        """Send whatever is due, until the stream is over."""
+        """Send due messages, until the stream has ended."""
         number = 0
         while self.end is None and not self.is_over:
             if self.is_number_due:

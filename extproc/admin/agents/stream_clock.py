@@ -37,7 +37,7 @@ MAX_NUMBERS: Final = 1000
 
 
 class TimesError(ValueError):
-    """Times that no agent of ours sends; `str(error)` says which."""
+    """Invalid times; `str(error)` says which."""
 
 
 class StreamClock:

@@ -1,1 +1,1 @@
-"""Who may call: tokens, certificates, addresses."""
+"""Authentication: tokens, certificates and addresses."""

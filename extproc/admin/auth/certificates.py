@@ -16,12 +16,12 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 class CertificateError(ValueError):
-    """The files cannot be used; `str(error)` says which and why, and shows nothing of them."""
+    """The files are invalid; `str(error)` says which and why, without their content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """PEM files. With `client_ca`, callers must show a certificate of one of its authorities."""
+    """PEM files. With `client_ca`, callers must present a certificate of one of its CAs."""
 
     cert: Path
     key: Path

@@ -1,4 +1,4 @@
-"""Lets only those in who show the right token: operators, agents, each to their own service."""
+"""Requires a valid token: operators' and agents' tokens, each for its own service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, as gRPC tells it."""
+"""The caller's IP address, from gRPC."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ log = logging.getLogger("coxswain.admin")
 
 
 class TokenError(ValueError):
-    """There is no usable token; `str(error)` says where, never what."""
+    """There is no usable token; `str(error)` names the source, never the token."""
 
 
 class Token:
-    """One secret that callers must show."""
+    """A token that callers must send."""
 
     def __init__(self, secret: str, file: Path | None = None) -> None:
         self._secret = _checked(secret, "the token")
@@ -38,7 +38,7 @@ class Token:
         return hmac.compare_digest(shown.encode(errors="replace"), self._secret)
 
     def _refresh(self) -> None:
-        """Take over a changed file; one that became unusable leaves the token as it was."""
+        """Load a changed file; if it is unusable, the previous token stays."""
         mark = _mark(self._file)
         if self._file is None or mark == self._mark:
             return
@@ -68,7 +68,7 @@ def _checked(secret: str, source: str) -> bytes:
 
 
 def _mark(file: Path | None) -> tuple[int, int, int] | None:
-    """What is another value when the file is another."""
+    """The attributes of the file that change with it."""
     if file is None:
         return None
     try:

@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class EndpointCalls(AdminServicer):
-    """List, add and remove endpoints, and say what is wanted of them."""
+    """List, add and remove endpoints, and set their intents."""
 
     def __init__(self, around: AdminDependencies) -> None:
         self._around = around

@@ -1,4 +1,4 @@
-"""The call that tells what would become of a request."""
+"""The call that explains the decision about a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about requests: list them, follow one through the line, end one."""
+"""The calls about requests: list them, watch a queued one, end one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
 LOOK_S: Final = 0.05
-"""Between two looks at a waiting request that is watched."""
+"""Seconds between two updates of a watched request."""
 SIGN_OF_LIFE_S: Final = 1.0
 MAX_WATCHERS: Final = 500
 MAX_SHARE: Final = 0.1
-"""Of the event loop's time that all watches of the line may take."""
+"""The share of the event loop's time for all watches of the queue."""
 SLOTTED: Final = (ExchangeState.RUNNING, ExchangeState.ANSWERING)
 ALIVE: Final = (ExchangeState.READING, ExchangeState.WAITING, *SLOTTED)
 
@@ -40,7 +40,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RequestCalls(AdminServicer):
-    """What runs and waits, without ever a body or a header but the request's id."""
+    """Running and queued requests, without bodies and without headers except the request id."""
 
     def __init__(self, around: AdminDependencies) -> None:
         self._around = around
@@ -109,7 +109,7 @@ class RequestCalls(AdminServicer):
         return pb.CancelRequestResponse(request=message)
 
     def _find(self, id_: str, *, is_waiting_first: bool) -> KnownExchange:
-        """The one exchange that is meant; raises `Refused` for none or several."""
+        """The exchange with this id; raises `Refused` for none or several."""
         names.checked(id_, "id", names.MAX_ID_CHARS)
         found = self._around.registry.find(id_, self._around.clock())
         if is_waiting_first and len(found) > 1:
@@ -129,7 +129,7 @@ class RequestCalls(AdminServicer):
         told_at = 0.0
         while True:
             now = self._around.clock()
-            began_s = time.thread_time()  # a machine that stalls costs the loop nothing
+            began_s = time.thread_time()  # time during which the machine stalls does not count
             message = self._place(exchange.snapshot(now))
             cost_s = time.thread_time() - began_s
             is_news = (
@@ -170,7 +170,7 @@ class RequestCalls(AdminServicer):
         return request_message(sight, position, self._dispatcher.expected_s(position))
 
     def _order(self, sight: ExchangeSnapshot) -> tuple[bool, float]:
-        """Those that run, oldest first, then the line."""
+        """Running exchanges, oldest first, then the queue."""
         if sight.ticket is None:
             return (False, -sight.age_s)
         return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.queue))

@@ -1,4 +1,4 @@
-"""The calls about endpoints that go on: WatchEndpoints and Drain."""
+"""The streaming calls about endpoints: WatchEndpoints and Drain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class WatchCalls(AdminServicer):
-    """Tell each change of the fleet, and how a drain goes."""
+    """Streams the changes of the fleet, and the progress of drains."""
 
     def __init__(self, around: AdminDependencies, board: EndpointBroadcaster) -> None:
         self._around = around

@@ -1,1 +1,1 @@
-"""Brings the sources of endpoints together, for the scraper, Envoy and the core."""
+"""Combines the sources of endpoints for the scraper, Envoy and the core."""

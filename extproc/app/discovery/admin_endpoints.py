@@ -43,16 +43,16 @@ class AddedEndpoints:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Whose key or authorities could not be read again, and why."""
+        """The servers whose key or CA could not be reloaded, and why."""
         return tuple(self._problems.values())
 
     @property
     def secrets(self) -> set[Path]:
-        """The files with their keys and authorities."""
+        """The files with their keys and CAs."""
         return secret_files(self._sections.values())
 
     async def add(self, newcomer: NewEndpoint) -> None:
-        """Take it in; raises `NewEndpointError` and changes nothing."""
+        """Add it; raises `NewEndpointError` and changes nothing."""
         section = _section(newcomer)
         await asyncio.to_thread(_check_key, section, self._rules())
         nomination = await _read(section, newcomer.address)
@@ -61,14 +61,14 @@ class AddedEndpoints:
         self._tell()
 
     def remove(self, address: Address) -> None:
-        """Let go of it; one that is not theirs is no error."""
+        """Remove it; an unknown one is no error."""
         self._sections.pop(address, None)
         self._problems.pop(address, None)
         if self._nominations.pop(address, None) is not None:
             self._tell()
 
     async def refresh(self) -> None:
-        """Read their keys and authorities again; what cannot be read stays as it was."""
+        """Reload their keys and CAs; what cannot be read stays unchanged."""
         for address, section in list(self._sections.items()):
             nomination, problem = None, ""
             try:
@@ -89,7 +89,7 @@ class AddedEndpoints:
 
 
 def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
-    """Raise `NewEndpointError` for a key that is not set aside. Blocks on the disk."""
+    """Raise `NewEndpointError` for a key that operators may not use. Blocks on the disk."""
     if section.api_key_env is not None and section.api_key_env not in rules.api_key_envs:
         raise NewEndpointError(
             "api_key_env: operators may not use this variable; add it to the setting "

@@ -1,4 +1,4 @@
-"""Every source of endpoints, brought together: who names what, and how it is looked at."""
+"""Combines every source of endpoints into one fleet."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Discovery:
         self._is_known = False
 
     def start(self) -> None:
-        """Ask every source from now on. Call it in the event loop."""
+        """Start every source. Call it in the event loop."""
         loop = asyncio.get_running_loop()
         self._grace = loop.call_later(self._plan.discovery.grace_s, self._know)
         self._listed.set(self._plan.listings)
@@ -89,7 +89,7 @@ class Discovery:
         self._start_dns()
 
     async def aclose(self) -> None:
-        """Ask nobody any more; the fleet stays as it is."""
+        """Stop every source; the fleet does not change."""
         if self._grace is not None:
             self._grace.cancel()
         for source in (self._file, self._listed, self._filed, self._dns):
@@ -103,7 +103,7 @@ class Discovery:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What keeps a source from telling what it should, in words; empty when all is well."""
+        """The problems of the sources, as text; empty without problems."""
         file = self._file.problem if self._file is not None else ""
         dns = self._dns.problems if self._dns is not None else ()
         return (*self._plan.problems, *([file] if file else ()), *dns)
@@ -287,7 +287,7 @@ class _Plan:
         self.names = names_of(self.discovery.dns)
         self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
         self.problems: tuple[str, ...] = ()
-        """Whose key or authorities could not be read again, and why."""
+        """The servers whose key or CA could not be reloaded, and why."""
 
     def news(self, later: _Plan) -> tuple[str, ...]:
         """The settings of which anything is new in `later`, be it only a key."""

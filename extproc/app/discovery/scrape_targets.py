@@ -1,4 +1,4 @@
-"""Keeps what the scraper looks at, and whom Envoy is told to trust, in line with the fleet."""
+"""Keeps the scraper's targets and Envoy's CAs consistent with the fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("coxswain.discovery")
 
 
 class ScrapeTargets:
-    """Belongs to one event loop. A look at the whole fleet is O(endpoints)."""
+    """Belongs to one event loop. An update is O(endpoints)."""
 
     def __init__(
         self, fleet: Fleet, members: Discovery, scraper: Scraper, served_cluster: ServedCluster
@@ -28,11 +28,11 @@ class ScrapeTargets:
         self._served_cluster = served_cluster
         self._due: asyncio.Handle | None = None
         self._blind: frozenset[EndpointTarget] = frozenset()
-        """Those that cannot be looked at; that was told once."""
+        """Endpoints that cannot be scraped; logged once."""
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Leave everything as it is from now on."""
+        """Make no further changes."""
         self._is_stopped = True
         if self._due is not None:
             self._due.cancel()

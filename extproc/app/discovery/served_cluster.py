@@ -1,4 +1,4 @@
-"""Keeps the llama-servers' cluster, as Envoy is served it, in line with whom to trust for them."""
+"""Keeps the served cluster of the llama-servers consistent with their CAs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status pages of a running service: which parts they ask, and for what."""
+"""Connects the status pages to the parts of a running service."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Pages:
         }
 
     def obstacles(self) -> tuple[str, ...]:
-        """Why no requests are taken, in words; empty when they are."""
+        """Why the picker is not ready, as text; empty if it is."""
         if not self.is_serving:
             return ("the picker is starting or stopping",)
         return why_not_ready(self._dispatcher)

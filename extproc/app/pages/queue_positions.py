@@ -1,4 +1,4 @@
-"""Where a waiting request stands, by the id that its client knows."""
+"""The queue position of a request, by its request id."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class QueuePositions:
-    """Looks into the waiting room, and asks the core about the ticket found there."""
+    """Finds the ticket among the pending streams, and asks the core for its position."""
 
     def __init__(self, dispatcher: Dispatcher, waiting_room: PendingStreams) -> None:
         self._dispatcher = dispatcher
         self._waiting_room = waiting_room
 
     def find(self, request_id: str) -> QueuePosition | None:
-        """Its place, None when no request with this id waits."""
+        """Its queue position, None if no request with this id is queued."""
         ticket = self._waiting_room.find(request_id)
         if ticket is None:
             return None

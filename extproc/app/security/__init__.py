@@ -1,1 +1,1 @@
-"""Tokens, certificates, CA bundles, and the refusal to be open by mistake."""
+"""Tokens, certificates, CA bundles, and the check for unprotected ports."""

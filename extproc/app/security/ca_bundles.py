@@ -1,4 +1,4 @@
-"""Whom to trust for servers behind TLS: what their files of authorities hold.
+"""Reads the CA files of servers with TLS.
 
 Everything here blocks on the disk.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from extproc.settings import Access
 
 MAX_CA_BYTES: Final = 4 * 1024 * 1024
-"""The system's own authorities are a quarter of a megabyte."""
+"""The system's CA bundle has a quarter of a megabyte."""
 
 
 def trust_of(access: Access, authorities: bytes) -> Trust | None:

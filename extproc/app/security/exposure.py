@@ -1,4 +1,4 @@
-"""Tokens and certificates as the settings name them, and the refusal to be open by mistake."""
+"""Loads tokens and certificates, and checks for unprotected ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGENTS_TOKEN: Final = "COXSWAIN_AGENTS_TOKEN"  # noqa: S105  # the same
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise `SettingsError` where a port would be open to all without that being said."""
+    """Raise `SettingsError` if a port would be unprotected without `--insecure`."""
     listen = settings.listen
     if listen.insecure:
         return
@@ -71,12 +71,12 @@ def guard(settings: Settings) -> Guard:
 
 
 def operators_token(settings: Settings) -> Token | None:
-    """What operators show, None for nothing; raises `SettingsError`. Blocks on the disk."""
+    """The operators' token, None without one; raises `SettingsError`. Blocks on the disk."""
     return _token(settings.admin, "admin", ADMIN_TOKEN)
 
 
 def agents_token(settings: Settings) -> Token | None:
-    """What agents show, None for what operators do; raises `SettingsError`. Blocks on the disk."""
+    """The agents' token, None for the operators'; raises `SettingsError`. Blocks on the disk."""
     return _token(settings.agents, "agents", AGENTS_TOKEN)
 
 
@@ -98,7 +98,7 @@ def _token(section: AdminSettings | AgentsSettings, name: str, variable: str) ->
 
 
 def _secret(section: AdminSettings | AgentsSettings, variable: str) -> str:
-    """What the environment holds as a token, empty for nothing."""
+    """The token in the environment, empty without one."""
     return os.environ.get(section.token_env or variable, "").strip()
 
 

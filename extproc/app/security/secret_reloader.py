@@ -40,7 +40,7 @@ class SecretReloader:
         self._task = asyncio.create_task(self._run(), name="watch the files with secrets")
 
     async def aclose(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -52,7 +52,7 @@ class SecretReloader:
             if changes.has_settled(await self._look()):
                 try:
                     await self._on_change()
-                except Exception:  # a fault of ours; the next change may pass
+                except Exception:  # a bug; the next change may work
                     log.exception("reloading a changed key or certificate failed")
 
     async def _look(self) -> dict[Path, FileSignature | None]:

@@ -1,4 +1,4 @@
-"""HTTP for people and machines that watch: health, readiness, the state of things, metrics."""
+"""The status pages over HTTP: health, readiness, status, metrics."""
 
 from __future__ import annotations
 

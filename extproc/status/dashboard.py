@@ -1,4 +1,4 @@
-"""The page for eyes: HTML, style and script in one answer that asks nobody but this picker.
+"""The dashboard: HTML, style and script in one response, which requests data only from this picker.
 
 The Content-Security-Policy names style and script by their hashes and forbids all else, so
 that a name which somebody gave a server or a model can never become markup or code.

@@ -1,4 +1,4 @@
-"""By which names the pages may be asked for: a page of another site must not read them.
+"""The host names that the pages accept, so that other web sites cannot read them.
 
 A browser sends the name that it resolved. Who owns a name can let it point to 127.0.0.1 after its
 own page was loaded from it (DNS rebinding), and then that page may read what answers there. So

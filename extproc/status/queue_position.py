@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = "text/event-stream"
 INTERVAL_S: Final = 0.5
-"""How often a stream looks whether something has changed."""
+"""The interval at which a stream checks for changes."""
 SILENCE_S: Final = 15.0
-"""After so long without a change a stream tells anyway, so that a dead client is noticed."""
+"""After this time without a change a stream sends anyway, to detect a dead client."""
 GRACE_S: Final = 1.0
-"""How long a stream waits for a request that is not there, before it is 404."""
+"""How long a stream waits for an unknown request before it ends with 404."""
 RETRY_MS: Final = 1000
-"""When a browser is to ask again after a stream that broke off."""
+"""The delay after which a browser reconnects a stream."""
 SLACK_S: Final = 1.0
 SLACK_SHARE: Final = 0.2
 """An expected end that moved by more than both is told, though nobody moved up."""
@@ -52,7 +52,7 @@ class QueuePosition:
     expected_s: float | None = None
 
     def is_news_after(self, told: QueuePosition) -> bool:
-        """Whether somebody who was told that has to be told this."""
+        """Whether the difference is large enough to send."""
         if (self.position, self.waiting) != (told.position, told.waiting):
             return True
         if self.waited_s - told.waited_s >= SILENCE_S:
@@ -74,7 +74,7 @@ class QueuePosition:
 
 
 class Countdown:
-    """Answers who asks. `find` tells the place of the request with an id, None if none waits."""
+    """Serves the countdown. `find` returns the position of a request id, None if not queued."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether the picker can steer a request somewhere, and if not, why, in words."""
+"""Whether the picker can pick an endpoint, and if not, why, as text."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MISDIRECTED_TEXT: Final = (
 )
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHUTDOWN_S: Final = 0.5
-"""How long an answer that is being sent may still take when the server stops."""
+"""The longest time to finish responses when the server stops."""
 MAX_BODY_BYTES: Final = 64 * 1024
 MAX_AGE_S: Final = 0.5
 """How old an answer of `/status` may be at most, for those who say that they take old ones."""

@@ -1,4 +1,4 @@
-"""What the status pages ask their surroundings for."""
+"""The data sources of the status pages."""
 
 from __future__ import annotations
 

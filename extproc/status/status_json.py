@@ -1,4 +1,4 @@
-"""The state of everything at one moment, as a tree of plain values for `/status`."""
+"""The snapshot of everything, as plain values for `/status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to those who watch: metrics, traces and StatsD, from records of the core.
+"""Metrics, traces and StatsD, from records of the core.
 
 The only package that imports opentelemetry. Nothing here can slow a request: what is slow
 runs in threads of its own behind bounded queues.

@@ -1,8 +1,7 @@
-"""Carries things from the event loop to something slow, in a thread, and drops what is too much.
+"""Passes items from the event loop to a slow sender in a thread; drops items above its bound.
 
-`put` never waits and never raises. The thread takes batches out and hands them to `send`;
-while `send` hangs, the queue fills up to its bound and then each further thing is dropped
-and counted.
+`put` never waits and never raises. The thread passes batches to `send`; while `send` hangs, the
+queue fills up to its bound, and then each further item is dropped and counted.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ class Batcher(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """How many things were thrown away: no room, or not sent."""
+        """The number of dropped items: the queue was full, or sending failed."""
         return self._overflowed + self._failed
 
     def put(self, thing: T) -> None:
-        """Send it soon, or drop it when too many wait already."""
+        """Send it soon, or drop it if the queue is full."""
         queue = self._queue
         if self._is_closing or len(queue) >= self._options.max_queued:
             self._overflowed += 1

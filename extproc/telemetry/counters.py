@@ -1,4 +1,4 @@
-"""Numbers that only grow, kept in plain Python: a few hundred nanoseconds a call.
+"""Counters and histograms in plain Python: a few hundred nanoseconds for each call.
 
 They belong to one thread, the event loop's; nothing here locks.
 """
@@ -42,7 +42,7 @@ class Histogram:
 
 
 class Counter:
-    """Counts by label values. Whoever counts keeps the number of different labels bounded."""
+    """Counts by label values. The caller bounds the number of label values."""
 
     __slots__ = ("_counts",)
 

@@ -1,4 +1,4 @@
-"""Every metric there is: its name, kind, labels and meaning. docs/metrics.md is held to this."""
+"""All metrics: name, kind, labels and meaning. A test compares docs/metrics.md with this."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class OtlpOptions:
 
 
 def read_environment(environ: Mapping[str, str]) -> OtlpOptions:
-    """The options that follow from `environ`. What makes no sense is logged and passed over."""
+    """The options from `environ`. Invalid values are logged and ignored."""
     read = _Reader(environ)
     if read.text("OTEL_SDK_DISABLED").lower() == "true":
         return OtlpOptions()

@@ -1,4 +1,4 @@
-"""Takes the facts as they happen and passes them to all that watch."""
+"""Receives records and passes them to metrics and traces."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Telemetry:
         self._sampler = Sampler(options.otlp.sampling, self._random)
         self._otlp: OtlpExport | None = None
         self.takes_spans = False
-        """Whether spans go anywhere."""
+        """Whether spans are exported."""
         self._reporting: asyncio.Task[None] | None = None
         self._statsd: Statsd | None = None
         self._metrics = Metrics(
@@ -82,7 +82,7 @@ class Telemetry:
         )
 
     def start(self) -> None:
-        """Begin to send what the options ask for; without any, this does nothing."""
+        """Start the exporters in the options, if any."""
         otlp = self._options.otlp
         if otlp.traces is not None or otlp.metrics is not None:
             from extproc.telemetry.otlp import OtlpExport  # its libraries take 0.3 s to load
@@ -96,7 +96,7 @@ class Telemetry:
             self._statsd.start()
 
     async def aclose(self) -> None:
-        """Send what is left, within seconds, and stop."""
+        """Send the remaining data, within seconds, and stop."""
         if self._statsd is not None:
             await self._statsd.aclose()
         if self._reporting is not None:
@@ -107,7 +107,7 @@ class Telemetry:
             await asyncio.to_thread(self._otlp.close)
 
     def tell(self, record: ExchangeRecord) -> str:
-        """An exchange ended. Returns the id of its trace, or "" when it belongs to none."""
+        """Record an ended exchange. Returns its trace id, or "" without a trace."""
         self._metrics.tell(record)
         parent = parse_trace_parent(record.trace_parent) if record.trace_parent else None
         if self.takes_spans:
@@ -119,11 +119,11 @@ class Telemetry:
         return parent.trace_id if parent is not None else ""
 
     def scraped(self, observation: Observation) -> None:
-        """A look at an endpoint ended."""
+        """Record a scrape of an endpoint."""
         self._metrics.scraped(observation)
 
     def outcomes(self) -> dict[str, int]:
-        """How many requests ended in which way since the start."""
+        """The number of ended requests by outcome since the start."""
         return self._metrics.outcomes()
 
     async def prometheus(self) -> bytes:

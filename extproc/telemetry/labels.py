@@ -1,4 +1,4 @@
-"""How endpoints are called in labels: by few and stable names, however large the fleet."""
+"""The label values of endpoints: stable, and bounded in number."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from extproc.core.fleet.membership import Fleet
 
 MAX_ENDPOINTS: Final = 1000
-"""More endpoints than this are added up under one label."""
+"""Further endpoints are summed up under one label value."""
 OTHERS: Final = "others"
 
 
 def endpoint_labels(fleet: Fleet) -> dict[Address, str]:
-    """An endpoint's own name where it has one that no other has, else its address. O(fleet)."""
+    """An endpoint's name if it is unique, else its address. O(fleet)."""
     names = Counter(endpoint.spec.name for endpoint in fleet)
     labels: dict[Address, str] = {}
     for endpoint in fleet:

@@ -1,4 +1,4 @@
-"""Counts what happens, and reads all metrics together with the present state of the core."""
+"""Counts records, and reads all metrics together with the current state of the core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from extproc.core.scheduler.dispatcher import Dispatcher
 
 NO_CLASS: Final = "none"
-"""The class of requests that take no slot."""
+"""The label value for requests that take no slot."""
 _HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 MAX_STRANGERS: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
@@ -78,7 +78,7 @@ class Metrics:
             self._first_token.observe(record.first_token_s)
 
     def scraped(self, observation: Observation) -> None:
-        """A look at an endpoint ended."""
+        """Record a scrape of an endpoint."""
         if len(self._scrapes) > MAX_STRANGERS + 2 * len(self._dispatcher.fleet):
             self._forget_strangers()  # nobody reads
         self._scrapes[observation.address].add(observation.status.value)

@@ -1,4 +1,4 @@
-"""Traces and metrics on their way to an OTLP receiver, each behind a queue of its own."""
+"""Sends traces and metrics to an OTLP receiver, each through its own queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from extproc.telemetry.trace_context import TraceParent
 
 FLUSH_S: Final = 2.0
-"""How long the last spans and metrics may take when the process stops."""
+"""The longest time to send the last spans and metrics when the process stops."""
 BREAK_OFF_S: Final = 0.5
 SERVICE_NAME: Final = "coxswain"
 
@@ -85,7 +85,7 @@ class OtlpExport:
             self._readings.put(reading)
 
     def dropped(self) -> dict[str, int]:
-        """By signal, what its receiver did not get."""
+        """The number of dropped items by signal."""
         counts: Counter[str] = Counter()
         if self._spans is not None:
             counts["spans"] = self._spans.dropped

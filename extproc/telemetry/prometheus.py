@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def prometheus_text(reading: Reading) -> bytes:
-    """What `/metrics` answers; may run in any thread."""
+    """The text of `/metrics`; may run in any thread."""
     lines = [line for read in reading.families for line in _lines(read)]
     return ("\n".join(lines) + "\n").encode()
 

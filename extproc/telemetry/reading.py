@@ -1,4 +1,4 @@
-"""All metrics at one moment: the one thing that every exporter is made from."""
+"""A reading: all metrics at one moment, the input of every exporter."""
 
 from __future__ import annotations
 

@@ -126,5 +126,5 @@ def _over_http(exporter: Any) -> Callable[[Message], bool]:
 
 
 def _quiet_libraries() -> None:
-    """We say once that a receiver fails; the exporters would say it at every try."""
+    """We log once that a receiver fails; the exporters would log every attempt."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

@@ -38,7 +38,7 @@ OPERATIONS: Final = {
     "/embeddings": "embeddings",
     "/embedding": "embeddings",
 }
-"""What `gen_ai.operation.name` says of a path."""
+"""The values of `gen_ai.operation.name` by path."""
 
 _SAMPLED: Final = 0x01
 _LOCAL_PARENT: Final = trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK

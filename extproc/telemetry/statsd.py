@@ -1,4 +1,4 @@
-"""StatsD gauges over UDP, under the names that Paddler's users know.
+"""StatsD gauges over UDP, with Paddler's names.
 
 Three gauges an interval are one datagram. Nobody answers, so nothing is waited for: what
 cannot be sent is gone, and the next interval tells the state of then.
@@ -75,7 +75,7 @@ class Statsd:
             await asyncio.sleep(self._options.interval_s)
 
     async def _send(self) -> None:
-        """Resolved anew each time: the receiver may have moved."""
+        """Resolved each time, because the receiver may have moved."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             self._options.host, self._options.port, type=socket.SOCK_DGRAM

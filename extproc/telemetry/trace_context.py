@@ -1,4 +1,4 @@
-"""The W3C trace context: which trace a request belongs to, and whether it is recorded."""
+"""The W3C trace context: the trace of a request, and whether it is recorded."""
 
 from __future__ import annotations
 

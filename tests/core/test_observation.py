@@ -13,8 +13,8 @@ ADDRESS = Address("10.0.0.1", 8080)
 
 
 def observation(**facts: Any) -> Observation:
-    told: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "status": ScrapeStatus.READY}
-    return Observation(address=ADDRESS, **(told | facts))
+    defaults: dict[str, Any] = {"began_at": 1.0, "answered_at": 2.0, "status": ScrapeStatus.READY}
+    return Observation(address=ADDRESS, **(defaults | facts))
 
 
 @pytest.mark.parametrize(

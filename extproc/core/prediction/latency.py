@@ -159,7 +159,7 @@ class EndpointLatency:
         return tasks
 
     def replaced(self) -> None:
-        """A new process responds, which numbers its tasks from the start."""
+        """A new process numbers its tasks from the start; it is assumed to be as fast."""
         self._tasks = {}
 
     def estimate(self, typical: LatencyEstimate) -> LatencyEstimate:

@@ -176,8 +176,8 @@ class PrefixIndex:
         for block in memory.blocks if memory is not None else ():
             self._drop(block, address)
 
-    def holders(self, chain: Sequence[int], many: int) -> list[Address]:
-        """Up to `many` endpoints that remember most of the chain's beginning, best first.
+    def holders(self, chain: Sequence[int], limit: int) -> list[Address]:
+        """Up to `limit` endpoints that remember most of the chain's beginning, best first.
 
         Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
         """
@@ -189,14 +189,14 @@ class PrefixIndex:
             else:
                 high = middle - 1
         found: dict[Address, None] = {}
-        while low and len(found) < many:
+        while low and len(found) < limit:
             holders = self._holders[chain[low - 1]]
             if isinstance(holders, dict):
-                found.update(dict.fromkeys(islice(holders, many)))
+                found.update(dict.fromkeys(islice(holders, limit)))
             else:
                 found[holders] = None
             low = low * 3 // 4
-        return list(islice(found, many))
+        return list(islice(found, limit))
 
     def _hold(self, block: int, address: Address) -> None:
         holders = self._holders.get(block)

@@ -152,7 +152,7 @@ class SlotAllocator:
         record_prediction(state, run, address)
         if endpoint.health is Health.ASLEEP or is_cold:
             run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
-        state.usage_share.gave(address, lease.weight_slots, now)
+        state.usage_share.assigned(address, lease.weight_slots, now)
 
     def after_capacity_change(self, address: Address, now: float) -> None:
         """`on_capacity_change` after a decision that stands even if the assignment fails."""

@@ -93,13 +93,13 @@ class Ranking:
             del self._buckets[rank]
             del self._ranks[bisect_left(self._ranks, rank)]
 
-    def best(self, many: int) -> list[Address]:
-        """Up to `many` endpoints, best first; those without a free slot come last."""
+    def best(self, limit: int) -> list[Address]:
+        """Up to `limit` endpoints, best first; those without a free slot come last."""
         chosen: list[Address] = []
         for rank in reversed(self._ranks):
-            if len(chosen) == many:
+            if len(chosen) == limit:
                 break
-            chosen += self._some_of(list(self._buckets[rank].values()), many - len(chosen))
+            chosen += self._some_of(list(self._buckets[rank].values()), limit - len(chosen))
         return chosen
 
     def __contains__(self, address: Address) -> bool:
@@ -109,23 +109,23 @@ class Ranking:
         """All ranked endpoints with their slots."""
         return ((address, shape[1]) for address, (_, shape, _) in self._positions.items())
 
-    def fallbacks(self, many: int, weight_slots: int) -> list[Address]:
-        """Up to `many` endpoints: those with enough free slots for that weight, then the best."""
+    def fallbacks(self, limit: int, weight_slots: int) -> list[Address]:
+        """Up to `limit` endpoints: those with enough free slots for that weight, then the best."""
         if weight_slots == 1:
-            return self.best(many)
-        chosen = dict.fromkeys(self.free(many, weight_slots))
-        chosen.update(dict.fromkeys(self.best(many)))
-        return list(chosen)[:many]
+            return self.best(limit)
+        chosen = dict.fromkeys(self.free(limit, weight_slots))
+        chosen.update(dict.fromkeys(self.best(limit)))
+        return list(chosen)[:limit]
 
-    def free(self, many: int, weight_slots: int) -> list[Address]:
-        """Up to `many` endpoints with enough free slots for that weight, best first."""
+    def free(self, limit: int, weight_slots: int) -> list[Address]:
+        """Up to `limit` endpoints with enough free slots for that weight, best first."""
         chosen: list[Address] = []
         for rank in reversed(self._ranks):
-            if not rank[0] or len(chosen) == many:
+            if not rank[0] or len(chosen) == limit:
                 break
             bucket = self._buckets[rank]
             fitting = [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]
-            chosen += self._some_of(fitting, many - len(chosen))
+            chosen += self._some_of(fitting, limit - len(chosen))
         return chosen
 
     def best_for(self, weight_slots: int) -> Address | None:
@@ -145,14 +145,14 @@ class Ranking:
             return groups[0][int(self._random.random() * len(groups[0]))]
         return self._some_of(groups, 1)[0]
 
-    def _some_of(self, groups: Sequence[Sequence[Address]], many: int) -> list[Address]:
-        """Up to `many` members of the groups, in their order, from a random one on."""
+    def _some_of(self, groups: Sequence[Sequence[Address]], limit: int) -> list[Address]:
+        """Up to `limit` members of the groups, in their order, from a random one on."""
         size = sum(map(len, groups))
         if size == 1:
             return [address for group in groups for address in group]
         start = int(self._random.random() * size)
         chosen = []
-        for step in range(min(many, size)):
+        for step in range(min(limit, size)):
             index = (start + step) % size
             for group in groups:
                 if index < len(group):

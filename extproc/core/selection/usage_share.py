@@ -24,27 +24,27 @@ class UsageShare:
     """Assigned slots by endpoint, with a half-life of a minute. Every call is O(1)."""
 
     def __init__(self) -> None:
-        self._given: dict[Address, tuple[float, float]] = {}
+        self._recent: dict[Address, tuple[float, float]] = {}
 
-    def gave(self, address: Address, weight_slots: int, now: float) -> None:
-        self._given[address] = (self.given(address, now) + weight_slots, now)
+    def assigned(self, address: Address, weight_slots: int, now: float) -> None:
+        self._recent[address] = (self.recent_slots(address, now) + weight_slots, now)
 
-    def given(self, address: Address, now: float) -> float:
+    def recent_slots(self, address: Address, now: float) -> float:
         """The slots that were recently assigned to it."""
-        amount, at = self._given.get(address, (0.0, now))
+        amount, at = self._recent.get(address, (0.0, now))
         return float(amount * 0.5 ** ((now - at) / HALF_LIFE_S))
 
     def forget(self, address: Address) -> None:
-        self._given.pop(address, None)
+        self._recent.pop(address, None)
 
     def fair_share(self, members: Iterable[tuple[Address, int]], now: float) -> float:
         """The mean recent use of one slot, over endpoints with their slots. O(members)."""
-        given = slots = 0.0
-        for address, many in members:
-            given += self.given(address, now)
-            slots += many
-        return given / slots if slots else 0.0
+        assigned = slots = 0.0
+        for address, member_slots in members:
+            assigned += self.recent_slots(address, now)
+            slots += member_slots
+        return assigned / slots if slots else 0.0
 
     def is_overused(self, address: Address, slots: int, fair_share: float, now: float) -> bool:
         """Whether it got more than chance explains."""
-        return self.given(address, now) > TOLERANCE * fair_share * slots + SLACK
+        return self.recent_slots(address, now) > TOLERANCE * fair_share * slots + SLACK

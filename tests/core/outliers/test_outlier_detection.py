@@ -142,9 +142,9 @@ def test_an_ejection_and_its_end_are_announced_once() -> None:
     fleet.dispatcher.advance(fleet.now)
     fleet.abandon(fleet.send(bad))
     fleet.finish(fleet.send(bad))
-    told = [one for one in events if isinstance(one, EndpointEjected | EndpointReadmitted)]
-    assert [type(one) for one in told] == [EndpointEjected, EndpointReadmitted]
-    assert [one.address for one in told] == [bad, bad]
+    announced = [one for one in events if isinstance(one, EndpointEjected | EndpointReadmitted)]
+    assert [type(one) for one in announced] == [EndpointEjected, EndpointReadmitted]
+    assert [one.address for one in announced] == [bad, bad]
 
 
 def test_a_queued_request_is_the_trial_as_soon_as_one_is_due() -> None:

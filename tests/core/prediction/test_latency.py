@@ -159,11 +159,11 @@ def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> Non
         )
         fleet.look(address, slots=2, busy_slots=2, slot_readings=readings)
     tickets = [fleet.queue() for _ in range(3)]
-    told = [fleet.dispatcher.position_of(ticket, fleet.now).expected_s for ticket in tickets]
+    expected_s = [fleet.dispatcher.position_of(ticket, fleet.now).expected_s for ticket in tickets]
     if not is_bounded:
-        assert told == pytest.approx([30, 60, 90], rel=0.2)
+        assert expected_s == pytest.approx([30, 60, 90], rel=0.2)
         return
-    assert told == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
+    assert expected_s == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
     fleet.finish(leases[0])
     queue_position = fleet.dispatcher.position_of(tickets[1], fleet.now)
     assert queue_position.position == 1 and queue_position.expected_s == pytest.approx(14, rel=0.2)
@@ -264,9 +264,9 @@ def test_the_retry_time_is_that_of_the_eligible_servers() -> None:
             fleet.pick(model=model)
         for _ in range(3):
             fleet.queue(model=model)
-    told = {model: fleet.submit(model=model) for model in ("rare", "usual")}
-    assert getattr(told["rare"], "retry_after_s", 0.0) == pytest.approx(16.0, rel=0.2)
-    assert getattr(told["usual"], "retry_after_s", 0.0) == pytest.approx(2.0, rel=0.2)
+    decisions = {model: fleet.submit(model=model) for model in ("rare", "usual")}
+    assert getattr(decisions["rare"], "retry_after_s", 0.0) == pytest.approx(16.0, rel=0.2)
+    assert getattr(decisions["usual"], "retry_after_s", 0.0) == pytest.approx(2.0, rel=0.2)
 
 
 def test_a_few_ends_a_second_are_enough() -> None:

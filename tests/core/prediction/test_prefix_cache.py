@@ -276,8 +276,8 @@ def test_two_models_of_a_router_share_nothing() -> None:
     both = tuple(ModelReading(name=name, slots=2, busy_slots=0) for name in ("tiny", "small"))
     fleet.add(4, models=both, context_tokens=8192)
     plain = fleet.join()
-    told = {"slots": 1, "busy_slots": 1}
-    fleet.look(plain, models=[ModelReading(name="tiny", aliases=("small",))], **told)
+    reported = {"slots": 1, "busy_slots": 1}
+    fleet.look(plain, models=[ModelReading(name="tiny", aliases=("small",))], **reported)
     converse(fleet, "tiny")
     assert converse(fleet, "tiny")[1] > 2000
     assert converse(fleet, "small")[1] == 0.0
@@ -452,15 +452,15 @@ def test_a_session_is_a_hint() -> None:
 
 
 def test_overuse_is_more_than_chance() -> None:
-    spread = UsageShare()
+    usage = UsageShare()
     for _ in range(100):
-        spread.gave(A, 1, 0.0)
+        usage.assigned(A, 1, 0.0)
     for _ in range(50):
-        spread.gave(B, 1, 0.0)
-    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
-    assert not spread.is_overused(A, 4, fair, 0.0)
+        usage.assigned(B, 1, 0.0)
+    fair = usage.fair_share([(A, 4), (B, 4)], 0.0)
+    assert not usage.is_overused(A, 4, fair, 0.0)
     for _ in range(100):
-        spread.gave(A, 1, 0.0)
-    fair = spread.fair_share([(A, 4), (B, 4)], 0.0)
-    assert spread.is_overused(A, 4, fair, 0.0) and not spread.is_overused(B, 4, fair, 0.0)
-    assert spread.given(A, 60.0) == 100.0
+        usage.assigned(A, 1, 0.0)
+    fair = usage.fair_share([(A, 4), (B, 4)], 0.0)
+    assert usage.is_overused(A, 4, fair, 0.0) and not usage.is_overused(B, 4, fair, 0.0)
+    assert usage.recent_slots(A, 60.0) == 100.0

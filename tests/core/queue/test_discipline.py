@@ -59,12 +59,12 @@ def test_the_glossarys_example(lower: Objective) -> None:
     random = Random(7)
     running: list[tuple[str, Lease]] = []
     waiting: dict[int, tuple[str, Ticket]] = {}
-    refused: list[str] = []
+    rejected: list[str] = []
 
     def send(name: str) -> None:
         outcome = fleet.submit(objective=name)
         if isinstance(outcome, Rejected):
-            refused.append(name)
+            rejected.append(name)
         elif isinstance(outcome, Queued):
             waiting[outcome.ticket.id] = (name, outcome.ticket)
         else:
@@ -76,14 +76,14 @@ def test_the_glossarys_example(lower: Objective) -> None:
             if settlement is not None:
                 del waiting[id_]
                 if isinstance(settlement, Rejected):
-                    refused.append(name)
+                    rejected.append(name)
                 else:
                     running.append((name, settlement.lease))
 
     for name in ("gold", lower.name):
         for _ in range(40):
             send(name)
-    assert not refused
+    assert not rejected
     for address in fleet.addresses[:3]:
         fleet.dispatcher.connect_failed(address, fleet.now)
         for name, lease in [one for one in running if one[1].address == address]:
@@ -96,7 +96,7 @@ def test_the_glossarys_example(lower: Objective) -> None:
         fleet.finish(lease)
         send(name)
         gather()
-    assert refused and set(refused) == {lower.name}
+    assert rejected and set(rejected) == {lower.name}
 
 
 def test_the_objective_with_the_lowest_attainment_is_served_first() -> None:

@@ -105,7 +105,7 @@ WHOSE = [("a", ""), ("a", "x"), ("a", "y"), ("", "z"), ("b", "z")]
 
 @given(
     moves=st.lists(
-        st.tuples(st.sampled_from(["enter", "move", "leave", "look"]), st.integers(0, 99))
+        st.tuples(st.sampled_from(["enter", "move", "leave", "scrape"]), st.integers(0, 99))
     ),
     used_s=st.lists(st.integers(0, 2), min_size=5, max_size=5),
 )
@@ -131,7 +131,7 @@ def test_a_returning_ticket_has_its_arrival_position(
         elif what == "leave" and ticket is not None:
             queue.leave(ticket)
             tickets.remove(ticket)
-        elif what == "look":
+        elif what == "scrape":
             for constraint_queue in queue.constraint_queues():
                 here = [one for one in tickets if one.constraint_queue is constraint_queue]
                 first = constraint_queue.next_by_priority(SloAttainment(), 0.0)[1]

@@ -17,7 +17,7 @@ from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
 
-STRANGER = Address("10.9.9.9", 1)
+UNKNOWN = Address("10.9.9.9", 1)
 
 
 # Picking
@@ -234,8 +234,8 @@ def test_deadlines_in_their_own_order() -> None:
     fleet.pass_time(2.999)
     assert fleet.listener.settlements == {}
     fleet.pass_time(0.001)
-    refused = fleet.refused(impatient)
-    assert (refused.reason, refused.waited_s) == (Reason.QUEUE_TIMEOUT, 3.0)
+    rejected = fleet.refused(impatient)
+    assert (rejected.reason, rejected.waited_s) == (Reason.QUEUE_TIMEOUT, 3.0)
     fleet.finish(running)
     assert fleet.handed(patient).address == fleet.addresses[0]
     assert len(fleet.account(fleet.addresses[0]).leases) == 1
@@ -391,7 +391,7 @@ def test_a_server_outside_the_fleet_has_no_slots() -> None:
     """The lease stays where it was picked, and ends there."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
-    fleet.dispatcher.served_by(lease, STRANGER, fleet.now)
+    fleet.dispatcher.served_by(lease, UNKNOWN, fleet.now)
     assert lease.address == fleet.addresses[0]
     fleet.finish(lease)
     assert fleet.account(fleet.addresses[0]).leases == {}
@@ -471,8 +471,8 @@ def test_the_operators_slots_override_the_servers() -> None:
 def test_an_observation_of_an_unknown_endpoint_is_ignored() -> None:
     """It may have left the fleet during the scrape."""
     fleet = SmallFleet(1)
-    fleet.look(STRANGER)
-    assert STRANGER not in fleet.dispatcher.fleet
+    fleet.look(UNKNOWN)
+    assert UNKNOWN not in fleet.dispatcher.fleet
 
 
 def test_an_outdated_scrape_does_not_revive_a_dead_server() -> None:
@@ -509,7 +509,7 @@ def test_a_connection_that_envoy_could_not_make() -> None:
     address = fleet.addresses[0]
     fleet.now = 110.0
     fleet.dispatcher.connect_failed(address, fleet.now)
-    fleet.dispatcher.connect_failed(STRANGER, fleet.now)
+    fleet.dispatcher.connect_failed(UNKNOWN, fleet.now)
     endpoint = fleet.endpoint(address)
     assert (endpoint.health, endpoint.issues) == (Health.DOWN, (CONNECT_FAILED,))
     assert fleet.listener.unsure == [address]
@@ -583,14 +583,14 @@ def test_a_removed_endpoint_finishes_its_requests() -> None:
 
 def test_a_removed_endpoint_drains_to_its_end() -> None:
     """A lease whose client left is its last one too: a scrape or the cap ends it."""
-    for ending in ("look", "cap"):
+    for ending in ("scrape", "cap"):
         fleet = SmallFleet(1)
         address = fleet.addresses[0]
         lease = fleet.pick()
         fleet.name()
         fleet.abandon(lease)
         assert address in fleet.dispatcher.fleet
-        if ending == "look":
+        if ending == "scrape":
             fleet.now += 1.0
             fleet.look(address, busy=0)
         else:
@@ -642,9 +642,9 @@ def test_membership_changes_are_announced_once() -> None:
     changes = fleet.listener.membership_changes
     fleet.name(*fleet.addresses)
     assert fleet.listener.membership_changes == changes
-    fleet.name(*fleet.addresses, STRANGER)
+    fleet.name(*fleet.addresses, UNKNOWN)
     assert fleet.listener.membership_changes == changes + 1
-    fleet.name(fleet.addresses[0], STRANGER)
+    fleet.name(fleet.addresses[0], UNKNOWN)
     assert fleet.listener.membership_changes > changes + 1
 
 
@@ -663,7 +663,7 @@ def test_an_endpoint_that_the_operator_drains(intent: Intent) -> None:
     fleet.dispatcher.set_intent(address, Intent.ACTIVE, fleet.now)
     assert fleet.handed(ticket).address == address
     with pytest.raises(KeyError):
-        fleet.dispatcher.set_intent(STRANGER, intent, fleet.now)
+        fleet.dispatcher.set_intent(UNKNOWN, intent, fleet.now)
 
 
 def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
@@ -671,7 +671,7 @@ def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
     fleet = SmallFleet()
     address = fleet.add(None)
     fleet.dispatcher.set_routable(address, False, fleet.now)
-    fleet.dispatcher.set_routable(STRANGER, True, fleet.now)
+    fleet.dispatcher.set_routable(UNKNOWN, True, fleet.now)
     fleet.look(address, slots=1)
     ticket = fleet.queue()
     fleet.dispatcher.set_routable(address, True, fleet.now)
@@ -686,7 +686,7 @@ def test_endpoints_that_need_frequent_scrapes() -> None:
     fleet = SmallFleet(2, 2)
     calm, busy = fleet.addresses
     fleet.look(busy, busy=1)
-    assert [fleet.dispatcher.needs_frequent_scrapes(a) for a in (calm, busy, STRANGER)] == [
+    assert [fleet.dispatcher.needs_frequent_scrapes(a) for a in (calm, busy, UNKNOWN)] == [
         False,
         True,
         False,
@@ -710,7 +710,7 @@ def test_endpoints_with_leases() -> None:
     assert fleet.dispatcher.has_leases(address)
     fleet.abandon(lease)
     assert fleet.dispatcher.has_leases(address)
-    assert not fleet.dispatcher.has_leases(STRANGER)
+    assert not fleet.dispatcher.has_leases(UNKNOWN)
 
 
 # Shutting down

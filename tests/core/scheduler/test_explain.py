@@ -34,8 +34,8 @@ def test_it_names_the_picked_endpoint_and_all_costs() -> None:
     total_s = scores["first_token_s"] + scores["answer_s"] + scores["adapter_s"]
     assert abs(scores["cost_s"] - total_s) < 1e-9
     details = [[s.detail for s in c.scores if s.detail] for c in explanation.candidates]
-    (told,) = details[0]
-    assert told.startswith("about ") and told.endswith(" tokens in its cache")
+    (detail,) = details[0]
+    assert detail.startswith("about ") and detail.endswith(" tokens in its cache")
     assert not any(details[1:]), "an endpoint of which nothing special is known needs no note"
 
 
@@ -75,11 +75,13 @@ def test_a_cache_that_does_not_count_is_shown() -> None:
         fleet.now += 1.0
         fleet.dispatcher.answered(lease, fleet.now)
         fleet.finish(lease)
-    told = {c.address: c for c in ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600).candidates}
-    assert numbers(told[target])["saved_s"] == 0.0
-    assert numbers(told[target])["first_token_s"] > 0.5
-    assert "used beyond its share" in told[target].scores[-1].detail
-    assert not told[other].scores[-1].detail
+    candidates = {
+        c.address: c for c in ask(fleet, prompt_blocks=CHAIN, prompt_tokens=2600).candidates
+    }
+    assert numbers(candidates[target])["saved_s"] == 0.0
+    assert numbers(candidates[target])["first_token_s"] > 0.5
+    assert "used beyond its share" in candidates[target].scores[-1].detail
+    assert not candidates[other].scores[-1].detail
 
 
 def test_an_endpoint_that_would_miss_the_slo_ranks_behind() -> None:
@@ -119,10 +121,10 @@ def test_it_shows_debt_position_and_time() -> None:
     fleet.pick(fairness_id="greedy")
     for _ in range(2):
         fleet.queue(fairness_id="greedy")
-    told = ask(fleet, fairness_id="greedy")
-    assert told.position == 3
-    assert told.expected_s is not None and 9.0 < told.expected_s < 15.0
-    assert 3.0 < float(told.understood["fairness_debt_s"]) < 5.0
+    explanation = ask(fleet, fairness_id="greedy")
+    assert explanation.position == 3
+    assert explanation.expected_s is not None and 9.0 < explanation.expected_s < 15.0
+    assert 3.0 < float(explanation.understood["fairness_debt_s"]) < 5.0
     assert float(ask(fleet, fairness_id="other").understood["fairness_debt_s"]) == 0.0
 
 

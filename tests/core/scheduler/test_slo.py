@@ -13,7 +13,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 
 TTFT_S = 1.0
 TOKEN_S = 0.05
-PROMISED = Objective(name="chat", ttft_s=TTFT_S)
+CHAT = Objective(name="chat", ttft_s=TTFT_S)
 
 
 class SloServer:
@@ -21,7 +21,7 @@ class SloServer:
     beginning; its true first token comes after `prefill_s`."""
 
     def __init__(self, prefill_s: float, *, is_stream: bool = True) -> None:
-        self.fleet = SteeredFleet(PROMISED)
+        self.fleet = SteeredFleet(CHAT)
         self.address = self.fleet.add(1)
         self.prefill_s = prefill_s
         self.is_stream = is_stream

@@ -92,12 +92,12 @@ def test_leases_of_a_model_pool_end_at_the_replacing_server() -> None:
     address = fleet.add(2, models=[loaded("a", 2)], instance="router")
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     lease = fleet.pick(model="a")
-    for told in (
+    for reported in (
         {"instance": "plain", "models": ["a"]},
         {"instance": "x", "models": [loaded("a", 2)]},
     ):
         fleet.now += 1.0
-        fleet.look(address, slots=2, busy_slots=0, **told)
+        fleet.look(address, slots=2, busy_slots=0, **reported)
         assert endpoint_slots.leased_slots == 1
     fleet.finish(lease)
     assert endpoint_slots.leased_slots == endpoint_slots.model_pools["a"].leased_slots == 0

@@ -1,26 +1,19 @@
-"""Makes `.venv` exactly as requirements.lock says; a second run with nothing changed does nothing.
+"""Creates `.venv` from requirements.lock. Does nothing when nothing has changed since the last run.
 
-Needs only a Python and its standard library. Where that Python comes without
-pip (Debian and Ubuntu split it off), a pinned pip is fetched and held against its hash.
-The pip settings of the machine (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_CERT, pip.conf) are honoured.
+Needs only a Python with its standard library, `venv` and `ensurepip` included. pip reads its own
+settings as usual (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf).
 
-This file must start on any Python 3, if only to say that it is too old.
+This file must start on any Python 3, if only to say that the version is too old.
 """
 
 import collections
-import configparser
 import hashlib
-import html.parser
 import importlib.util
 import json
 import os
 import shutil
-import ssl
 import subprocess
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 TYPE_CHECKING = False
@@ -37,20 +30,15 @@ STAMP = VENV / "coxswain.json"
 OLDEST = (3, 11)
 NEWEST_MINOR = 14
 
-PIP_WHEEL = "pip-26.3-py3-none-any.whl"
-PIP_SHA256 = "f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"
-DEFAULT_INDEX = "https://pypi.org/simple"
-FETCH_TIMEOUT_S = 60
-MAX_FETCH_BYTES = 20 * 1024 * 1024
 SHOWN_LINES = 20
 
 
 class BootstrapError(Exception):
-    """The environment cannot be made; the text says what to do."""
+    """The environment cannot be created; the text says what to do."""
 
 
 def say(text: str) -> None:
-    """Tell the user what happens now."""
+    """Print one line of progress."""
     print("bootstrap: " + text, flush=True)
 
 
@@ -58,7 +46,7 @@ def say(text: str) -> None:
 
 
 def use_new_enough_python() -> None:
-    """Go on with this Python, or start again under a newer one of this machine.
+    """Continue with this Python, or restart with a newer one of this machine.
 
     Raises BootstrapError where there is none.
     """
@@ -79,7 +67,7 @@ def use_new_enough_python() -> None:
     )
 
 
-# --- what is there already ---
+# --- what exists already ---
 
 
 def digest(path: Path) -> str:
@@ -88,7 +76,7 @@ def digest(path: Path) -> str:
 
 
 def wanted_state() -> "dict[str, str]":
-    """What the environment is made from; two equal states are the same environment."""
+    """What the environment is created from: equal states mean equal environments."""
     return {
         "python": sys.version.split()[0],
         "base": getattr(sys, "base_prefix", sys.prefix),
@@ -100,7 +88,7 @@ def wanted_state() -> "dict[str, str]":
 
 
 def present_state() -> "dict[str, str]":
-    """What the last finished run made; empty when it was cut short or never ran."""
+    """The state of the last complete run, empty if there was none."""
     try:
         state = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,131 +96,11 @@ def present_state() -> "dict[str, str]":
     return state if isinstance(state, dict) else {}
 
 
-# --- pip's own settings ---
-
-
-def pip_setting(name: str) -> str:
-    """A pip setting (`index-url`, `cert`, ...) from PIP_* or pip.conf, or an empty text."""
-    from_environment = os.environ.get("PIP_" + name.upper().replace("-", "_"), "")
-    if from_environment:
-        return from_environment
-    home = Path("~").expanduser()
-    places = [
-        os.environ.get("PIP_CONFIG_FILE", ""),
-        str(Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"),
-        str(home / ".pip" / "pip.conf"),
-        "/etc/xdg/pip/pip.conf",
-        "/etc/pip.conf",
-    ]
-    for place in filter(None, places):
-        parser = configparser.RawConfigParser()
-        try:
-            parser.read(place, encoding="utf-8")
-        except (OSError, ValueError, configparser.Error):
-            continue
-        for section in ("install", "global"):
-            if parser.has_option(section, name):
-                return parser.get(section, name)
-    return ""
-
-
-# --- a pip for a Python that has none ---
-
-
-class LinkReader(html.parser.HTMLParser):
-    """Collects the targets of a simple index page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.links = []  # type: list[str]
-
-    def handle_starttag(self, tag: str, attrs: "list[tuple[str, str | None]]") -> None:
-        """Keep the target of every link."""
-        if tag == "a":
-            self.links.extend(value for name, value in attrs if name == "href" and value)
-
-
-def fetch(url: str) -> bytes:
-    """The bytes behind `url`, with pip's certificates, proxy and the user:password of the URL."""
-    parts = urllib.parse.urlsplit(url)
-    request = urllib.request.Request(
-        urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])),
-        headers={"Accept": "text/html, */*;q=0.1", "User-Agent": "coxswain-bootstrap"},
-    )
-    handlers = [
-        urllib.request.HTTPSHandler(
-            context=ssl.create_default_context(cafile=pip_setting("cert") or None)
-        )
-    ]  # type: list[urllib.request.BaseHandler]
-    if parts.username:
-        passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
-        passwords.add_password(
-            None,
-            request.full_url,
-            urllib.parse.unquote(parts.username),
-            urllib.parse.unquote(parts.password or ""),
-            is_authenticated=True,
-        )
-        handlers.append(urllib.request.HTTPBasicAuthHandler(passwords))
-    proxy = pip_setting("proxy")
-    if proxy:
-        handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
-    opener = urllib.request.build_opener(*handlers)
-    with opener.open(request, timeout=FETCH_TIMEOUT_S) as answer:
-        body = answer.read(MAX_FETCH_BYTES + 1)  # type: bytes
-    if len(body) > MAX_FETCH_BYTES:
-        raise BootstrapError("an answer of the package index is far too large")
-    return body
-
-
-def wheel_from_disk() -> "bytes | None":
-    """The pinned pip wheel from a folder that pip is told to look into, or None."""
-    folders = [Path(text) for text in pip_setting("find-links").split()]
-    for folder in [*folders, Path("/usr/share/python-wheels")]:
-        candidate = folder / PIP_WHEEL
-        if candidate.is_file() and digest(candidate) == PIP_SHA256:
-            return candidate.read_bytes()
-    return None
-
-
-def wheel_from_index() -> bytes:
-    """The pinned pip wheel from the package index. Raises BootstrapError where it is not."""
-    index = (pip_setting("index-url") or DEFAULT_INDEX).rstrip("/")
-    page = index + "/pip/"
-    shown = urllib.parse.urlsplit(page).netloc.rpartition("@")[2]
-    say("this Python has no pip; fetching %s from %s" % (PIP_WHEEL, shown))
-    try:
-        reader = LinkReader()
-        reader.feed(fetch(page).decode("utf-8", "replace"))
-        for link in reader.links:
-            target = urllib.parse.urljoin(page, link)
-            if urllib.parse.urlsplit(target).path.endswith("/" + PIP_WHEEL):
-                return fetch(target.partition("#")[0])
-    except (OSError, ValueError) as error:
-        raise BootstrapError(
-            "%s could not be read (%s). Check the network, or set PIP_INDEX_URL, or install pip: "
-            "sudo apt-get install python3-venv" % (shown, error)
-        ) from None
-    raise BootstrapError("%s has no %s" % (shown, PIP_WHEEL))
-
-
-def add_pip(python: Path) -> None:
-    """Put the pinned pip into the environment of `python`, from disk or from the index."""
-    wheel = wheel_from_disk() or wheel_from_index()
-    found = hashlib.sha256(wheel).hexdigest()
-    if found != PIP_SHA256:
-        raise BootstrapError("%s has the hash %s, expected %s" % (PIP_WHEEL, found, PIP_SHA256))
-    place = VENV / PIP_WHEEL
-    place.write_bytes(wheel)
-    run(python, str(place / "pip"), "install", "--no-index", "--no-deps", "--quiet", str(place))
-    place.unlink()
-
-
-# --- making it ---
+# --- creating it ---
 
 
 def pip_environment() -> "dict[str, str]":
-    """The variables for pip: those of the user, but what would lead it out of `.venv`."""
+    """The user's variables, except those that would let pip install outside of `.venv`."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -252,9 +120,9 @@ def run(python: Path, *arguments: str) -> None:
 
 
 def install_packages(python: Path) -> None:
-    """Install what the lock names, telling one line about it instead of pip's hundreds.
+    """Install the packages of the lock file, with one line of progress instead of pip's hundreds.
 
-    Raises BootstrapError when pip fails, after the last of what it said.
+    Raises BootstrapError when pip fails, after printing pip's last lines.
     """
     arguments = ["-m", "pip", "install", "--require-hashes", "--no-input", "-r"]
     with subprocess.Popen(
@@ -274,9 +142,9 @@ def install_packages(python: Path) -> None:
 def tell_progress(
     lines: "Iterable[str]", lock: str, out: "IO[str]", is_terminal: "bool | None" = None
 ) -> "list[str]":
-    """Follow what pip says; the last lines of it, for when it fails.
+    """Print progress from pip's output; returns its last lines, for errors.
 
-    On a terminal one line changes with each package. Elsewhere only the large step is told.
+    On a terminal one line changes with each package; elsewhere only the large step is printed.
     """
     total = sum(1 for line in lock.splitlines() if "==" in line and line[:1].isalnum())
     is_terminal = out.isatty() if is_terminal is None else is_terminal
@@ -292,37 +160,29 @@ def tell_progress(
                 out.flush()
         elif line.startswith("Installing collected packages"):
             out.write("\r\x1b[K" if is_terminal else "")
-            out.write("bootstrap: unpacking them (about a minute)\n")
+            out.write("bootstrap: unpacking (about a minute)\n")
             out.flush()
     return list(last)
 
 
 def make_venv() -> Path:
-    """An empty environment with a pip; returns its Python."""
-    if importlib.util.find_spec("venv") is None:
+    """Create an empty environment with pip; returns its Python. Raises BootstrapError."""
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise BootstrapError(
-            "this Python has no venv module: sudo apt-get install python3-venv (Debian, Ubuntu)"
+            "this Python has no venv or no ensurepip module. Debian and Ubuntu: "
+            "sudo apt-get install python3-venv"
         )
     if VENV.exists():
         shutil.rmtree(str(VENV))
-    # Under an environment's own Python, start from the one that it was made with.
+    # Inside an environment, start from the Python that the environment was created with.
     base = Path(getattr(sys, "_base_executable", None) or sys.executable)
-    say("making .venv with Python %s" % sys.version.split()[0])
-    python = VENV / "bin" / "python"
-    if importlib.util.find_spec("ensurepip") is not None:
-        try:
-            run(base, "-m", "venv", str(VENV))
-        except BootstrapError:
-            shutil.rmtree(str(VENV), ignore_errors=True)
-        else:
-            return python
-    run(base, "-m", "venv", "--without-pip", str(VENV))
-    add_pip(python)
-    return python
+    say("creating .venv with Python %s" % sys.version.split()[0])
+    run(base, "-m", "venv", str(VENV))
+    return VENV / "bin" / "python"
 
 
 def install(wanted: "dict[str, str]", present: "dict[str, str]") -> None:
-    """Bring `.venv` from the present to the wanted state."""
+    """Change `.venv` from the present to the wanted state."""
     python = VENV / "bin" / "python"
     only_project_changed = python.exists() and all(
         present.get(name) == wanted[name] for name in wanted if name != "project"
@@ -339,7 +199,7 @@ def install(wanted: "dict[str, str]", present: "dict[str, str]") -> None:
 
 
 def main() -> int:
-    """Make the environment where it is not there yet; the exit code."""
+    """Create the environment if needed; returns the exit code."""
     try:
         use_new_enough_python()
         wanted = wanted_state()
@@ -350,7 +210,7 @@ def main() -> int:
         print("bootstrap: " + str(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bootstrap: stopped; run again to go on", file=sys.stderr)
+        print("bootstrap: stopped; run again to continue", file=sys.stderr)
         return 130
     return 0
 

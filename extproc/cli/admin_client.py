@@ -1,4 +1,4 @@
-"""A running picker, as the commands reach it: where, with which token, and what failures mean."""
+"""The connection of commands to a running picker: address, token, and error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TOKEN_BYTES: Final = 16 * 1024
 
 
 class PickerError(Exception):
-    """The command cannot be done; `str(error)` is for the person who typed it."""
+    """The command failed; `str(error)` is for the user."""
 
     def __init__(self, exit_: ExitCode, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class PickerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where a picker is and how to talk to it. `timeout_s` bounds each single answer."""
+    """A picker's address and credentials. `timeout_s` limits each response."""
 
     address: str
     token: str = field(default="", repr=False)
@@ -197,7 +197,7 @@ def _read(file: Path | None) -> bytes | None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file, blanks around it not counting; raises `PickerError`."""
+    """The token in a file, without surrounding blanks; raises `PickerError`."""
     content = _read(file) or b""
     token = content[:MAX_TOKEN_BYTES].decode("ascii", errors="replace").strip()
     if not token or not token.isprintable() or not token.isascii():

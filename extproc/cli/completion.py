@@ -19,39 +19,39 @@ if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2
 
 Offer = tuple[str, str]
-"""What may stand there, and a word about it."""
+"""The completions, with descriptions."""
 
 PATIENCE_S: Final = 0.5
 MAX_OFFERS: Final = 500
 
 
 def endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """All endpoints, by name where they have one."""
+    """All endpoints, by name if they have one."""
     return _endpoints(context, incomplete, lambda _: True)
 
 
 def added_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Those that an operator added, and so may remove."""
+    """The endpoints that an operator added and can remove."""
     return _endpoints(context, incomplete, lambda endpoint: "admin" in endpoint.sources)
 
 
 def active_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Those that get requests as far as operators are concerned."""
+    """The endpoints with the intent active."""
     return _endpoints(context, incomplete, _is_active)
 
 
 def idle_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Those that were drained or disabled."""
+    """The endpoints that are drained or disabled."""
     return _endpoints(context, incomplete, lambda endpoint: not _is_active(endpoint))
 
 
 def requests(context: typer.Context, incomplete: str) -> list[Offer]:
-    """All that run or wait, or are still read."""
+    """All requests: running, queued or still being read."""
     return _requests(context, incomplete, is_waiting=False)
 
 
 def waiting_requests(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Those in the line."""
+    """The queued requests."""
     return _requests(context, incomplete, is_waiting=True)
 
 

@@ -1,4 +1,4 @@
-"""How a command that talks to a picker ends, for scripts."""
+"""The exit codes of commands that talk to a picker."""
 
 from __future__ import annotations
 

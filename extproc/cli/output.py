@@ -1,4 +1,4 @@
-"""What commands print: tables for eyes, JSON for scripts."""
+"""The output of commands: tables, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Format(Enum):
 
 
 class DocumentFormat(Enum):
-    """How to print what is a document: settings, Envoy's configuration."""
+    """The output formats of documents: settings, Envoy's configuration."""
 
     YAML = "yaml"
     JSON = "json"
@@ -47,7 +47,7 @@ which JSON still has."""
 
 
 def console() -> Console:
-    """Where tables go."""
+    """The console for tables."""
     from rich.console import Console
 
     found = Console(highlight=False)
@@ -99,7 +99,7 @@ def _single(value: Any, field: Any) -> Any:
 
 
 def word(enum: str, name: str) -> str:
-    """`HEALTH_READY` of the enum `Health` as people say it: `ready`."""
+    """`HEALTH_READY` of the enum `Health` as `ready`."""
     prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
     return name.removeprefix(prefix.lstrip("_").upper() + "_").lower().replace("_", "-")
 

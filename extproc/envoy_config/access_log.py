@@ -1,4 +1,4 @@
-"""Who is told how an exchange ended: a line on standard output, and the picker."""
+"""The access logs: a line on standard output, and reports to the picker."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
 
 REPORTS_PER_GRACE = 4
-"""The picker allows for this many within `request_body_grace_s`."""
+"""The number of reports within `request_body_grace_s` that the picker expects."""
 LEAST_INTERVAL_S = 0.001
-"""Envoy takes none shorter."""
+"""The shortest interval that Envoy accepts."""
 
 LINE = {
     "time": "%START_TIME%",
@@ -151,7 +151,7 @@ def _to_picker(log_name: str, filter_: AccessLogFilter, options: EnvoyOptions) -
 
 
 def _is_over() -> AccessLogFilter:
-    """Not one of the reports about exchanges that go on."""
+    """Excludes the reports about running exchanges."""
     return AccessLogFilter(
         log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic], exclude=True)
     )

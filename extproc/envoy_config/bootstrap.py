@@ -1,4 +1,4 @@
-"""The whole of Envoy's configuration, ready to run."""
+"""Envoy's complete bootstrap configuration."""
 
 from __future__ import annotations
 

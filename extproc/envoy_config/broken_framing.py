@@ -1,4 +1,4 @@
-"""Requests that are no proper HTTP/1: their refusal must not wait for the picker's word.
+"""Rejections of malformed HTTP/1 requests must not wait for the picker.
 
 Envoy refuses such a request and closes its connection in the same moment. A filter that holds the
 refusal back, as ext_proc does to show it to the picker, holds it back for ever: the client reads

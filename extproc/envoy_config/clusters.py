@@ -59,7 +59,7 @@ from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
 from extproc.envoy_config.transport import abilities, picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
-"""More than ever runs. The line is kept by the picker; a breaker here would only break it."""
+"""More than ever runs: the picker limits and queues requests, not Envoy's circuit breakers."""
 
 PICKER_KEEPALIVE = KeepaliveSettings(interval=seconds(2), timeout=seconds(3))
 """In full duplex nothing else bounds the wait for a picker that is frozen, or whose host is gone.
@@ -124,7 +124,7 @@ def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
 
 
 def _original_dst(cluster: Cluster) -> Cluster:
-    """The address comes from the picker's metadata, which no client can write."""
+    """The address comes from the picker's metadata, which clients cannot set."""
     cluster.type = ClusterDiscoveryType.ORIGINAL_DST
     cluster.lb_policy = ClusterLbPolicy.CLUSTER_PROVIDED
     cluster.original_dst_lb_config = ClusterOriginalDstLbConfig(metadata_key=destination_key())
@@ -168,7 +168,7 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 
 
 def picker(options: EnvoyOptions) -> Cluster:
-    """The picker's gRPC port: ext_proc, discovery and end reports. A dead one fails fast."""
+    """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
     cluster = _grpc_cluster(options.picker_cluster, options.picker, PICKER_KEEPALIVE)
     cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:

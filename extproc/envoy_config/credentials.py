@@ -1,4 +1,4 @@
-"""Keys: those that clients must show to Envoy, and those that Envoy shows to the servers.
+"""API keys: those of clients, which Envoy checks, and those of servers, which Envoy sends.
 
 A server's key comes with its address from discovery and is set at each try, when the server
 is known: a retry on another server carries that one's key, or the client's own again where
@@ -44,7 +44,7 @@ _FORWARDING: Final = Forwarding(header=names.CLIENT, hide_credentials=True)
 
 
 def check_of_clients(keys: tuple[ClientKey, ...], *, on_named_routes: bool = False) -> HttpFilter:
-    """Refuse with 401 who shows none of these keys. The servers do not get to see them.
+    """Reject requests without one of these keys with 401, and remove the key.
 
     `on_named_routes`: only on those that `with_check_of_clients` made.
     """
@@ -62,13 +62,13 @@ def check_of_clients(keys: tuple[ClientKey, ...], *, on_named_routes: bool = Fal
 
 
 def with_check_of_clients(route: Route) -> Route:
-    """The same route, on which clients are checked."""
+    """The same route, with authentication of clients."""
     is_on = typed(FilterConfig(config=typed(ApiKeyAuthPerRoute(forwarding=_FORWARDING))))
     return replace(route, typed_per_filter_config={**route.typed_per_filter_config, CHECK: is_on})
 
 
 def memory_of_authorization() -> HttpFilter:
-    """Keep the client's own key for the tries on servers that have none of ours."""
+    """Keep the client's own key for attempts at servers without an injected key."""
     remembered = ConfigKeyValuePair(
         metadata_namespace=names.COXSWAIN_NAMESPACE, key=REMEMBERED, type=ConfigValueType.STRING
     )
@@ -81,7 +81,7 @@ def memory_of_authorization() -> HttpFilter:
 
 
 def authorization_steps() -> list[HeaderMutation]:
-    """Before each try: the server's key where it has one, else what the client sent."""
+    """Before each attempt: the server's key if it has one, else the client's header."""
     namespace = names.COXSWAIN_NAMESPACE
     return [
         HeaderMutation(remove=AUTHORIZATION),

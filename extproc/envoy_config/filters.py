@@ -86,7 +86,8 @@ RESPONSE_ATTRIBUTES = [
     "upstream.request_attempt_count",
     "response.code_details",
 ]
-"""What the picker learns with the response headers: who served, at which try, and how."""
+"""The attributes that the picker gets with the response headers: serving host, attempts, details.
+"""
 
 
 def ext_proc(options: EnvoyOptions) -> HttpFilter:
@@ -169,7 +170,7 @@ def _processing_mode(options: EnvoyOptions) -> ProcessingMode:
 
 
 def router() -> HttpFilter:
-    """The last filter, which forwards."""
+    """The last filter, the router."""
     return HttpFilter(
         name="envoy.filters.http.router",
         typed_config=typed(Router(suppress_envoy_headers=True)),
@@ -177,9 +178,9 @@ def router() -> HttpFilter:
 
 
 def first_filters(options: EnvoyOptions, *, on_named_routes: bool = False) -> list[HttpFilter]:
-    """What happens to a request before the picker is asked: who is it, and may it come in?
+    """The filters before the picker: authentication, and storage of the client's key.
 
-    `on_named_routes`: the second is asked only where a route says so, as the picker is.
+    `on_named_routes`: authentication runs only on routes that enable it, as the picker does.
     """
     found = []
     if options.client_keys:
@@ -190,7 +191,7 @@ def first_filters(options: EnvoyOptions, *, on_named_routes: bool = False) -> li
 
 
 def last_filters(options: EnvoyOptions) -> list[HttpFilter]:
-    """What happens to a request after its server was chosen: what steered it stays with us."""
+    """The filters after the selection of the server: removed headers, and servers' keys."""
     steps = [HeaderMutationStep(remove=name) for name in (names.DESTINATION, *CONTROL_HEADERS)]
     if options.injects_keys:
         steps += authorization_steps()

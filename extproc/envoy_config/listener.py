@@ -1,4 +1,4 @@
-"""The clients' door: one HTTP listener that trusts nobody's headers, paths or patience."""
+"""The HTTP listener for clients, which does not trust their headers, paths or speed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 
 CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET, names.CLIENT)
-"""Headers by which a request is steered or told apart; no client may write them."""
+"""Headers that control routing or identify the client; clients must not set them."""
 
 
 def listener(options: EnvoyOptions) -> Listener:
@@ -56,7 +56,7 @@ def listener(options: EnvoyOptions) -> Listener:
 
 
 def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
-    """What any connection manager needs so that Coxswain can steer behind it."""
+    """The fields that any connection manager needs in front of Coxswain."""
     return HttpConnectionManager(
         # A request in the line is silent, so silence must not end it.
         stream_idle_timeout=NEVER,
@@ -116,7 +116,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
 
 
 def _early_removals() -> TypedExtensionConfig:
-    """Take away what would steer the request or Envoy itself, before anything reads it."""
+    """Remove control headers before any filter reads them."""
     envoys_own = HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix="x-envoy-"))
     return extension(
         "envoy.http.early_header_mutation.header_mutation",

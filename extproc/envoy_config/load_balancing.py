@@ -1,4 +1,4 @@
-"""How Envoy chooses a host: the picker's list first, its own least_request without one."""
+"""Envoy's host selection: the picker's list first, least_request without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extproc.envoy_config.messages import extension
 
 
 def override_host() -> LoadBalancingPolicy:
-    """The list is walked by the retries; an address that Envoy does not know is passed over."""
+    """Retries use the list in order; addresses that Envoy does not know are skipped."""
     least_request = extension(
         "envoy.load_balancing_policies.least_request", LeastRequest(choice_count=2)
     )
@@ -39,7 +39,7 @@ def _policy(message: OverrideHost) -> LoadBalancingPolicy:
 
 
 def destination_key() -> MetadataKey:
-    """Where the picker's dynamic metadata names the destination."""
+    """The destination from the picker's dynamic metadata."""
     return _key(names.DESTINATION)
 
 

@@ -1,4 +1,4 @@
-"""Envoy's own refusals (no server, a server lost, too long a wait) in OpenAI's shape."""
+"""Envoy's own rejections (no server, server lost, timeout) in OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
 
 
 def local_replies_on(route_names: Sequence[str], options: EnvoyOptions) -> LocalReplyConfig:
-    """The same for these routes alone, but for what is refused before it has a route."""
+    """The same only for these routes, except for requests that are rejected before routing."""
     names_them = _matches(f"xds.route_name in {list(route_names)}")
     mappers = [
         replace(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
-"""Where the picker writes the ordered endpoints: a request header and a metadata key."""
+"""The request header and metadata key with the picker's ordered endpoints."""
 
 SERVED: Final = "x-gateway-destination-endpoint-served"
-"""The metadata key in which Envoy tells which endpoint really got the request."""
+"""The metadata key with the endpoint that actually got the request."""
 
 SUBSET: Final = "x-gateway-destination-endpoint-subset"
 """The metadata key of a gateway's hint; as a client's header it means nothing."""
@@ -35,7 +35,7 @@ it sends servers their keys. The picker withholds servers that need more."""
 KEYS: Final = "keys"
 
 CLIENT: Final = "x-coxswain-client"
-"""Which client's key was shown, as the keys file names it."""
+"""The client's name in the keys file."""
 
 REASON: Final = "x-coxswain-reason"
 BLOCKED_PATH: Final = "blocked-path"

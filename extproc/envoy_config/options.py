@@ -1,4 +1,4 @@
-"""What can be chosen about the Envoy configuration, as one frozen record of plain values."""
+"""The options of the Envoy configuration, as one frozen record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LLAMA_CLUSTER = "llama"
 
 
 class OptionsError(ValueError):
-    """Options from which no working configuration follows; `str(error)` says which and why."""
+    """Invalid options; `str(error)` says which and why."""
 
 
 class Mode(Enum):

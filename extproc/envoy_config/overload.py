@@ -1,4 +1,4 @@
-"""What Envoy does when its memory or its connections run out: refuse new work, keep the old."""
+"""Envoy's overload manager: reject new requests, keep running ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests go where: open paths lead to a llama-server, everything else ends here."""
+"""The routes: open paths lead to a llama-server, all others are rejected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from extproc.security.path_rule import HIDDEN_CHARACTER, PathRule
 
 FORBIDDEN = 403
 LOADING = 503
-"""What a llama-server answers while its model is not there yet."""
+"""The response of a llama-server while its model is loading."""
 PREFLIGHT = "OPTIONS"
 
 
@@ -67,7 +67,7 @@ def routes(options: EnvoyOptions) -> list[Route]:
 
 
 def _queue_route(options: EnvoyOptions) -> Route:
-    """Where a waiting request stands; the picker answers it itself, over HTTP."""
+    """The countdown, which the picker serves over HTTP."""
     is_get = HeaderMatcher(name=":method", string_match=StringMatcher(exact="GET"))
     return Route(
         name="queue",

@@ -1,4 +1,4 @@
-"""The parts to drop into an Envoy that already runs, each with the place where it goes."""
+"""The parts to add to an existing Envoy, each with the place where it belongs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates and keys as values: what Envoy shows, and what it wants to see."""
+"""Certificate and key files as values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PickerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientKey:
-    """A key that a client may use, and what to call that client."""
+    """A client's API key and name."""
 
     client: str
     key: str = field(repr=False)

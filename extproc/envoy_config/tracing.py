@@ -1,4 +1,4 @@
-"""Envoy's own spans, for an OpenTelemetry collector; off until one is named."""
+"""Envoy's own spans for an OpenTelemetry collector; off by default."""
 
 from __future__ import annotations
 

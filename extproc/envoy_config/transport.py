@@ -1,4 +1,4 @@
-"""TLS on Envoy's side: towards the picker, and the servers by the profiles discovery names."""
+"""TLS of Envoy's connections to the picker and to the servers, by TLS profile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES_IN_A_HEADER = 100
 
 
 def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSocketMatch]:
-    """The socket for each profile; a server without one is spoken to in the clear."""
+    """The socket for each profile; connections to a server without one are unencrypted."""
     if not profiles:
         return []
     found = [
@@ -58,7 +58,7 @@ def abilities(options: EnvoyOptions) -> list[tuple[str, str]]:
 
 
 def picker_socket(tls: PickerTls) -> TransportSocket:
-    """The socket towards the picker."""
+    """The transport socket for the picker."""
     shown = None
     if tls.cert_file is not None and tls.key_file is not None:
         shown = TlsCertificate(

@@ -1,4 +1,4 @@
-"""`coxswain agent`: the scraper beside a server, for servers that the picker cannot look at."""
+"""`coxswain agent`: the scraper beside a server, for servers that the picker cannot reach."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ AGENT_CHANNEL = (
 
 
 def _connect(picker: AdminClient) -> grpc.aio.Channel:
-    """A channel with the certificates as they are now; one that is being renewed may be missing."""
+    """A channel with the current certificates; a file may be missing during its renewal."""
     from scraper.agent.link import LinkError
 
     try:

@@ -1,4 +1,4 @@
-"""`coxswain endpoints`: see the servers, add and remove them, drain them."""
+"""`coxswain endpoints`: list, add, remove and drain endpoints."""
 
 from __future__ import annotations
 

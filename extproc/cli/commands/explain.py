@@ -1,4 +1,4 @@
-"""`coxswain explain`: what would become of a request, and why."""
+"""`coxswain explain`: explains the decision about a request."""
 
 from __future__ import annotations
 

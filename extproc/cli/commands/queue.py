@@ -1,4 +1,4 @@
-"""`coxswain queue`: who waits for a slot."""
+"""`coxswain queue`: the queued requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coxswain requests`: what runs and waits now, and how to end it."""
+"""`coxswain requests`: lists running and queued requests, and cancels them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coxswain top`: the whole picker on one screen, live."""
+"""`coxswain top`: a live screen of the picker."""
 
 from __future__ import annotations
 

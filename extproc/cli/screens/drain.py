@@ -1,4 +1,4 @@
-"""A drain on the screen: how many requests still run, until none does."""
+"""Shows the progress of a drain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ State = pb.DrainResponse
 async def follow_drain(
     picker: AdminClient, endpoint: str, deadline_s: float, output: Format
 ) -> None:
-    """Drain and tell; raises `PickerError` unless it ends with nothing running there."""
+    """Drain and show the progress; raises `PickerError` unless all requests end."""
     messages = picker.follow(
         picker.admin.Drain, pb.DrainRequest(address=endpoint, deadline_s=deadline_s)
     )
@@ -78,5 +78,5 @@ async def _as_bar(messages: AsyncIterator[pb.DrainResponse], endpoint: str) -> p
 
 
 def requests(many: int) -> str:
-    """So many, as people say it."""
+    """The number with its noun."""
     return f"{many} request{'' if many == 1 else 's'}"

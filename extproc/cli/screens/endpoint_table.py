@@ -1,4 +1,4 @@
-"""Endpoints as a table, with a line below it for each thing that should be mended."""
+"""Endpoints as a table, with a line below it for each issue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUMBERS: Final = ("IDLE", "LEASED", "FOREIGN", "TOTAL", "AGE", "ISSUES")
 YIELDING: Final = ("STATE", "MODEL")
 """Columns that give way where the screen is narrow, the wider one first. Numbers never do."""
 EJECTED: Final = "ejected"
-"""The issue of an endpoint that gets trial requests alone."""
+"""The issue of an endpoint that gets only trial requests."""
 NARROW_NAME: Final = 21
 """What a narrow screen has for a name: any IPv4 address with its port."""
 
@@ -77,12 +77,12 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table
 
 
 def called(endpoint: pb.Endpoint) -> str:
-    """Its name, where it has one, and its address."""
+    """Its name, if it has one, and its address."""
     return f"{endpoint.name} ({endpoint.address})" if endpoint.name else endpoint.address
 
 
 def state(endpoint: pb.Endpoint) -> Text:
-    """Health, and whatever else keeps requests away or makes it a backup."""
+    """Health, intent, ejection and staleness."""
     health = word("Health", pb.Health.Name(endpoint.health))
     text = Text(health, style=STYLES.get(health, ""))
     if endpoint.is_removed:
@@ -99,7 +99,7 @@ def state(endpoint: pb.Endpoint) -> Text:
 
 
 def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
-    """What is wrong where, and what to do about it."""
+    """The issues with their remedies."""
     lines = []
     for endpoint in endpoints:
         for issue in endpoint.issues:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
-"""Ages change although nothing else does."""
+"""Refresh interval, because ages change without events."""
 GAP_S: Final = 0.1
-"""A busy fleet changes hundreds of times a second, an eye does not."""
+"""The shortest interval between two frames; a busy fleet changes hundreds of times a second."""
 
 
 async def watch_endpoints(

@@ -51,7 +51,7 @@ def show(answer: pb.ExplainResponse) -> None:
 
 
 def outcome(answer: pb.ExplainResponse) -> str:
-    """What would become of it, in one sentence."""
+    """The outcome, in one sentence."""
     match answer.outcome:
         case pb.ExplainResponse.OUTCOME_PICKED:
             return f"It would go to {answer.chosen} at once."

@@ -1,4 +1,4 @@
-"""Requests as a table, once or again and again."""
+"""Requests as a table, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def show_requests(
 
 
 def picture(answer: pb.ListRequestsResponse) -> Group:
-    """The table, and how many there are in all."""
+    """The table, with the totals."""
     total = Text(f"{answer.total_running} running, {answer.total_waiting} waiting")
     if answer.total_matching > len(answer.requests):
         total.append(f"; {len(answer.requests)} of {answer.total_matching} are shown (--limit)")
@@ -90,7 +90,7 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
 
 
 def place(message: pb.WatchQueueResponse) -> str:
-    """One line for each step through the line."""
+    """One line for each change of the queue position."""
     waited = f"waited {seconds(message.waited_s)}"
     match message.state:
         case pb.WatchQueueResponse.STATE_WAITING:

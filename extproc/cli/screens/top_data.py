@@ -1,4 +1,4 @@
-"""What `coxswain top` shows: the picker at one moment, as the admin API tells it."""
+"""The data of `coxswain top`: a snapshot of the picker from the admin API."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from extproc.cli.admin_client import AdminClient
 
 MAX_REQUESTS: Final = 50
-"""Of those that run and of those that wait; more do not fit any screen."""
+"""The limit of running and of queued requests; more do not fit on a screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopData:
-    """Endpoints the busiest first, running requests the oldest first, then the line."""
+    """Endpoints, the busiest first; running requests, the oldest first; then the queue."""
 
     status: pb.GetStatusResponse
     endpoints: Sequence[pb.Endpoint]
@@ -39,7 +39,7 @@ class TopData:
 
 
 async def read_top_data(picker: AdminClient) -> TopData:
-    """Ask for all of it at once; raises `PickerError`."""
+    """Request all data at once; raises `PickerError`."""
     running = pb.ListRequestsRequest(
         limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_ANSWERING]
     )

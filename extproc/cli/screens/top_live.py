@@ -1,4 +1,4 @@
-"""`coxswain top` on a terminal: asks, draws, and survives the picker's restart."""
+"""`coxswain top` on a terminal: polls, draws, and survives a restart of the picker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REDRAW_S: Final = 1.0
 """The clock goes on although no answer comes."""
 PATIENCE_S: Final = 2.0
-"""After so long without the answer that is due, the picture says so."""
+"""The time without a response after which the screen shows a notice."""
 QUIT_KEYS: Final = frozenset({"q", "Q", "\x04", ""})
 
 

@@ -1,4 +1,4 @@
-"""One picture of `coxswain top`: the sums, what to mend, the busiest endpoints, the requests."""
+"""The screen of `coxswain top`: totals, issues, the busiest endpoints, requests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _first(issues: list[Text]) -> list[Text]:
 
 
 def _room(sight: TopData, lines: int | None) -> tuple[int, int, int]:
-    """How many endpoints, running and waiting requests to show in so many lines."""
+    """The numbers of endpoints, running and queued requests that fit into `lines`."""
     endpoints, running, waiting = map(len, (sight.endpoints, sight.running, sight.waiting))
     if lines is None:
         return endpoints, running, waiting

@@ -1,4 +1,4 @@
-"""The lists of `coxswain top`: what to mend, the endpoints, the requests; a line for each."""
+"""The tables of `coxswain top`: issues, endpoints, requests; one line for each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Frame:
 
 
 def issue_lines(problems: Iterable[str], endpoints: Iterable[pb.Endpoint]) -> list[Text]:
-    """What to mend: what the picker cannot read, then each endpoint's issues, and how."""
+    """The problems of the picker's sources, then each endpoint's issues, with remedies."""
     return [_one_line(f"! {problem}", style="yellow") for problem in problems] + [
         _one_line(
             f"! {called(endpoint)}: {issue.code}: {issue.message} -> {issue.remedy}", style="yellow"

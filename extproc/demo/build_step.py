@@ -74,7 +74,7 @@ def run_step(
 
 
 class _ProgressLine:
-    """Says how far a step is, without flooding a log file."""
+    """Shows the progress of a step, without flooding a log file."""
 
     def __init__(self, title: str, out: IO[str], began: float) -> None:
         self._title = title

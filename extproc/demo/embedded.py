@@ -1,4 +1,4 @@
-"""Which embedded fleet this machine can have: real llama-servers, else simulated ones."""
+"""Selects the embedded fleet: real llama-servers if possible, else simulated ones."""
 
 from __future__ import annotations
 

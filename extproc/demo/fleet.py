@@ -89,7 +89,7 @@ def server_environment() -> dict[str, str]:
 def health_probe(
     client: httpx.AsyncClient, url: str, headers: Mapping[str, str] | None = None
 ) -> Probe:
-    """Ask for the URL, with these headers, and say yes when it is answered by 200."""
+    """A probe that requests the URL with these headers; true after a response with 200."""
 
     async def probe() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Where the parts of `coxswain up` listen: all found free before anything is started."""
+"""The listen addresses of `coxswain up`, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_FREE_PORT: Final = 1024
 
 
 class ListenAddressError(Exception):
-    """Parts cannot listen where they should; the text names each, and what to pass instead."""
+    """Some addresses cannot be used; the text names each, and what to pass instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def _fault(place: ListenAddress, first: ListenAddress) -> str:
 
 
 def _remedy(place: ListenAddress, wanted: dict[int, ListenAddress]) -> str:
-    """What to pass instead; what it names counts as wanted from now on."""
+    """The option to pass instead; its port counts as used from now on."""
     if listening_problem(0, place.host) is not None:
         return f"--set {place.key}={replace(place, host=LOOPBACK).address}"
     for port in _others(place.port):
@@ -98,7 +98,7 @@ def _remedy(place: ListenAddress, wanted: dict[int, ListenAddress]) -> str:
 
 
 def _others(port: int) -> Iterator[int]:
-    """Ports like it: 10 further each time, and where they end, 10 nearer."""
+    """Similar ports: each 10 higher, and at the end of the range 10 lower."""
     step = 10 if port < MAX_PORT - 1000 else -10
     if port < FIRST_FREE_PORT:  # only for who may listen there
         port += 10_000

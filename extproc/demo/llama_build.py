@@ -209,7 +209,7 @@ def _pip(command: str) -> list[str]:
 
 
 def parallel_jobs() -> int:
-    """How many compilers at once: one a core, fewer where memory is short, at least one."""
+    """The number of parallel compilers: one per core, fewer if memory is short, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(cores or 1, _memory_bytes() // MEMORY_PER_JOB_BYTES))
 

@@ -1,4 +1,4 @@
-"""Where a `llama-server` is found: named, on PATH, or in the cache that `llama_build` fills."""
+"""Finds a `llama-server`: configured, on PATH, or in the cache of `llama_build`."""
 
 from __future__ import annotations
 

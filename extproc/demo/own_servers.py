@@ -1,4 +1,4 @@
-"""The servers that somebody named for `coxswain up`: how many they are, and which are the same."""
+"""The user's own servers for `coxswain up`: their number, and duplicates."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def own_servers(
 
 
 def own_sentence(count: int, discovery: DiscoverySettings) -> str:
-    """How many servers somebody named, and where more may come from."""
+    """The sentence about the user's own servers and further sources."""
     sources = [name.name for name in discovery.dns]
     if discovery.file is not None:
         sources.insert(0, discovery.file)

@@ -60,7 +60,7 @@ def free_port(host: str = LOOPBACK) -> int:
 
 
 def listening_problem(port: int, host: str = LOOPBACK) -> str | None:
-    """Why listening on `host` and `port` would fail now; None when it would not.
+    """Why listening on `host` and `port` would fail now; None if it would succeed.
 
     `host` is an address of this machine or its name; names are looked up, which may block.
     """

@@ -30,7 +30,7 @@ STOP_GRACE_S = 5.0
 
 
 async def until(probe: Probe, *, every_s: float = READY_POLL_S) -> None:
-    """Ask `probe` again and again until it says yes; bound it by a timeout."""
+    """Repeat `probe` until it succeeds; limit it by a timeout."""
     while True:
         if await probe():
             return
@@ -133,7 +133,7 @@ class Child:
             self._signal_group(signal.SIGKILL)
 
     def exit_error(self) -> ChildError:
-        """The error that says how it ended; only for a child that has."""
+        """The error with its exit status; only for a child that has ended."""
         status = self._process.returncode
         assert status is not None
         if status < 0:

@@ -1,4 +1,4 @@
-"""What the demo's models say: words of the boat, plainly no answer to anything."""
+"""The vocabulary of the demo's models: rowing words."""
 
 from __future__ import annotations
 

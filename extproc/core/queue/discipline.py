@@ -136,8 +136,7 @@ class QueueDiscipline:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
                 ticket = min(ticket, self._queue.holder(reservation))
-            usable_slots = pool.slots - pool.foreign_slots
-            fits = can_fit(ticket.request.weight_slots, usable_slots, pool.slots)
+            fits = pool.can_ever_fit(ticket.request.weight_slots)
             if fits and (first is None or ticket < first.ticket):
                 first = NextTicket(ticket, pool, has_aged=True)
         if first is None or now - first.ticket.entered_at < self._aging.after_s:

@@ -146,7 +146,8 @@ class RequestQueue:
         found += [
             f"ticket {ticket.id} is listed with a reservation and has none"
             for ticket in self._reserved.values()
-            if ticket.reservation is None or ticket.reservation.pool.reservation is None
+            if ticket.reservation is None
+            or ticket.reservation.pool.reservation is not ticket.reservation
         ]
         body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
         if body_bytes != self.body_bytes:
@@ -231,6 +232,11 @@ class RequestQueue:
         )
         ticket.reservation = endpoint_slots.reservation = reservation
         return reservation
+
+    def holds(self, reservation: Reservation) -> bool:
+        """Whether a queued ticket has this reservation."""
+        ticket = self._reserved.get(reservation.ticket_id)
+        return ticket is not None and ticket.reservation is reservation
 
     def holder(self, reservation: Reservation) -> Ticket:
         """The ticket that a reservation is for."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from extproc.core.slots.lease import LeaseState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from extproc.core.scheduler.state import State
 
 
@@ -25,7 +27,16 @@ def faults(state: State, now: float) -> list[str]:
         *state.affinity_waits.faults(),
         *state.in_flight.faults(open_ids),
         *state.uploads.faults(open_ids),
+        *_reservation_faults(state),
     ]
+
+
+def _reservation_faults(state: State) -> Iterator[str]:
+    """Slots that are reserved for nobody. O(endpoints + model pools)."""
+    for endpoint in state.fleet:
+        for pool, reservation in state.ledger.endpoint_slots(endpoint.address).reservations():
+            if reservation.pool is not pool or not state.queue.holds(reservation):
+                yield f"{endpoint.address}: reserved for ticket {reservation.ticket_id}, which left"
 
 
 def rebuild(state: State) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.slots.draining_evidence import DrainingEvidence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from extproc.core.observation import Observation
     from extproc.core.slots.lease import Lease
     from extproc.core.slots.reservation import Reservation
@@ -82,6 +84,16 @@ class EndpointSlots:
         """Slots that an arrival may take: none while they are reserved."""
         return 0 if self.reservation is not None else self.free_slots
 
+    def can_ever_fit(self, weight_slots: int) -> bool:
+        """Whether there will be enough slots once our own leases have ended."""
+        return can_fit(weight_slots, self.slots - self.foreign_slots, self.slots)
+
+    def reservations(self) -> Iterator[tuple[EndpointSlots, Reservation]]:
+        """Those of the endpoint and of its model pools, each with the pool that has it."""
+        for pool in (self, *self.model_pools.values()):
+            if pool.reservation is not None:
+                yield pool, pool.reservation
+
     def pool(self, model: str | None) -> EndpointSlots:
         """The slots for requests for that model: the whole endpoint, except for a router."""
         return self.model_pools.get(model, self) if model is not None and self.model_pools else self
@@ -118,11 +130,6 @@ class EndpointSlots:
             leased_slots = sum(lease.weight_slots for lease in pool.leases.values())
             if leased_slots != pool.leased_slots:
                 found.append(f"{name or 'all'}: {leased_slots} leased, {pool.leased_slots} counted")
-            reservation = pool.reservation
-            if reservation is not None and reservation.pool is not pool:
-                found.append(
-                    f"{name or 'all'}: ticket {reservation.ticket_id} is reserved somewhere else"
-                )
         in_pools = sum(len(pool.leases) for _, pool in pools[1:])
         named = sum(lease.model_pool in self.model_pools for lease in self.leases.values())
         if in_pools != named:

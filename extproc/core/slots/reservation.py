@@ -28,8 +28,7 @@ class Reservation:
 
     def can_be_met(self) -> bool:
         """Whether there will be enough slots once our own leases have ended."""
-        pool = self.pool
-        return can_fit(self.weight_slots, pool.slots - pool.foreign_slots, pool.slots)
+        return self.pool.can_ever_fit(self.weight_slots)
 
     def may_be_bypassed(self, criticality: Criticality, weight_slots: int) -> bool:
         """Whether a request of that criticality and weight may use the slots."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
@@ -55,7 +55,6 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
     return endpoint
 
 
-@settings(deadline=None)
 @given(demands, endpoints())
 def test_an_endpoint_is_eligible_unless_there_is_a_reason_why_not(
     constraints: Constraints, endpoint: Endpoint
@@ -63,13 +62,11 @@ def test_an_endpoint_is_eligible_unless_there_is_a_reason_why_not(
     assert is_eligible(constraints, endpoint) is (not list(why_not(constraints, endpoint)))
 
 
-@settings(deadline=None)
 @given(endpoints())
 def test_without_constraints_every_endpoint_is_eligible(endpoint: Endpoint) -> None:
     assert is_eligible(Constraints(), endpoint)
 
 
-@settings(deadline=None)
 @given(endpoints())
 def test_while_names_are_unresolved_no_endpoint_is_eligible(endpoint: Endpoint) -> None:
     assert not is_eligible(UNRESOLVED, endpoint)

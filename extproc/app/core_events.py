@@ -78,9 +78,7 @@ class CoreEvents:
                 case MembershipChanged():
                     self._membership_changed()
                 case EndpointEjected(address=address, issue=issue):
-                    log.warning(
-                        "endpoint %s: %s: %s; %s", address, issue.code, issue.message, issue.remedy
-                    )
+                    log.warning("endpoint %s: %s", address, issue)
                 case EndpointReadmitted(address=address):
                     log.info("endpoint %s: readmitted; it is on probation", address)
                 case StepFailed(step=step, error=error):

@@ -37,6 +37,10 @@ class Issue:
     message: str
     remedy: str
 
+    def __str__(self) -> str:
+        """As the log has it."""
+        return f"{self.code}: {self.message}; {self.remedy}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:

@@ -38,9 +38,7 @@ class IssueLog:
         present = {issue.code: issue for issue in issues}
         for code, issue in present.items():
             if code not in self._calm_looks:
-                logger.warning(
-                    "endpoint %s: %s: %s; %s", self._address, code, issue.message, issue.remedy
-                )
+                logger.warning("endpoint %s: %s", self._address, issue)
             self._calm_looks[code] = 0
         for code in self._calm_looks.keys() - present.keys():
             self._calm_looks[code] += 1

@@ -60,10 +60,10 @@ QUEUE_DEPTH: Final = Family(
     name="coxswain_queue_depth",
     kind=Kind.GAUGE,
     help="Queued requests by criticality.",
-    labels=("class",),
+    labels=("criticality",),
 )
-QUEUE_LIMIT: Final = Family(
-    name="coxswain_queue_limit",
+QUEUE_MAX_REQUESTS: Final = Family(
+    name="coxswain_queue_max_requests",
     kind=Kind.GAUGE,
     help="The highest number of queued requests.",
 )
@@ -73,8 +73,8 @@ QUEUE_BODY_BYTES: Final = Family(
     help="Buffered body bytes of queued requests, in Envoy or, in full duplex, in Coxswain.",
     unit="By",
 )
-QUEUE_BODY_LIMIT: Final = Family(
-    name="coxswain_queue_body_limit_bytes",
+QUEUE_MAX_BODY_BYTES: Final = Family(
+    name="coxswain_queue_max_body_bytes",
     kind=Kind.GAUGE,
     help="The highest number of buffered body bytes of queued requests.",
     unit="By",
@@ -89,7 +89,7 @@ REQUESTS: Final = Family(
     kind=Kind.COUNTER,
     help="Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
     "the queue), broken (cut off after it had a slot), or the reason of a rejection.",
-    labels=("outcome", "class"),
+    labels=("outcome", "criticality"),
 )
 QUEUE_WAIT: Final = Family(
     name="coxswain_queue_wait_seconds",
@@ -116,10 +116,10 @@ TIME_TO_FIRST_TOKEN: Final = Family(
     unit="s",
     buckets=_WAITS_S,
 )
-PROMISES: Final = Family(
-    name="coxswain_promises_total",
+SLO_REQUESTS: Final = Family(
+    name="coxswain_slo_requests_total",
     kind=Kind.COUNTER,
-    help="Requests of an objective with an SLO by result: kept (the SLO was met) or broken.",
+    help="Requests of an objective with an SLO by result: met or missed.",
     labels=("objective", "result"),
 )
 SCRAPES: Final = Family(
@@ -170,8 +170,8 @@ BUILD: Final = Family(
 )
 
 FAMILIES: Final = (
-    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_LIMIT),
-    *(QUEUE_BODY_BYTES, QUEUE_BODY_LIMIT, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, PROMISES, SCRAPES, EJECTED, EJECTIONS),
+    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_MAX_REQUESTS),
+    *(QUEUE_BODY_BYTES, QUEUE_MAX_BODY_BYTES, RUNNING, REQUESTS),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SLO_REQUESTS, SCRAPES, EJECTED, EJECTIONS),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BUILD),
 )

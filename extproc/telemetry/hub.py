@@ -37,7 +37,7 @@ class TelemetryOptions:
 class TelemetrySources:
     """What is read when somebody asks; every call is synchronous and short.
 
-    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class;
+    `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality;
     `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
     lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
     """

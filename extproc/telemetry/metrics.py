@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.slots.slot_counts import count_slots
-from extproc.telemetry import definitions as families
+from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Histogram
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import FamilyReading, Reading
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.observation import Observation
     from extproc.core.scheduler.dispatcher import Dispatcher
 
-NO_CLASS: Final = "none"
+NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""
 _HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 MAX_STRANGERS: Final = 1000
@@ -32,7 +32,7 @@ MAX_STRANGERS: Final = 1000
 class Metrics:
     """Told from the event loop, read from the event loop; neither blocks.
 
-    `running` counts open exchanges that do not wait, `queue_depths` those that wait by class,
+    `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality,
     `problems` tells what cannot be read that the settings name, `dropped` what telemetry threw
     away by signal, `audit_corrections` what the auditor corrected by kind.
     """
@@ -59,17 +59,17 @@ class Metrics:
         self._audit_corrections = audit_corrections
         self._since_ns = time.time_ns()
         self._requests = Counter()
-        self._queue_wait = Histogram(families.QUEUE_WAIT.buckets)
-        self._pick = Histogram(families.PICK.buckets)
-        self._first_token = Histogram(families.TIME_TO_FIRST_TOKEN.buckets)
+        self._queue_wait = Histogram(definitions.QUEUE_WAIT.buckets)
+        self._pick = Histogram(definitions.PICK.buckets)
+        self._first_token = Histogram(definitions.TIME_TO_FIRST_TOKEN.buckets)
         self._scrapes: dict[Address, Counter] = defaultdict(Counter)
 
     def tell(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if record.outcome is Outcome.PASSED:
-            self._requests.add(record.outcome.value, NO_CLASS)
+            self._requests.add(record.outcome.value, NO_CRITICALITY)
             return
-        self._requests.add(outcome(record), record.criticality or NO_CLASS)
+        self._requests.add(outcome(record), record.criticality or NO_CRITICALITY)
         if record.waited_s > 0 or record.outcome in _HELD_SLOT:
             self._queue_wait.observe(record.waited_s)
         if record.decided_at is not None:
@@ -84,7 +84,7 @@ class Metrics:
         self._scrapes[observation.address].add(observation.status.value)
 
     def outcomes(self) -> dict[str, int]:
-        """How many requests ended in which way since the start, all classes together."""
+        """How many requests ended in which way since the start, all criticalities together."""
         sums: dict[str, int] = defaultdict(int)
         for (how, _), count in self._requests.read().items():
             sums[how] += count
@@ -98,30 +98,37 @@ class Metrics:
             families=(
                 *self._read_endpoints(),
                 FamilyReading(
-                    families.QUEUE_DEPTH,
-                    {(class_,): count for class_, count in self._queue_depths().items()},
+                    definitions.QUEUE_DEPTH,
+                    {(criticality,): count for criticality, count in self._queue_depths().items()},
                 ),
-                FamilyReading(families.QUEUE_LIMIT, {(): self._dispatcher.options.max_queued}),
-                FamilyReading(families.QUEUE_BODY_BYTES, {(): self._dispatcher.queue.body_bytes}),
                 FamilyReading(
-                    families.QUEUE_BODY_LIMIT, {(): self._dispatcher.options.max_queued_bytes}
+                    definitions.QUEUE_MAX_REQUESTS, {(): self._dispatcher.options.max_queued}
                 ),
-                FamilyReading(families.RUNNING, {(): self._running()}),
-                FamilyReading(families.REQUESTS, dict(self._requests.read())),
-                FamilyReading(families.QUEUE_WAIT, {(): self._queue_wait.read()}),
-                FamilyReading(families.PICK, {(): self._pick.read()}),
-                FamilyReading(families.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
-                FamilyReading(families.PROMISES, self._dispatcher.state.slo_attainment.totals()),
-                FamilyReading(families.PROBLEMS, {(): len(self._problems())}),
                 FamilyReading(
-                    families.DROPPED,
+                    definitions.QUEUE_BODY_BYTES, {(): self._dispatcher.queue.body_bytes}
+                ),
+                FamilyReading(
+                    definitions.QUEUE_MAX_BODY_BYTES,
+                    {(): self._dispatcher.options.max_queued_bytes},
+                ),
+                FamilyReading(definitions.RUNNING, {(): self._running()}),
+                FamilyReading(definitions.REQUESTS, dict(self._requests.read())),
+                FamilyReading(definitions.QUEUE_WAIT, {(): self._queue_wait.read()}),
+                FamilyReading(definitions.PICK, {(): self._pick.read()}),
+                FamilyReading(definitions.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
+                FamilyReading(
+                    definitions.SLO_REQUESTS, self._dispatcher.state.slo_attainment.totals()
+                ),
+                FamilyReading(definitions.PROBLEMS, {(): len(self._problems())}),
+                FamilyReading(
+                    definitions.DROPPED,
                     {(signal,): count for signal, count in self._dropped().items()},
                 ),
                 FamilyReading(
-                    families.AUDIT_CORRECTIONS,
+                    definitions.AUDIT_CORRECTIONS,
                     {(kind,): count for kind, count in self._audit_corrections().items()},
                 ),
-                FamilyReading(families.BUILD, {(self._version,): 1}),
+                FamilyReading(definitions.BUILD, {(self._version,): 1}),
             ),
         )
 
@@ -154,12 +161,12 @@ class Metrics:
                 for (result,), count in self._scrapes[endpoint.address].read().items():
                     scrapes[label, result] += count
         return (
-            FamilyReading(families.SLOTS, slots),
-            FamilyReading(families.ENDPOINTS, health),
-            FamilyReading(families.OBSERVATION_AGE, oldest_s),
-            FamilyReading(families.SCRAPES, scrapes),
-            FamilyReading(families.EJECTED, ejected),
-            FamilyReading(families.EJECTIONS, ejections),
+            FamilyReading(definitions.SLOTS, slots),
+            FamilyReading(definitions.ENDPOINTS, health),
+            FamilyReading(definitions.OBSERVATION_AGE, oldest_s),
+            FamilyReading(definitions.SCRAPES, scrapes),
+            FamilyReading(definitions.EJECTED, ejected),
+            FamilyReading(definitions.EJECTIONS, ejections),
         )
 
     def _forget_strangers(self) -> None:

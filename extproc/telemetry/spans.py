@@ -83,7 +83,7 @@ def exchange_spans(
     if record.waited_s > 0:
         settled_at_ns = min(ended_at_ns, decided_at_ns + int(record.waited_s * _NS))
         queue = _child(root, "coxswain.queue", decided_at_ns, settled_at_ns, random)
-        _put_text(queue, "coxswain.class", record.criticality)
+        _put_text(queue, "coxswain.criticality", record.criticality)
         spans.append(queue)
     return spans
 
@@ -125,7 +125,7 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
         _put_int(span, "coxswain.attempts", record.attempts)
     if record.outcome is not Outcome.PASSED:
         if record.criticality:
-            _put_text(span, "coxswain.class", record.criticality)
+            _put_text(span, "coxswain.criticality", record.criticality)
         _put_float(span, "coxswain.queue.wait_s", record.waited_s)
     if record.first_token_s is not None:
         _put_float(span, "coxswain.time_to_first_token_s", record.first_token_s)

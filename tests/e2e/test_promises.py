@@ -36,8 +36,8 @@ async def promises(stack: Stack) -> dict[tuple[str, str], int]:
     page = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/metrics")
     told = {}
     for line in page.text.splitlines():
-        if line.startswith("coxswain_promises_total{"):
-            labels, value = line.removeprefix("coxswain_promises_total{").split("} ")
+        if line.startswith("coxswain_slo_requests_total{"):
+            labels, value = line.removeprefix("coxswain_slo_requests_total{").split("} ")
             by_name = dict(label.split("=") for label in labels.split(","))
             told[by_name["objective"].strip('"'), by_name["result"].strip('"')] = int(float(value))
     return told
@@ -92,10 +92,10 @@ async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
         told = first_tokens_ms(stack)
         assert told["hasty"] > SOON_MS and told["patient"] < LATE_MS
         assert await promises(stack) == {
-            ("hasty", "kept"): 0,
-            ("hasty", "broken"): 1,
-            ("patient", "kept"): 1,
-            ("patient", "broken"): 0,
+            ("hasty", "met"): 0,
+            ("hasty", "missed"): 1,
+            ("patient", "met"): 1,
+            ("patient", "missed"): 0,
         }
 
 
@@ -112,4 +112,4 @@ async def test_a_real_server_keeps_no_promise_by_its_headers(llama: None, tmp_pa
         await until(is_told)
         assert first_tokens_ms(stack)["hasty"] > SOON_MS
         told = await promises(stack)
-        assert (told["hasty", "broken"], told["patient", "kept"]) == (1, 1)
+        assert (told["hasty", "missed"], told["patient", "met"]) == (1, 1)

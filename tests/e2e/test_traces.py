@@ -202,7 +202,7 @@ async def test_a_receiver_that_hangs_slows_nothing(tmp_path: Path) -> None:
         await asyncio.gather(*(ask_many() for _ in range(4)))
         await stack.until(lambda status: status["exchanges"] == 0)  # or some are not counted yet
         metrics = await stack.client.get(f"http://{LOOPBACK}:{stack.http_port}/metrics")
-        served = 'coxswain_requests_total{outcome="served",class="standard"}'
+        served = 'coxswain_requests_total{outcome="served",criticality="standard"}'
         (line,) = [line for line in metrics.text.splitlines() if line.startswith(served)]
         assert float(line.split()[-1]) >= 800
         dropped = 'coxswain_telemetry_dropped_total{signal="spans"}'

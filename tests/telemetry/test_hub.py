@@ -44,10 +44,10 @@ async def test_what_it_is_told_stands_in_the_text() -> None:
     found = await samples(hub)
     address = fleet.addresses[0]
     wanted = {
-        'coxswain_requests_total{outcome="served",class="standard"}': 1,
-        'coxswain_requests_total{outcome="shed",class="standard"}': 1,
+        'coxswain_requests_total{outcome="served",criticality="standard"}': 1,
+        'coxswain_requests_total{outcome="shed",criticality="standard"}': 1,
         f'coxswain_scrapes_total{{endpoint="{address}",result="ready"}}': 1,
-        'coxswain_queue_depth{class="critical"}': 1,
+        'coxswain_queue_depth{criticality="critical"}': 1,
         "coxswain_running_exchanges": 3,
         'coxswain_telemetry_dropped_total{signal="log_lines"}': 5,
         'coxswain_build_info{version="1.2.3"}': 1,

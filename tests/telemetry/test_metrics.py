@@ -158,18 +158,18 @@ def test_both_formats_tell_the_same() -> None:
     assert requests.as_int == 1 and requests.start_time_unix_nano <= requests.time_unix_nano
 
 
-def test_promises_are_counted_by_what_became_of_them() -> None:
+def test_requests_with_an_slo_are_counted_by_result() -> None:
     fleet = SmallFleet(1)
     for was_met in (True, False, False):
         fleet.dispatcher.state.slo_attainment.record("chat", was_met, fleet.now)
     fleet.dispatcher.state.slo_attainment.record("tools", was_met=True, now=fleet.now)
     found = samples(metrics_of(fleet).read())
-    told = {key[1:]: n for key, n in found.items() if key[0] == "coxswain_promises_total"}
+    told = {key[1:]: n for key, n in found.items() if key[0] == "coxswain_slo_requests_total"}
     assert told == {
-        ("chat", "kept"): 1.0,
-        ("chat", "broken"): 2.0,
-        ("tools", "kept"): 1.0,
-        ("tools", "broken"): 0.0,
+        ("chat", "met"): 1.0,
+        ("chat", "missed"): 2.0,
+        ("tools", "met"): 1.0,
+        ("tools", "missed"): 0.0,
     }
 
 

@@ -170,7 +170,7 @@ async def test_a_receiver_that_hangs_does_not_keep_us(
     for _ in range(1000):
         telemetry.tell(record(trace_parent=SAMPLED))
     text = (await telemetry.prometheus()).decode()
-    assert 'coxswain_requests_total{outcome="served",class="standard"} 1000' in text
+    assert 'coxswain_requests_total{outcome="served",criticality="standard"} 1000' in text
     (line,) = [one for one in text.splitlines() if 'dropped_total{signal="spans"}' in one]
     assert float(line.split()[-1]) >= 2900
     await telemetry.aclose()

@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from extproc.telemetry import definitions as families
+from extproc.telemetry import definitions
 from extproc.telemetry.counters import Histogram
 from extproc.telemetry.definitions import Family
 from extproc.telemetry.otlp_metrics import CUMULATIVE, metrics_request
@@ -23,8 +23,8 @@ def sent(family: Family, values: dict[tuple[str, ...], Value]) -> list[Any]:
 
 def test_a_gauge_is_of_its_moment() -> None:
     """Labels by name; a whole number stays one; there is no beginning to count from."""
-    (metric,) = sent(families.SLOTS, {("gpu-1", "idle"): 2, ("gpu-1", "leased"): 0.5})
-    assert (metric.name, metric.description) == (families.SLOTS.name, families.SLOTS.help)
+    (metric,) = sent(definitions.SLOTS, {("gpu-1", "idle"): 2, ("gpu-1", "leased"): 0.5})
+    assert (metric.name, metric.description) == (definitions.SLOTS.name, definitions.SLOTS.help)
     first, second = metric.gauge.data_points
     assert text_attributes(first) == {"endpoint": "gpu-1", "state": "idle"}
     assert (first.as_int, second.as_double) == (2, 0.5)
@@ -33,7 +33,7 @@ def test_a_gauge_is_of_its_moment() -> None:
 
 def test_a_counter_counts_from_the_start() -> None:
     """Receivers tell a restart by the beginning; without it they would see a fall."""
-    (metric,) = sent(families.REQUESTS, {("served", "standard"): 7})
+    (metric,) = sent(definitions.REQUESTS, {("served", "standard"): 7})
     assert metric.sum.is_monotonic and metric.sum.aggregation_temporality == CUMULATIVE
     (point,) = metric.sum.data_points
     assert (point.as_int, point.start_time_unix_nano, point.time_unix_nano) == (7, 4, 9)
@@ -41,17 +41,17 @@ def test_a_counter_counts_from_the_start() -> None:
 
 def test_a_histogram_has_one_more_count_than_bounds() -> None:
     """OTLP's buckets do not cumulate, unlike those of the Prometheus text."""
-    histogram = Histogram(families.PICK.buckets)
+    histogram = Histogram(definitions.PICK.buckets)
     for value in (0.00002, 0.00002, 5.0):
         histogram.observe(value)
-    (metric,) = sent(families.PICK, {(): histogram.read()})
+    (metric,) = sent(definitions.PICK, {(): histogram.read()})
     (point,) = metric.histogram.data_points
     assert metric.unit == "s" and metric.histogram.aggregation_temporality == CUMULATIVE
-    assert tuple(point.explicit_bounds) == families.PICK.buckets
-    assert list(point.bucket_counts) == [0, 2, *[0] * (len(families.PICK.buckets) - 2), 1]
+    assert tuple(point.explicit_bounds) == definitions.PICK.buckets
+    assert list(point.bucket_counts) == [0, 2, *[0] * (len(definitions.PICK.buckets) - 2), 1]
     assert (point.count, point.start_time_unix_nano) == (3, 4)
 
 
 def test_what_has_no_value_is_left_out() -> None:
     """A metric without points would be an error to some receivers."""
-    assert sent(families.PROMISES, {}) == []
+    assert sent(definitions.SLO_REQUESTS, {}) == []

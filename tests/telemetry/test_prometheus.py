@@ -6,14 +6,14 @@ import math
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from extproc.telemetry import definitions as families
+from extproc.telemetry import definitions
 from extproc.telemetry.counters import Histogram
 from extproc.telemetry.definitions import Family, Kind
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import FamilyReading, Reading, Value
 
 WAITS = Family(
-    name="waits", kind=Kind.HISTOGRAM, help="How long.", labels=("class",), buckets=(0.5, 2.0)
+    name="waits", kind=Kind.HISTOGRAM, help="How long.", labels=("criticality",), buckets=(0.5, 2.0)
 )
 
 
@@ -31,7 +31,7 @@ def samples(one: Reading) -> dict[tuple[str, ...], float]:
 
 def test_a_family_without_values_is_announced_all_the_same() -> None:
     """So what may come is known before the first of it; the text ends with a line end."""
-    text = prometheus_text(reading(families.REQUESTS, {}))
+    text = prometheus_text(reading(definitions.REQUESTS, {}))
     lines = text.decode().splitlines()
     assert [line.split()[:3] for line in lines] == [
         ["#", "HELP", "coxswain_requests_total"],
@@ -57,7 +57,7 @@ def test_buckets_cumulate_and_the_last_holds_all() -> None:
 def test_numbers_come_back_as_they_were() -> None:
     """Whole ones, tiny ones and those that a float writes with an exponent."""
     values: dict[tuple[str, ...], Value] = {("a",): 3, ("b",): 1e-7, ("c",): 1e21, ("d",): math.pi}
-    found = samples(reading(families.QUEUE_DEPTH, values))
+    found = samples(reading(definitions.QUEUE_DEPTH, values))
     assert [found["coxswain_queue_depth", label] for label in "abcd"] == [3, 1e-7, 1e21, math.pi]
 
 
@@ -65,6 +65,6 @@ def test_odd_texts_survive_the_text_format() -> None:
     """Quotes, backslashes and line ends of a label come back as they were."""
     odd = 'say "oar"\\ and\nrow'
     reading = Reading(
-        taken_at_ns=0, since_ns=0, families=(FamilyReading(families.BUILD, {(odd,): 1}),)
+        taken_at_ns=0, since_ns=0, families=(FamilyReading(definitions.BUILD, {(odd,): 1}),)
     )
     assert samples(reading) == {("coxswain_build_info", odd): 1}

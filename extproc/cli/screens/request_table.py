@@ -61,11 +61,13 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
     if not answer.requests:
         return Group(total)
     has_models = any(request.model for request in answer.requests)
-    has_classes = any(request.criticality not in ("", "standard") for request in answer.requests)
+    has_criticalities = any(
+        request.criticality not in ("", "standard") for request in answer.requests
+    )
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
-    titles += ["MODEL"] * has_models + ["CLASS"] * has_classes
+    titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
         table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
     for request in answer.requests:
@@ -79,7 +81,7 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
         ]
         cells += [Text(printable(request.model))] * has_models + [
             Text(request.criticality)
-        ] * has_classes
+        ] * has_criticalities
         cells += [
             Text(seconds(request.age_s)),
             Text(seconds(request.waited_s)),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from extproc.cli.screens.top_data import TopData
     from extproc.cli.screens.top_tables import Frame
 
-CLASSES: Final = ("critical", "standard", "sheddable")
+CRITICALITIES: Final = ("critical", "standard", "sheddable")
 MAX_ISSUES: Final = 3
 HEAD_LINES: Final = 7
 """The title, five lines of sums and a blank one."""
@@ -139,9 +139,9 @@ def _envoys(many: int) -> str:
 def _waiting(status: pb.GetStatusResponse) -> Text:
     text = Text(f"{status.waiting} (at most {status.max_waiting})")
     counts = status.waiting_by_class
-    classes = [f"{counts[name]} {name}" for name in CLASSES if counts.get(name)]
-    if classes:
-        text.append(f": {', '.join(classes)}")
+    waiting = [f"{counts[name]} {name}" for name in CRITICALITIES if counts.get(name)]
+    if waiting:
+        text.append(f": {', '.join(waiting)}")
     if status.HasField("longest_wait_s"):
         text.append(f"; longest {seconds(status.longest_wait_s)}", style="yellow")
     if status.HasField("expected_s"):

@@ -88,11 +88,11 @@ def request_lines(
 ) -> Table | Text:
     """One for each request. `names` are those of the endpoints, by address."""
     has_models = any(request.model for request in requests)
-    has_classes = any(request.criticality not in ("", "standard") for request in requests)
+    has_criticalities = any(request.criticality not in ("", "standard") for request in requests)
     table = _table(
         *("EXCHANGE", "STATE", "ENDPOINT"),
         *["MODEL"] * has_models,
-        *["CLASS"] * has_classes,
+        *["CRITICALITY"] * has_criticalities,
         "AGE",
         *["WAITED"] * frame.is_roomy,
         "EXPECTED",
@@ -105,7 +105,7 @@ def request_lines(
             Text(f"{name}{place}", style=STYLES.get(name, "")),
             _one_line(names.get(request.endpoint, request.endpoint), frame.widths.name),
             *[_one_line(request.model)] * has_models,
-            *[_one_line(request.criticality, 9)] * has_classes,
+            *[_one_line(request.criticality, 11)] * has_criticalities,
             seconds(request.age_s),
             *[seconds(request.waited_s)] * frame.is_roomy,
             seconds(request.expected_s) if request.HasField("expected_s") else "",

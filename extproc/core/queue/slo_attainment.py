@@ -10,11 +10,11 @@ BUCKET_S = 10.0
 class Attainment:
     """The share of one objective's requests that met its SLO. O(1) a call, amortised."""
 
-    __slots__ = ("_counted", "_counted_sum", "_head", "_met", "_met_sum", "broken", "kept")
+    __slots__ = ("_counted", "_counted_sum", "_head", "_met", "_met_sum", "met", "missed")
 
     def __init__(self) -> None:
-        self.kept = 0
-        self.broken = 0
+        self.met = 0
+        self.missed = 0
         """Counts since the start, independent of the window."""
         self._met = [0] * BUCKETS
         self._counted = [0] * BUCKETS
@@ -25,9 +25,9 @@ class Attainment:
     def record(self, was_met: bool, now: float) -> None:
         """Record whether one more request met the SLO."""
         if was_met:
-            self.kept += 1
+            self.met += 1
         else:
-            self.broken += 1
+            self.missed += 1
         self._advance_to(now)
         index = self._head % BUCKETS
         self._counted[index] += 1
@@ -61,12 +61,12 @@ class SloAttainment:
         self._by_name.setdefault(objective, Attainment()).record(was_met, now)
 
     def totals(self) -> dict[tuple[str, ...], float]:
-        """How many requests of each objective met ("kept") and missed ("broken") its SLO since
+        """How many requests of each objective met its SLO ("met") or not ("missed") since
         the start, by the objective's name and that word."""
         totals: dict[tuple[str, ...], float] = {}
         for name, attainment in self._by_name.items():
-            totals[name, "kept"] = attainment.kept
-            totals[name, "broken"] = attainment.broken
+            totals[name, "met"] = attainment.met
+            totals[name, "missed"] = attainment.missed
         return totals
 
     def share(self, objective: str | None, now: float) -> float:

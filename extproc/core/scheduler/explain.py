@@ -121,7 +121,7 @@ def _resolution_details(
 ) -> dict[str, str]:
     """How it was resolved in this fleet: model, criticality, objective, SLO attainment, session."""
     objective, state = resolved.objective, dispatcher.state
-    details = {"class": objective.criticality.label}
+    details = {"criticality": objective.criticality.label}
     if resolved.model is not None and resolved.model != request.model:
         details["resolved_model"] = resolved.model
     if objective.name:

@@ -59,7 +59,7 @@ async def test_explain_tells_all_of_it(run: Run) -> None:
         assert "class: standard" in told.stdout and "fairness_debt_s: " in told.stdout
         gold = ("-H", "x-gateway-inference-objective: gold")
         understood = parsed(await run("explain", *gold, "-o", "json", picker=picker))["understood"]
-        assert (understood["class"], understood["slo_attainment"]) == ("critical", "100.0%")
+        assert (understood["criticality"], understood["slo_attainment"]) == ("critical", "100.0%")
         calls = [await picker.ask(name) for name in ("runs", "waits")]
         waits = await run("explain", "-d", body, picker=picker)
         assert "It would be queued at position 2, about " in waits.stdout

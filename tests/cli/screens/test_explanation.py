@@ -59,7 +59,7 @@ def told() -> pb.ExplainResponse:
     return Told(
         outcome=Told.OUTCOME_PICKED,
         chosen="10.0.0.1:8080",
-        understood={"model": "tiny", "class": "standard"},
+        understood={"model": "tiny", "criticality": "standard"},
         candidates=[good, bad],
     )
 
@@ -78,7 +78,7 @@ def test_who_was_filtered_out_and_every_score(
 ) -> None:
     """What was understood first; the chosen one with its rank, the other with its reason."""
     lines = drawn(monkeypatch, capsys, WIDE)
-    assert lines[1:3] == ["  class: standard", "  model: tiny"]
+    assert lines[1:3] == ["  criticality: standard", "  model: tiny"]
     header, first, second = lines[-3:]
     assert header.split() == ["RANK", "ENDPOINT", "FREE_SHARE", "COST_S", "SAVED_S", "NOTES"]
     assert first.split()[:6] == ["1", "gpu-1", "(10.0.0.1:8080)", "0.5", "1.23", "0.25"]

@@ -57,9 +57,12 @@ def drawn(*requests: pb.Request, matching: int | None = None) -> list[str]:
 
 
 def test_all_that_is_known_of_each() -> None:
-    """Ids, state, place, endpoint, model, class, age, wait and what is expected."""
+    """Ids, state, place, endpoint, model, criticality, age, wait and what is expected."""
     header, running, waiting, _, total = drawn(RUNNING, WAITING)
-    assert words(header) == "REQUEST EXCHANGE STATE PLACE ENDPOINT MODEL CLASS AGE WAITED EXPECTED"
+    assert (
+        words(header)
+        == "REQUEST EXCHANGE STATE PLACE ENDPOINT MODEL CRITICALITY AGE WAITED EXPECTED"
+    )
     assert words(running) == "r1 e1 answering 10.0.0.1:8080 tiny critical 12s 0.5s"
     assert words(waiting) == "r2 e2 waiting 1 standard 3.0s 3.0s 4.0s"
     assert total == "1 running, 1 waiting"
@@ -68,7 +71,7 @@ def test_all_that_is_known_of_each() -> None:
 def test_columns_that_would_tell_nothing_are_left_out() -> None:
     """No model was read, and all are of the ordinary class."""
     (header, *_) = drawn(WAITING)
-    assert "MODEL" not in header and "CLASS" not in header
+    assert "MODEL" not in header and "CRITICALITY" not in header
 
 
 def test_a_narrow_screen_does_without_the_clients_ids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_issues_are_a_line_each_with_their_remedy() -> None:
     [
         ({}, "EXCHANGE STATE ENDPOINT AGE WAITED EXPECTED"),
         ({"model": "big"}, "EXCHANGE STATE ENDPOINT MODEL AGE WAITED EXPECTED"),
-        ({"criticality": "critical"}, "EXCHANGE STATE ENDPOINT CLASS AGE WAITED EXPECTED"),
+        ({"criticality": "critical"}, "EXCHANGE STATE ENDPOINT CRITICALITY AGE WAITED EXPECTED"),
     ],
 )
 def test_columns_of_requests_are_those_that_tell_something(

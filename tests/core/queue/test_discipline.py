@@ -132,8 +132,8 @@ def test_a_rejection_for_lack_of_slots_misses_the_slo(how: str) -> None:
             fleet.now += 5.0
             fleet.dispatcher.advance(fleet.now)
     assert fleet.dispatcher.state.slo_attainment.totals() == {
-        ("silver", "kept"): 0,
-        ("silver", "broken"): 1,
+        ("silver", "met"): 0,
+        ("silver", "missed"): 1,
     }
 
 

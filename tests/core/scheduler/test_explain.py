@@ -138,7 +138,7 @@ def test_it_shows_criticality_position_and_rejection() -> None:
         fleet.queue(fairness_id="crowd")
     waiting = ask(fleet, objective="gold")
     assert (waiting.position, waiting.reason) == (1, None)
-    assert waiting.understood["class"] == "critical"
+    assert waiting.understood["criticality"] == "critical"
     assert waiting.understood["slo_attainment"] == "100.0%"
     assert ask(fleet).reason is Reason.QUEUE_FULL
     assert ask(fleet, objective="cheap").reason is Reason.SHED

@@ -62,8 +62,8 @@ class SloServer:
     def results(self) -> list[bool]:
         """Whether the SLO was met, for all evaluated requests."""
         totals = self.fleet.dispatcher.state.slo_attainment.totals()
-        kept, broken = (int(totals.get(("chat", word), 0)) for word in ("kept", "broken"))
-        return [True] * kept + [False] * broken
+        met, missed = (int(totals.get(("chat", word), 0)) for word in ("met", "missed"))
+        return [True] * met + [False] * missed
 
 
 def test_early_headers_do_not_meet_the_slo() -> None:

@@ -12,6 +12,7 @@ WORKERS ?= 3
 
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := env -u PIP_TARGET -u PIP_PREFIX -u PIP_USER $(PY) -m pip --disable-pip-version-check
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 COMPILED := build/compiled
 ATHERIS := build/atheris
@@ -28,8 +29,16 @@ SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: ## Make .venv from requirements.lock (does nothing when it is there)
-	@$(PYTHON) tools/bootstrap.py
+venv: $(VENV)/made ## Make .venv from requirements.lock (does nothing when it is there)
+
+$(VENV)/made: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 1; }
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
+	@echo "installing the packages of requirements.lock (about two minutes, once)"
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
 
 up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
@@ -72,8 +81,8 @@ test-compiled: venv ## Run properties, message-level tests and some over real En
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv
 	@echo "compiling the hot path (about a minute)"
-	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PY) -m pip install --quiet \
-		--no-deps --no-build-isolation --disable-pip-version-check --target $(COMPILED) . && touch $@
+	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PIP) install --quiet \
+		--no-deps --no-build-isolation --target $(COMPILED) . && touch $@
 
 llama: venv ## Build llama-server into your cache (6 to 9 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
@@ -88,7 +97,7 @@ chaos: venv ## Inject faults in a seeded order and account for each request; CHA
 
 fuzz: venv ## Fuzz the parsers of untrusted input; FUZZ_SECONDS=600 for each, FUZZ="body admin" for some
 	@$(PY) -c 'import sys; sys.path.insert(0, "$(ATHERIS)"); import atheris' 2>/dev/null || \
-		$(PY) -m pip install --quiet --disable-pip-version-check --target $(ATHERIS) \
+		$(PIP) install --quiet --target $(ATHERIS) \
 		--only-binary :all: -r rigs/fuzz/requirements.txt || \
 		echo "fuzz: no atheris for this Python; the corpus is changed at random instead"
 	@PYTHONPATH="$(CURDIR)/$(ATHERIS)" $(RUN) nice -n 19 \

@@ -13,13 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OUR_MAKES = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS", "ENDPOINTS", "UP"}
 
+AS_IF_INSTALLED = ("-o", ".venv/made")
+
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on the PATH")
 
 
 def up(*arguments: str) -> list[str]:
     """The words that `make up` hands to its shell's command, also when `make` runs this test."""
     told = subprocess.run(
-        ["make", "--no-print-directory", "up", "PYTHON=true", "RUN=printf '%s\\n'", *arguments],
+        ["make", "--no-print-directory", *AS_IF_INSTALLED, "up", "RUN=printf '%s\\n'", *arguments],
         env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
         cwd=ROOT,
         capture_output=True,
@@ -41,3 +43,17 @@ def test_make_up_hands_on_what_was_said_as_it_was_said(servers: str) -> None:
 def test_make_up_without_servers_starts_a_fleet() -> None:
     assert up() == up("ENDPOINTS=") == up("ENDPOINTS= ") == ["coxswain", "up"]
     assert up("UP=--simulator --slots 2,4") == ["coxswain", "up", "--simulator", "--slots", "2,4"]
+
+
+def test_too_old_a_python_is_told_what_to_do() -> None:
+    """The recipe stops before it creates anything."""
+    told = subprocess.run(
+        ["make", "--no-print-directory", "-W", "requirements.lock", "venv", "PYTHON=false"],
+        env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode != 0
+    assert "Python 3.11 or newer is needed; name one: make PYTHON=" in told.stdout

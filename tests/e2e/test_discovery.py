@@ -19,8 +19,8 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
-from extproc.demo.simulator.listener import Listener
 from extproc.xds import EndpointDiscovery
+from tests.fakes.listener import Listener
 
 ENVOY = shutil.which("envoy")
 

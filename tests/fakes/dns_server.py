@@ -13,7 +13,7 @@ import dns.rdatatype
 import dns.rrset
 
 from extproc.core.address import Address
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 UDP_MAX_BYTES = 1232
 

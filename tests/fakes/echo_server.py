@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from extproc.demo.port import LOOPBACK
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

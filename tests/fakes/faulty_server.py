@@ -13,7 +13,9 @@ import argparse
 import asyncio
 import os
 
-from extproc.demo.simulator.http import Answer, Request
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 
@@ -27,18 +29,20 @@ class FaultyServer(Simulator):
         super().__init__(options)
         self.fault = "none"
 
-    async def _handle(self, request: Request) -> Answer:
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        body = await request.read()
         if request.path == "/fault":
-            self.fault = request.body.decode()
-            return Answer.of({})
+            self.fault = body.decode()
+            return web.Response()
         if request.method == "POST":
-            if self.fault == "error" or (self.fault == "grammar" and b'"grammar"' in request.body):
-                return Answer.of({"error": {"code": 500, "message": "broken"}}, 500)
-            if self.fault == "reset":
-                raise ConnectionAbortedError("as it was told")
-            if self.fault == "poison" and POISON.encode() in request.body:
+            if self.fault == "error" or (self.fault == "grammar" and b'"grammar"' in body):
+                return web.json_response({"error": {"code": 500, "message": "broken"}}, status=500)
+            if self.fault == "reset" and request.transport is not None:
+                request.transport.abort()
+                return web.Response()
+            if self.fault == "poison" and POISON.encode() in body:
                 os._exit(1)
-        return await super()._handle(request)
+        return await super()._answer(request, handler)
 
 
 async def _serve(options: SimulatorOptions, host: str, port: int, fault: str) -> None:

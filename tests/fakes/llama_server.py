@@ -15,7 +15,7 @@ from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
 from extproc.core.address import Address
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
 UNAUTHORIZED = {"error": {"message": "Invalid API Key", "type": "authentication_error"}}

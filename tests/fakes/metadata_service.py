@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 TOKEN = "metadata-token"
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from extproc.core.address import Address
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 TLS_HANDSHAKE = 0x16
 

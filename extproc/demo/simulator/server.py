@@ -7,9 +7,13 @@ import json
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from extproc.demo.simulator import responses as shapes
 from extproc.demo.simulator.body import (
@@ -23,12 +27,19 @@ from extproc.demo.simulator.body import (
     wants_usage,
 )
 from extproc.demo.simulator.dialect import CHAT, TEXT, Dialect
-from extproc.demo.simulator.http import Answer, HttpServer, Request
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.slots import Slots, Task
 
 _PUBLIC = frozenset({"/health", "/v1/health"})
 _DONE = b"data: [DONE]\n\n"
+
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 64 * 1024
+BACKLOG: Final = 4096
+KEEP_ALIVE_S: Final = 3600.0
+CLOSE_S: Final = 0.01
+"""How long a request may go on after `close`."""
+SERVER_NAME: Final = "coxswain-simulator"
 
 Json = dict[str, Any]
 
@@ -42,84 +53,107 @@ class Simulator:
             self.options.slots, prompt_tokens_per_second=self.options.prompt_tokens_per_second
         )
         self._source = random.Random(self.options.seed)
-        self._http = HttpServer(self._handle)
+        self._runner: web.AppRunner | None = None
         self._ready_at = 0.0
         self._started_at = 0
-        get, post = "GET", "POST"
-        self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Answer]]] = {
-            (get, "/health"): self._health,
-            (get, "/v1/health"): self._health,
-            (get, "/props"): self._props,
-            (get, "/slots"): self._slots,
-            (get, "/models"): self._models,
-            (get, "/v1/models"): self._models,
-            (get, "/lora-adapters"): self._adapters,
-            (get, "/metrics"): self._no_metrics,
-            (post, "/tokenize"): self._tokenize,
-            (post, "/completion"): self._completion,
-            (post, "/completions"): self._completion,
-            (post, "/v1/completions"): self._text_completion,
-            (post, "/chat/completions"): self._chat_completion,
-            (post, "/v1/chat/completions"): self._chat_completion,
-            (post, "/embedding"): self._embedding,
-            (post, "/embeddings"): self._embedding,
-            (post, "/v1/embeddings"): self._openai_embedding,
-        }
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen and begin to load; returns the port. Raises `OSError` when it is taken."""
         self._started_at = int(time.time())
         self._ready_at = asyncio.get_running_loop().time() + self.options.load_s
-        return await self._http.start(host, port)
+        app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
+        app.on_response_prepare.append(_say_who)
+        app.add_routes(self._routes())
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            # A request whose client leaves is cancelled, also between two chunks.
+            handler_cancellation=True,
+            keepalive_timeout=KEEP_ALIVE_S,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+            shutdown_timeout=CLOSE_S,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, backlog=BACKLOG).start()
+        return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
         """Stop at once: connections are cut, tasks dropped."""
-        await self._http.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
         await self.slots.close()
 
-    async def _handle(self, request: Request) -> Answer:
+    def _routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/health", self._health),
+            web.get("/v1/health", self._health),
+            web.get("/props", self._props),
+            web.get("/slots", self._slots),
+            web.get("/models", self._models),
+            web.get("/v1/models", self._models),
+            web.get("/lora-adapters", self._adapters),
+            web.get("/metrics", self._no_metrics),
+            web.post("/tokenize", self._tokenize),
+            web.post("/completion", self._completion),
+            web.post("/completions", self._completion),
+            web.post("/v1/completions", self._text_completion),
+            web.post("/chat/completions", self._chat_completion),
+            web.post("/v1/chat/completions", self._chat_completion),
+            web.post("/embedding", self._embedding),
+            web.post("/embeddings", self._embedding),
+            web.post("/v1/embeddings", self._openai_embedding),
+        ]
+
+    @web.middleware
+    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await self._answer(request, handler)
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every response, also to paths that do not exist."""
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        route = self._routes.get((request.method, request.path))
-        if route is None:
-            return Answer.of(shapes.error(404, "not_found_error", "File Not Found"), 404)
         try:
-            return await route(request)
+            return await handler(request)
         except BadRequestError as error:
-            return Answer.of(shapes.error(error.status, error.kind, str(error)), error.status)
+            return _error(error.status, error.kind, str(error))
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+            return _error(404, "not_found_error", "File Not Found")
+        except web.HTTPRequestEntityTooLarge:
+            return _error(413, "invalid_request_error", "the body is too large")
 
-    def _refusal(self, request: Request) -> Answer | None:
+    def _refusal(self, request: web.Request) -> web.Response | None:
         wanted = self.options.api_key
         if wanted is not None and request.path not in _PUBLIC:
-            given = request.headers.get("authorization") or request.headers.get("x-api-key", "")
+            given = request.headers.get("authorization") or request.headers.get("x-api-key") or ""
             if not secrets.compare_digest(
-                given.removeprefix("Bearer ").encode("latin-1"), wanted.encode()
+                given.removeprefix("Bearer ").encode(errors="replace"), wanted.encode()
             ):
-                body = shapes.error(401, "authentication_error", "Invalid API Key")
-                return Answer.of(body, 401)
+                return _error(401, "authentication_error", "Invalid API Key")
         if asyncio.get_running_loop().time() < self._ready_at:
-            return Answer.of(shapes.error(503, "unavailable_error", "Loading model"), 503)
+            return _error(503, "unavailable_error", "Loading model")
         return None
 
-    async def _health(self, _: Request) -> Answer:
-        return Answer.of({"status": "ok"})
+    async def _health(self, _: web.Request) -> web.Response:
+        return _json({"status": "ok"})
 
-    async def _props(self, _: Request) -> Answer:
-        return Answer.of(shapes.props(self.options))
+    async def _props(self, _: web.Request) -> web.Response:
+        return _json(shapes.props(self.options))
 
-    async def _models(self, _: Request) -> Answer:
-        return Answer.of(shapes.models(self.options, self._started_at))
+    async def _models(self, _: web.Request) -> web.Response:
+        return _json(shapes.models(self.options, self._started_at))
 
-    async def _adapters(self, _: Request) -> Answer:
-        return Answer.of([])
+    async def _adapters(self, _: web.Request) -> web.Response:
+        return _json([])
 
-    async def _no_metrics(self, _: Request) -> Answer:
+    async def _no_metrics(self, _: web.Request) -> web.Response:
         raise NotSupportedError(
             "This server does not support metrics endpoint. Start it with `--metrics`"
         )
 
-    async def _slots(self, request: Request) -> Answer:
+    async def _slots(self, request: web.Request) -> web.Response:
         if not self.options.shows_slots:
             raise NotSupportedError(
                 "This server does not support slots endpoint. Start it with `--slots`"
@@ -128,15 +162,15 @@ class Simulator:
         await self.slots.between_steps()
         is_full = all(slot.is_processing for slot in self.slots.all)
         if "fail_on_no_slot" in request.query and is_full:
-            return Answer.of(shapes.error(503, "unavailable_error", "no slot available"), 503)
-        return Answer.of(shapes.slots(self.slots, self.options))
+            return _error(503, "unavailable_error", "no slot available")
+        return _json(shapes.slots(self.slots, self.options))
 
-    async def _tokenize(self, request: Request) -> Answer:
-        content = read_object(request.body).get("content", "")
-        return Answer.of({"tokens": list(str(content).encode())})
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        content = read_object(await request.read()).get("content", "")
+        return _json({"tokens": list(str(content).encode())})
 
-    async def _completion(self, request: Request) -> Answer:
-        body = read_object(request.body)
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        body = read_object(await request.read())
         tasks = self._tasks(body, read_prompt(body))
 
         async def events() -> AsyncGenerator[bytes, None]:
@@ -149,32 +183,34 @@ class Simulator:
                 yield _event(shapes.completion(tasks[0], self.options, content=""))
 
         if body.get("stream"):
-            return Answer(chunks=events(), content_type="text/event-stream")
+            return await _stream(request, events())
         await self._finished(tasks)
         answers = [
             shapes.completion(task, self.options, content=_text(task)) | {"index": index}
             for index, task in enumerate(tasks)
         ]
-        return Answer.of(answers[0] if len(answers) == 1 else answers)
+        return _json(answers[0] if len(answers) == 1 else answers)
 
-    async def _text_completion(self, request: Request) -> Answer:
-        body = read_object(request.body)
-        return await self._openai(body, read_prompt(body), TEXT)
+    async def _text_completion(self, request: web.Request) -> web.StreamResponse:
+        body = read_object(await request.read())
+        return await self._openai(request, body, read_prompt(body), TEXT)
 
-    async def _chat_completion(self, request: Request) -> Answer:
-        body = read_object(request.body)
-        return await self._openai(body, read_messages(body), CHAT)
+    async def _chat_completion(self, request: web.Request) -> web.StreamResponse:
+        body = read_object(await request.read())
+        return await self._openai(request, body, read_messages(body), CHAT)
 
-    async def _openai(self, body: Json, prompt: bytes, dialect: Dialect) -> Answer:
+    async def _openai(
+        self, request: web.Request, body: Json, prompt: bytes, dialect: Dialect
+    ) -> web.StreamResponse:
         tasks = self._tasks(body, prompt)
         identity = f"chatcmpl-{secrets.token_urlsafe(24)}"
         if body.get("stream"):
             events = self._openai_events(tasks, identity, dialect, has_usage=wants_usage(body))
-            return Answer(chunks=events, content_type="text/event-stream")
+            return await _stream(request, events)
         await self._finished(tasks)
         choices = [dialect.whole(index, _text(task)) for index, task in enumerate(tasks)]
         told = {"usage": shapes.usage(tasks), "timings": shapes.timings(tasks[0])}
-        return Answer.of(shapes.openai(dialect.kind, identity, self.options, choices) | told)
+        return _json(shapes.openai(dialect.kind, identity, self.options, choices) | told)
 
     async def _openai_events(
         self, tasks: list[Task], identity: str, dialect: Dialect, *, has_usage: bool
@@ -200,18 +236,18 @@ class Simulator:
                 yield event([], {"usage": shapes.usage(tasks)})
             yield _DONE
 
-    async def _embedding(self, request: Request) -> Answer:
-        body = read_object(request.body)
+    async def _embedding(self, request: web.Request) -> web.Response:
+        body = read_object(await request.read())
         texts = await self._embedded(body.get("content", body.get("input")))
-        return Answer.of(
+        return _json(
             [
                 {"index": index, "embedding": [shapes.embedding(text)]}
                 for index, text in enumerate(texts)
             ]
         )
 
-    async def _openai_embedding(self, request: Request) -> Answer:
-        texts = await self._embedded(read_object(request.body).get("input"))
+    async def _openai_embedding(self, request: web.Request) -> web.Response:
+        texts = await self._embedded(read_object(await request.read()).get("input"))
         data = [
             {"embedding": shapes.embedding(text), "index": index, "object": "embedding"}
             for index, text in enumerate(texts)
@@ -219,7 +255,7 @@ class Simulator:
         read = sum(len(text) + 1 for text in texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
         told = {"model": self.options.alias, "object": "list", "usage": usage, "data": data}
-        return Answer.of(told | {"system_fingerprint": shapes.FINGERPRINT})
+        return _json(told | {"system_fingerprint": shapes.FINGERPRINT})
 
     async def _embedded(self, given: object) -> list[bytes]:
         """Take each input through a slot of its own, as llama-server does."""
@@ -285,3 +321,25 @@ def _text(task: Task) -> str:
 
 def _event(value: Json) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+_json = partial(web.json_response, dumps=partial(json.dumps, separators=(",", ":")))
+
+
+def _error(status: int, kind: str, message: str) -> web.Response:
+    return _json(shapes.error(status, kind, message), status=status)
+
+
+async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+    """Send events as they come; the headers go with the first one."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    async with aclosing(events) as parts:
+        async for part in parts:
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(part)
+    return response
+
+
+async def _say_who(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["server"] = SERVER_NAME

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from extproc.demo.simulator.listener import Listener
 from scraper.llama.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
+from tests.fakes.listener import Listener
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.patience import PATIENT
 

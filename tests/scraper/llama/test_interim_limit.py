@@ -11,10 +11,10 @@ from dataclasses import replace
 import httpcore
 import pytest
 
-from extproc.demo.simulator.listener import Listener
 from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.llama.interim_limit import MAX_INTERIM_BYTES, InterimLimitStream
 from scraper.target import EndpointTarget
+from tests.fakes.listener import Listener
 from tests.fakes.patience import PATIENT
 
 ENDLESS = replace(PATIENT, read_s=3600.0, slots_read_s=3600.0)

@@ -9,7 +9,7 @@ import ssl
 
 import pytest
 
-from extproc.demo.simulator.listener import Listener
+from tests.fakes.listener import Listener
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

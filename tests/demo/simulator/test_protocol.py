@@ -1,4 +1,4 @@
-"""Claims about extproc/demo/simulator/http.py: requests that no client library would send."""
+"""Claims about the simulator: requests that no client library would send."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ async def test_head_gets_a_head(port: int, path: str) -> None:
     writer.write(b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
     first, second, body = (await reader.read()).split(b"\r\n\r\n")
     writer.close()
-    assert b"content-length: " in first
+    assert b"content-length: " in first.lower()
     assert second.startswith(b"HTTP/1.1 200") and body == b'{"status":"ok"}'
 
 
-@pytest.mark.parametrize("target", ["//[", "http://[::1/"])
-async def test_a_target_that_is_no_url_is_refused(port: int, target: str) -> None:
-    answer = await ask(port, "GET", target)
-    assert answer.status == 400
+async def test_a_target_that_is_no_path_is_refused(port: int) -> None:
+    assert (await ask(port, "GET", "*")).status == 400
 
 
-@pytest.mark.parametrize("target", ["*", "/%zz", "/" + "a" * 30_000])
+@pytest.mark.parametrize("target", ["//[", "/%zz", "/" + "a" * 30_000])
 async def test_a_strange_target_is_one_that_nobody_knows(port: int, target: str) -> None:
     assert (await ask(port, "GET", target)).status == 404
 
@@ -59,7 +57,7 @@ async def test_a_client_that_resets_its_connection_is_no_news(
     at_once = struct.pack("ii", 1, 0)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
     writer.transport.abort()
-    while any("_Connection." in repr(task) for task in asyncio.all_tasks()):  # noqa: ASYNC110
+    while any("RequestHandler." in repr(task) for task in asyncio.all_tasks()):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     gc.collect()  # what nobody asked for is told when it is thrown away
     assert "never retrieved" not in caplog.text

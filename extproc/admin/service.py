@@ -25,10 +25,12 @@ SERVICE: Final[str] = DESCRIPTOR.full_name
 class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
 
-    def __init__(self, around: AdminDependencies) -> None:
-        EndpointCalls.__init__(self, around)
-        WatchCalls.__init__(self, around, EndpointBroadcaster(around.dispatcher, around.clock))
-        RequestCalls.__init__(self, around)
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        EndpointCalls.__init__(self, dependencies)
+        WatchCalls.__init__(
+            self, dependencies, EndpointBroadcaster(dependencies.dispatcher, dependencies.clock)
+        )
+        RequestCalls.__init__(self, dependencies)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""

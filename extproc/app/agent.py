@@ -114,7 +114,7 @@ def read_files(
     plan: AgentPlan, target: EndpointTarget, options: AgentOptions
 ) -> tuple[EndpointTarget, AgentOptions]:
     """The same with what the plan's files hold now. Blocks on the disk; raises `AgentError`."""
-    authorities = _authorities(plan.ca_file)
+    ca_pem = _ca_pem(plan.ca_file)
     api_key, token = plan.api_key, plan.token
     if plan.api_key_file is not None:
         api_key = _secret(plan.api_key_file, "--api-key-file")
@@ -124,7 +124,7 @@ def read_files(
         target = replace(
             target,
             api_key=api_key,
-            ca_digest=sha256(authorities.encode()).hexdigest() if authorities else "",
+            ca_digest=sha256(ca_pem.encode()).hexdigest() if ca_pem else "",
         )
     except TargetError as error:
         option = "--api-key-env" if plan.api_key_file is None else "--api-key-file"
@@ -132,7 +132,7 @@ def read_files(
     return target, replace(
         options,
         metadata=(("authorization", f"Bearer {token}"),) if token else (),
-        authorities=authorities,
+        ca_pem=ca_pem,
         api_key=(api_key or "") if plan.inject_key else "",
     )
 
@@ -158,7 +158,7 @@ def _name_of(host: str | None) -> str:
     return "" if host is None or is_ip(host) or host == "localhost" else host
 
 
-def _authorities(file: Path | None) -> str:
+def _ca_pem(file: Path | None) -> str:
     """The content of a CA file; raises `AgentError`."""
     if file is None:
         return ""

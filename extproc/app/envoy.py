@@ -89,7 +89,7 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
         server_prefix=settings.scraper.path_prefix,
         injects_keys=injects_keys,
         tls_profiles=tuple(
-            TlsProfile(name=trust.profile, server_name=trust.ip, authorities=trust.authorities)
+            TlsProfile(name=trust.profile, server_name=trust.ip, ca_pem=trust.ca_pem)
             for trust in trusts
         ),
     )

@@ -114,7 +114,7 @@ class Service:
                 reporting_changed=self._reporting_changed,
                 address_refusal=self._address_refusal,
                 others_naming=self._others_naming,
-                is_looked_at=self._is_looked_at,
+                is_scraped_by_picker=self._is_looked_at,
             ),
             options.agents_options(settings),
         )
@@ -273,7 +273,7 @@ class Service:
 
     def _set_reported(self, specs: list[EndpointSpec]) -> None:
         is_complete = len(specs) >= self.settings.present.agents.expected
-        agents = self._agents.roster
+        agents = self._agents.registry
         nominations = [
             DiscoveredEndpoint(spec=spec, target=None, trust=agent.trust)
             for spec in specs
@@ -293,7 +293,7 @@ class Service:
         return [each for each in self.dispatcher.fleet.sources_of(address) if each != AGENTS]
 
     def _is_reported(self, address: Address) -> bool:
-        return self._agents.roster.is_reporting(address) and not self._others_naming(address)
+        return self._agents.registry.is_reporting(address) and not self._others_naming(address)
 
     def _is_looked_at(self, address: Address) -> bool:
         endpoint = self.dispatcher.fleet.get(address)

@@ -19,7 +19,7 @@ class TlsProfile:
     name: str
     server_name: str | None = None
     ca_file: str = SYSTEM_CA
-    authorities: str | None = field(default=None, repr=False)
+    ca_pem: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSoc
         ClusterTransportSocketMatch(
             name=profile.name,
             match=Struct.from_dict({names.TLS_PROFILE: profile.name}),
-            transport_socket=_tls(profile.server_name, _authorities(profile)),
+            transport_socket=_tls(profile.server_name, _trusted_ca(profile)),
         )
         for profile in profiles
     ]
@@ -68,17 +68,17 @@ def picker_socket(tls: PickerTls) -> TransportSocket:
     return _tls(tls.server_name, DataSource(filename=tls.ca_file), shown, "h2")
 
 
-def _authorities(profile: TlsProfile) -> DataSource:
-    if profile.authorities is None:
+def _trusted_ca(profile: TlsProfile) -> DataSource:
+    if profile.ca_pem is None:
         return DataSource(filename=profile.ca_file)
-    if not profile.authorities:
+    if not profile.ca_pem:
         raise OptionsError(f"{profile.name} has no CA: Envoy would then accept any certificate")
-    return DataSource(inline_string=profile.authorities)
+    return DataSource(inline_string=profile.ca_pem)
 
 
 def _tls(
     server_name: str | None,
-    authorities: DataSource,
+    trusted_ca: DataSource,
     shown: TlsCertificate | None = None,
     protocol: str = "http/1.1",
 ) -> TransportSocket:
@@ -92,7 +92,7 @@ def _tls(
             tls_certificates=[shown] if shown is not None else [],
             alpn_protocols=[protocol],
             validation_context=CertificateValidationContext(
-                trusted_ca=authorities,
+                trusted_ca=trusted_ca,
                 match_typed_subject_alt_names=_names(server_name),
             ),
         ),

@@ -21,23 +21,23 @@ class Trust:
     """
 
     profile: str
-    authorities: str | None = field(default=None, repr=False)
+    ca_pem: str | None = field(default=None, repr=False)
     ip: str | None = None
 
 
-def profile_name(authorities: str, ip: str | None) -> str:
+def profile_name(ca_pem: str, ip: str | None) -> str:
     """The name of the profile for servers with these CA certificates."""
-    return f"tls-{sha256(f'{authorities}|{ip or str()}'.encode()).hexdigest()[:12]}"
+    return f"tls-{sha256(f'{ca_pem}|{ip or str()}'.encode()).hexdigest()[:12]}"
 
 
-def reported_trust(authorities: str, ip: str | None) -> Trust:
+def reported_trust(ca_pem: str, ip: str | None) -> Trust:
     """The trust for a server that reports its CA certificates itself, PEM; empty for the system's.
 
     The profile is named by the content, because such servers share no file.
     """
-    content = certificates_in(authorities.encode())
+    content = certificates_in(ca_pem.encode())
     name = f"sha256:{sha256(content.encode()).hexdigest()}" if content else ""
-    return Trust(profile=profile_name(name, ip), authorities=content or None, ip=ip)
+    return Trust(profile=profile_name(name, ip), ca_pem=content or None, ip=ip)
 
 
 def certificates_in(content: bytes) -> str:

@@ -47,13 +47,13 @@ _STRICT: Final = (
     "tried at once"
 )
 REFUSED: Final = Issue(
-    code="envoy-refuses-authorities",
+    code="envoy-rejects-ca",
     message="Envoy rejects the CA of this server, so the server gets no requests: Envoy could "
     "not verify it",
     remedy=_STRICT,
 )
 KEEPS: Final = Issue(
-    code="envoy-keeps-authorities",
+    code="envoy-keeps-previous-ca",
     message="Envoy rejects the new CA of this server and keeps the previous one",
     remedy=_STRICT,
 )

@@ -17,7 +17,7 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.agent.backoff import LONGEST_S, Backoff
-from scraper.agent.link import Link, LinkError, Metadata, Wishes
+from scraper.agent.link import Callbacks, Link, LinkError, Metadata
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
 from scraper.schedule import ScrapePriority
@@ -30,10 +30,10 @@ log = logging.getLogger("coxswain.agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """`picker` is host:port; `drain_timeout_s` bounds the farewell. The metadata (a bearer
-    token) goes with each stream and is shown nowhere. `server_name` and `authorities` (PEM) are
-    told where TLS is advertised; `api_key` is what Envoy shall show the server, empty for what
-    the client did. It is a secret: set it only where nobody reads what the picker is told."""
+    """`picker` is host:port; `drain_timeout_s` bounds the deregistration. The metadata (a
+    bearer token) goes with each stream and is shown nowhere. `server_name` and `ca_pem` are sent
+    if TLS is advertised. `api_key` is the key that Envoy sends to the server, empty for the
+    client's. It is a secret: set it only if the connection to the picker is private."""
 
     picker: str
     advertise: Advertise
@@ -42,7 +42,7 @@ class AgentOptions:
     metadata: Metadata = field(default=(), repr=False)
     drain_timeout_s: float = 30.0
     server_name: str = ""
-    authorities: str = field(default="", repr=False)
+    ca_pem: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     scraper: ScraperOptions = field(default_factory=ScraperOptions)
 
@@ -66,10 +66,10 @@ class Agent:
         self._clock = clock
         self._backoff = Backoff(random)
         self._id = uuid.uuid4().hex
-        self._attention = ScrapePriority.IDLE
+        self._scrape_priority = ScrapePriority.IDLE
         self._scraper = Scraper(
-            sink=self._seen,
-            attention=lambda _: self._attention,
+            sink=self._on_observation,
+            attention=lambda _: self._scrape_priority,
             options=options.scraper,
             clock=clock,
         )
@@ -104,7 +104,7 @@ class Agent:
         if self._link is not None:
             self._link.leave()
 
-    def _seen(self, observation: Observation) -> None:
+    def _on_observation(self, observation: Observation) -> None:
         self._newest = observation
         if observation.status in ANSWERS:
             self._answered.set()
@@ -123,9 +123,9 @@ class Agent:
                 continue
             except LinkError as error:
                 is_refused = error.is_refusal
-                self._tell_problem(str(error))
+                self._log_problem(str(error))
             except AdvertiseError as error:
-                self._tell_problem(str(error))
+                self._log_problem(str(error))
             if self._clock() - began_at > LONGEST_S:
                 self._backoff.reset()
             with suppress(TimeoutError):
@@ -133,19 +133,19 @@ class Agent:
                     await self._renewed.wait()
 
     def renew(self, target: EndpointTarget, options: AgentOptions) -> None:
-        """Look and report like this from now on: other keys and certificates, the rest as it was.
+        """Use other keys and certificates from now on; the rest stays as it was.
 
-        The picker is told at once, by a new stream where it has to be. Raises `OSError` and
-        changes nothing when no certificates can be read.
+        Sends them to the picker at once, on a new stream if that is necessary. Raises `OSError`
+        and changes nothing if the certificates cannot be read.
         """
         if self._leaving.is_set() or (target, options) == (self.target, self.options):
             return
         self._scraper.watch(target)
         log.info("reloaded keys or certificates")
-        has_word = _told(options) != _told(self.options)
+        has_change = _sent_once(options) != _sent_once(self.options)
         self.target, self.options = target, options
         self._renewed.set()  # the picker may accept now what it rejected before
-        if self._link is not None and has_word:
+        if self._link is not None and has_change:
             self._link.hang_up()
 
     async def _attach(self) -> bool:
@@ -161,40 +161,40 @@ class Agent:
             api_key=self.options.api_key,
         )
         channel = self._connect()
-        wishes = Wishes(look_now=self._poke, attend=self._attend)
-        self._link = link = Link(hello, wishes, self._clock)
-        assert self._newest is not None, "an agent attaches after its first look"
+        callbacks = Callbacks(scrape_now=self._scrape_now, set_priority=self._set_priority)
+        self._link = link = Link(hello, callbacks, self._clock)
+        assert self._newest is not None, "an agent attaches after its first scrape"
         link.tell(self._newest)
         try:
             return await link.run(channel, self.options.metadata)
         finally:
             self._link = None
-            self._attention = ScrapePriority.IDLE
+            self._scrape_priority = ScrapePriority.IDLE
             await channel.close()
 
     def _tls(self) -> pb.Tls | None:
         if not self.options.advertise.is_tls:
             return None
-        return pb.Tls(server_name=self.options.server_name, authorities=self.options.authorities)
+        return pb.Tls(server_name=self.options.server_name, ca_pem=self.options.ca_pem)
 
-    def _poke(self) -> None:
+    def _scrape_now(self) -> None:
         self._scraper.scrape_now(self.target.address)
 
-    def _attend(self, attention: ScrapePriority) -> None:
+    def _set_priority(self, priority: ScrapePriority) -> None:
         """Handle a message of the picker, with the scrape priority."""
         if self._problem is None:
             log.info("connected to the picker at %s", self.options.picker)
         elif self._problem:
             log.info("connected to the picker at %s again", self.options.picker)
         self._problem = ""
-        self._attention = attention
+        self._scrape_priority = priority
 
-    def _tell_problem(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             log.warning("picker %s: %s; retrying", self.options.picker, problem)
 
 
-def _told(options: AgentOptions) -> tuple[str, str]:
+def _sent_once(options: AgentOptions) -> tuple[str, str]:
     """The part of the options that each stream sends once."""
-    return options.authorities, options.api_key
+    return options.ca_pem, options.api_key

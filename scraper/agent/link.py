@@ -16,7 +16,7 @@ import grpc
 from extproc.core.observation import Observation
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
-from scraper.agent.messages import ATTENTIONS, observation_message
+from scraper.agent.messages import SCRAPE_PRIORITIES, observation_message
 from scraper.schedule import ScrapePriority
 
 HEARTBEAT_S = 1.0
@@ -49,19 +49,19 @@ REFUSALS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Callbacks:
     """Callbacks for the picker's requests; both are called from the event loop."""
 
-    look_now: Callable[[], None]
-    attend: Callable[[ScrapePriority], None]
+    scrape_now: Callable[[], None]
+    set_priority: Callable[[ScrapePriority], None]
 
 
 class Link:
     """One stream. `run` it once; `tell` and `leave` may be called before or during it."""
 
-    def __init__(self, hello: pb.Hello, wishes: Wishes, clock: Callable[[], float]) -> None:
+    def __init__(self, hello: pb.Hello, callbacks: Callbacks, clock: Callable[[], float]) -> None:
         self._hello = hello
-        self._wishes = wishes
+        self._callbacks = callbacks
         self._clock = clock
         self._newest: Observation | None = None
         self._is_leaving = False
@@ -142,11 +142,11 @@ class Link:
             self._echo = message.number
             self._heard_at = self._clock()
             self._welcomed.set()
-            attention = ATTENTIONS.get(message.attention)
-            if attention is not None:
-                self._wishes.attend(attention)
-            if message.look_now:
-                self._wishes.look_now()
+            scrape_priority = SCRAPE_PRIORITIES.get(message.scrape_priority)
+            if scrape_priority is not None:
+                self._callbacks.set_priority(scrape_priority)
+            if message.scrape_now:
+                self._callbacks.scrape_now()
             if message.is_drained:
                 self._is_drained = True
                 return
@@ -162,11 +162,11 @@ class Link:
             self._due.clear()
             if self._is_leaving and not has_left:
                 has_left = True
-                await call.write(self._message(self._clock(), leaving=pb.Leaving()))
+                await call.write(self._message(self._clock(), deregistration=pb.Deregistration()))
             newest, self._newest = self._newest, None
             now = self._clock()  # one moment for all ages of a message, or none of them bounds
-            look = None if newest is None else observation_message(newest, now)
-            await call.write(self._message(now, look=look))
+            observation = None if newest is None else observation_message(newest, now)
+            await call.write(self._message(now, observation=observation))
             try:
                 async with asyncio.timeout(LEAVING_HEARTBEAT_S if has_left else HEARTBEAT_S):
                     await self._due.wait()
@@ -177,15 +177,15 @@ class Link:
         self,
         now: float,
         hello: pb.Hello | None = None,
-        look: pb.Look | None = None,
-        leaving: pb.Leaving | None = None,
+        observation: pb.Observation | None = None,
+        deregistration: pb.Deregistration | None = None,
     ) -> pb.AgentMessage:
         return pb.AgentMessage(
             echo=self._echo,
             held_s=now - self._heard_at,
             hello=hello,
-            look=look,
-            leaving=leaving,
+            observation=observation,
+            deregistration=deregistration,
         )
 
 

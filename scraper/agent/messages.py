@@ -13,26 +13,26 @@ from extproc.core.observation import (
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.schedule import ScrapePriority
 
-SIGHTS = {
-    ScrapeStatus.READY: pb.Look.SIGHT_READY,
-    ScrapeStatus.LOADING: pb.Look.SIGHT_LOADING,
-    ScrapeStatus.ASLEEP: pb.Look.SIGHT_ASLEEP,
-    ScrapeStatus.UNREACHABLE: pb.Look.SIGHT_UNREACHABLE,
-    ScrapeStatus.FAILED: pb.Look.SIGHT_FAILED,
+STATUSES = {
+    ScrapeStatus.READY: pb.Observation.STATUS_READY,
+    ScrapeStatus.LOADING: pb.Observation.STATUS_LOADING,
+    ScrapeStatus.ASLEEP: pb.Observation.STATUS_ASLEEP,
+    ScrapeStatus.UNREACHABLE: pb.Observation.STATUS_UNREACHABLE,
+    ScrapeStatus.FAILED: pb.Observation.STATUS_FAILED,
 }
-ATTENTIONS = {
-    pb.PickerMessage.ATTENTION_IDLE: ScrapePriority.IDLE,
-    pb.PickerMessage.ATTENTION_STEADY: ScrapePriority.STEADY,
-    pb.PickerMessage.ATTENTION_RESTLESS: ScrapePriority.HIGH,
+SCRAPE_PRIORITIES = {
+    pb.PickerMessage.SCRAPE_PRIORITY_IDLE: ScrapePriority.IDLE,
+    pb.PickerMessage.SCRAPE_PRIORITY_STEADY: ScrapePriority.STEADY,
+    pb.PickerMessage.SCRAPE_PRIORITY_HIGH: ScrapePriority.HIGH,
 }
 
 
-def observation_message(observation: Observation, now: float) -> pb.Look:
+def observation_message(observation: Observation, now: float) -> pb.Observation:
     """An observation with its ages at `now`, on the same clock."""
-    look = pb.Look(
+    message = pb.Observation(
         began_ago_s=max(0.0, now - observation.began_at),
         answered_ago_s=max(0.0, now - observation.answered_at),
-        sight=SIGHTS[observation.status],
+        status=STATUSES[observation.status],
         slots=observation.slots,
         busy_slots=observation.busy_slots,
         models=[_model(model) for model in observation.models],
@@ -43,13 +43,13 @@ def observation_message(observation: Observation, now: float) -> pb.Look:
         awaits_adapters=observation.awaits_adapters,
     )
     if observation.adapters is not None:
-        look.adapters.SetInParent()
-        look.adapters.adapters.extend(map(_adapter, observation.adapters))
-    return look
+        message.adapters.SetInParent()
+        message.adapters.adapters.extend(map(_adapter, observation.adapters))
+    return message
 
 
-def _model(model: ModelReading) -> pb.Look.Model:
-    return pb.Look.Model(
+def _model(model: ModelReading) -> pb.Observation.Model:
+    return pb.Observation.Model(
         name=model.name,
         aliases=model.aliases,
         is_loaded=model.is_loaded,
@@ -59,12 +59,12 @@ def _model(model: ModelReading) -> pb.Look.Model:
     )
 
 
-def _issue(issue: Issue) -> pb.Look.Issue:
-    return pb.Look.Issue(code=issue.code, message=issue.message, remedy=issue.remedy)
+def _issue(issue: Issue) -> pb.Observation.Issue:
+    return pb.Observation.Issue(code=issue.code, message=issue.message, remedy=issue.remedy)
 
 
-def _slot(slot: SlotReading) -> pb.Look.Slot:
-    return pb.Look.Slot(
+def _slot(slot: SlotReading) -> pb.Observation.Slot:
+    return pb.Observation.Slot(
         task_id=max(0, slot.task_id),
         prompt_tokens=slot.prompt_tokens,
         cached_tokens=slot.cached_tokens,
@@ -75,5 +75,5 @@ def _slot(slot: SlotReading) -> pb.Look.Slot:
     )
 
 
-def _adapter(adapter: AdapterReading) -> pb.Look.Adapter:
-    return pb.Look.Adapter(id=adapter.id, name=adapter.name)
+def _adapter(adapter: AdapterReading) -> pb.Observation.Adapter:
+    return pb.Observation.Adapter(id=adapter.id, name=adapter.name)

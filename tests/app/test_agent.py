@@ -24,7 +24,7 @@ def secure(tmp_path: Path) -> AgentPlan:
 def test_a_plain_server_has_no_trace_of_tls() -> None:
     target, options = plan_agent(PLAIN)
     assert not target.is_tls and not options.advertise.is_tls
-    assert (options.server_name, options.authorities) == ("", "")
+    assert (options.server_name, options.ca_pem) == ("", "")
 
 
 def test_the_agent_trusts_whom_it_tells_envoy_to_trust(secure: AgentPlan) -> None:
@@ -33,8 +33,8 @@ def test_the_agent_trusts_whom_it_tells_envoy_to_trust(secure: AgentPlan) -> Non
     assert secure.ca_file is not None
     assert (target.is_tls, target.ca_file, target.host_name) == (True, str(secure.ca_file), None)
     assert options.advertise.is_tls and options.server_name == ""
-    assert options.authorities == secure.ca_file.read_text().strip()
-    assert options.authorities not in repr(options)
+    assert options.ca_pem == secure.ca_file.read_text().strip()
+    assert options.ca_pem not in repr(options)
 
 
 def test_the_name_in_the_certificate_may_be_said(secure: AgentPlan) -> None:
@@ -50,7 +50,7 @@ def test_a_server_may_be_behind_tls_for_others_only(secure: AgentPlan) -> None:
     plan = replace(secure, llama=PLAIN.llama, advertise="https://10.0.0.5:8443")
     target, options = plan_agent(plan)
     assert not target.is_tls
-    assert options.advertise.is_tls and options.authorities
+    assert options.advertise.is_tls and options.ca_pem
 
 
 @pytest.mark.parametrize("may_sleep", [None, True, False])
@@ -127,7 +127,7 @@ async def test_what_lies_in_files_is_read_again(
     await renew(plan, agent)
     assert agent.target.api_key == agent.options.api_key == "sk-2"
     assert agent.options.metadata == (("authorization", "Bearer two"),)
-    assert agent.options.authorities == fresh.strip()
+    assert agent.options.ca_pem == fresh.strip()
     assert agent.target.ca_digest != before[0].ca_digest, "its own looks trust others, too"
     assert not {"sk-2", "two"} & set(caplog.text.split())
     agent.leave()

@@ -136,7 +136,7 @@ async def test_authorities_that_envoy_refuses_hold_up_nobody_else(tmp_path: Path
         async with running(tmp_path, {"discovery": {"file": str(file)}}) as stack:
             async with load_on(stack) as load:
                 await load.grows(5, one.tap.address)
-                assert codes(stack, odd) == ["envoy-refuses-authorities"]
+                assert codes(stack, odd) == ["envoy-rejects-ca"]
                 assert not stack.endpoint(odd.tap.address).is_pickable
                 write(file, one.named, odd.named, late.named)
                 await load.grows(5, late.tap.address)
@@ -160,7 +160,7 @@ async def test_a_renewed_file_that_envoy_refuses_leaves_the_old_one_in_use(tmp_p
                 one.authority.ca.write_bytes(
                     one.authority.ca.read_bytes() + strange(fresh.ca.read_bytes())
                 )
-                await until(lambda: codes(stack, one) == ["envoy-keeps-authorities"])
+                await until(lambda: codes(stack, one) == ["envoy-keeps-previous-ca"])
                 assert stack.endpoint(one.tap.address).is_pickable
                 write(file, one.named, late.named)
                 await load.grows(5, late.tap.address)

@@ -120,11 +120,11 @@ def test_a_served_cluster_holds_authorities_in_itself() -> None:
     cds = yaml.safe_load(text)["dynamic_resources"]["cds_config"]["api_config_source"]
     told = cds["grpc_services"][0]["initial_metadata"]
     assert told == [{"key": "x-coxswain-abilities", "value": "keys"}]
-    profile = TlsProfile(name="a", authorities="PEM")
+    profile = TlsProfile(name="a", ca_pem="PEM")
     (context, _) = llama(EnvoyOptions(tls_profiles=(profile,))).transport_socket_matches
     assert b"PEM" in bytes(context)
     with pytest.raises(OptionsError, match="has no CA"):
-        llama(EnvoyOptions(tls_profiles=(replace(profile, authorities=""),)))
+        llama(EnvoyOptions(tls_profiles=(replace(profile, ca_pem=""),)))
     with pytest.raises(OptionsError, match="llama"):
         EnvoyOptions(llama_cluster="servers")
 

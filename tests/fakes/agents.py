@@ -67,7 +67,7 @@ class FakeAgentsPort:
     published: list[list[EndpointSpec]]
     observed: list[Observation]
     clock: Callable[[], float]
-    looked_at: set[Address] = field(default_factory=set)
+    scraped_by_picker: set[Address] = field(default_factory=set)
     policy: AddressPolicy | None = None
     changes: int = 0
 
@@ -83,7 +83,7 @@ class FakeAgentsPort:
 
     async def swept(self) -> None:
         """Wait until the silent were looked for at the present time of a `HandClock`."""
-        await self.until(lambda: self.service._silence._swept_at == self.clock())
+        await self.until(lambda: self.service._liveness._swept_at == self.clock())
 
     def knows(self, address: str) -> bool:
         return Address.parse(address) in self.dispatcher.fleet
@@ -127,7 +127,7 @@ async def agents_port(
             others_naming=lambda address: [
                 each for each in dispatcher.fleet.sources_of(address) if each != "agents"
             ],
-            is_looked_at=lambda address: address in fake.looked_at,
+            is_scraped_by_picker=lambda address: address in fake.scraped_by_picker,
         ),
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
     )
@@ -188,26 +188,26 @@ class HandAgent:
         hello = pb.Hello(address=address, agent_id=agent_id, name=name, api_key=api_key)
         await self.call.write(self._message(hello=hello))
 
-    async def look(
+    async def scrape(
         self,
         busy: int = 0,
         slots: int = 4,
-        status: pb.Look.Sight = pb.Look.SIGHT_READY,
+        status: pb.Observation.Status = pb.Observation.STATUS_READY,
         began_at: float | None = None,
     ) -> None:
-        """Report a look that began at `began_at` of the agent's clock, or just now."""
+        """Report a scrape that began at `began_at` of the agent's clock, or just now."""
         now = self.now()
         ago_s = 0.0 if began_at is None else now - began_at
-        look = pb.Look(
-            began_ago_s=ago_s, answered_ago_s=0.0, sight=status, slots=slots, busy_slots=busy
+        observation = pb.Observation(
+            began_ago_s=ago_s, answered_ago_s=0.0, status=status, slots=slots, busy_slots=busy
         )
-        await self.call.write(self._message(look=look, now=now))
+        await self.call.write(self._message(observation=observation, now=now))
 
     async def beat(self) -> None:
         await self.call.write(self._message())
 
     async def leave(self) -> None:
-        await self.call.write(self._message(leaving=pb.Leaving()))
+        await self.call.write(self._message(deregistration=pb.Deregistration()))
 
     async def ended(self) -> tuple[grpc.StatusCode, str]:
         """How the picker ended the stream."""
@@ -219,12 +219,16 @@ class HandAgent:
     def _message(
         self,
         hello: pb.Hello | None = None,
-        look: pb.Look | None = None,
-        leaving: pb.Leaving | None = None,
+        observation: pb.Observation | None = None,
+        deregistration: pb.Deregistration | None = None,
         now: float | None = None,
     ) -> pb.AgentMessage:
         """All ages in one message are ages at one moment, `now`."""
         held_s = (self.now() if now is None else now) - self._heard_at
         return pb.AgentMessage(
-            echo=self._echo, held_s=held_s, hello=hello, look=look, leaving=leaving
+            echo=self._echo,
+            held_s=held_s,
+            hello=hello,
+            observation=observation,
+            deregistration=deregistration,
         )

@@ -24,4 +24,4 @@ def test_reported_ca_certificates_are_identified_by_content() -> None:
     assert reported_trust(PEM, None) == reported_trust(f"{KEY}\n{PEM}\n", None)
     assert reported_trust(PEM, None).profile != reported_trust(PEM, "10.0.0.5").profile
     system = reported_trust("", None)
-    assert (system.profile, system.authorities) == (profile_name("", None), None)
+    assert (system.profile, system.ca_pem) == (profile_name("", None), None)

@@ -13,7 +13,7 @@ from extproc.xds.ca_rollout import CaRollout
 
 
 def trust(name: str, content: str = "1") -> Trust:
-    return Trust(profile=name, authorities=content)
+    return Trust(profile=name, ca_pem=content)
 
 
 def wanted(*trusts: Trust) -> dict[str, Trust]:
@@ -131,4 +131,4 @@ def test_whatever_comes_all_that_it_takes_is_held(changes: list[tuple[str, str]]
                 expected[name] = want[name]
         envoy.take(want)
         assert wanted(*envoy.held) == expected
-        assert envoy.offers.refused == {n for n, each in want.items() if each.authorities == "3"}
+        assert envoy.offers.refused == {n for n, each in want.items() if each.ca_pem == "3"}

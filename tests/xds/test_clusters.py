@@ -36,7 +36,7 @@ class Served:
     def publish(self, word: str, *trusts: Trust) -> None:
         def write(abilities: frozenset[str], chosen: tuple[Trust, ...]) -> bytes:
             return " ".join(
-                [word, str(sorted(abilities)), *(str(each.authorities) for each in chosen)]
+                [word, str(sorted(abilities)), *(str(each.ca_pem) for each in chosen)]
             ).encode()
 
         self.discovery.publish({each.profile: each for each in trusts}, write)
@@ -117,7 +117,7 @@ async def refuse(envoy: DiscoveryClient) -> None:
 
 async def test_authorities_that_envoy_refuses_hold_up_no_others(served: Served) -> None:
     """They are told, until the file holds others or nobody wants them any more."""
-    ours, bad = Trust(profile="a", authorities="ours"), Trust(profile="b", authorities="bad")
+    ours, bad = Trust(profile="a", ca_pem="ours"), Trust(profile="b", ca_pem="bad")
     served.gate.open()
     served.publish("one", ours)
     async with served.envoy() as envoy:
@@ -127,17 +127,17 @@ async def test_authorities_that_envoy_refuses_hold_up_no_others(served: Served) 
         await refuse(envoy)
         assert await told(envoy) == "two [] ours"
         assert served.refused == {"b"}
-        third = Trust(profile="c", authorities="third")
+        third = Trust(profile="c", ca_pem="third")
         served.publish("three", ours, bad, third)
         assert await told(envoy) == "three [] ours third"
-        served.publish("four", ours, Trust(profile="b", authorities="mended"), third)
+        served.publish("four", ours, Trust(profile="b", ca_pem="mended"), third)
         assert await told(envoy) == "four [] ours mended third"
         assert served.refused == frozenset()
 
 
 async def test_what_each_envoy_refuses_is_its_own_affair(served: Served) -> None:
     """Another one gets all of it; what one of them refuses is told as long as it is connected."""
-    ours, bad = Trust(profile="a", authorities="ours"), Trust(profile="b", authorities="bad")
+    ours, bad = Trust(profile="a", ca_pem="ours"), Trust(profile="b", ca_pem="bad")
     served.gate.open()
     served.publish("one", ours, bad)
     async with served.envoy() as lenient:
@@ -160,11 +160,11 @@ async def test_a_new_stream_gets_what_was_taken_before(served: Served) -> None:
     """The content that an Envoy refuses must not cost it the one that it holds, when its stream
     was lost meanwhile."""
     served.gate.open()
-    served.publish("one", Trust(profile="a", authorities="ours"))
+    served.publish("one", Trust(profile="a", ca_pem="ours"))
     async with served.envoy() as envoy:
         envoy.ask()
         assert await told(envoy) == "one [] ours"
-        served.publish("two", Trust(profile="a", authorities="bad"))
+        served.publish("two", Trust(profile="a", ca_pem="bad"))
         await refuse(envoy)
         assert await told(envoy) == "two [] ours"
     async with served.envoy() as again:

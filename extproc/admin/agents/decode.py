@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 MAX_ID_CHARS: Final = 128
-MAX_AUTHORITIES_CHARS: Final = 64 * 1024
+MAX_CA_CHARS: Final = 64 * 1024
 MAX_KEY_CHARS: Final = 4096
 
-SIGHTS: Final = {
-    pb.Look.SIGHT_READY: ScrapeStatus.READY,
-    pb.Look.SIGHT_LOADING: ScrapeStatus.LOADING,
-    pb.Look.SIGHT_ASLEEP: ScrapeStatus.ASLEEP,
-    pb.Look.SIGHT_UNREACHABLE: ScrapeStatus.UNREACHABLE,
-    pb.Look.SIGHT_FAILED: ScrapeStatus.FAILED,
+STATUSES: Final = {
+    pb.Observation.STATUS_READY: ScrapeStatus.READY,
+    pb.Observation.STATUS_LOADING: ScrapeStatus.LOADING,
+    pb.Observation.STATUS_ASLEEP: ScrapeStatus.ASLEEP,
+    pb.Observation.STATUS_UNREACHABLE: ScrapeStatus.UNREACHABLE,
+    pb.Observation.STATUS_FAILED: ScrapeStatus.FAILED,
 }
 
 
@@ -82,47 +82,49 @@ def _read_tls(tls: pb.Tls, address: Address) -> Trust:
         raise MessageError(
             "hello.tls.server_name: give a host name, or leave it empty for the IP address"
         )
-    if len(tls.authorities) > MAX_AUTHORITIES_CHARS:
-        raise MessageError(f"hello.tls.authorities: at most {MAX_AUTHORITIES_CHARS} characters")
-    trust = reported_trust(tls.authorities, None if name else address.host)
-    if tls.authorities and not are_certificates(trust.authorities):
-        raise MessageError("hello.tls.authorities: not PEM certificates")
+    if len(tls.ca_pem) > MAX_CA_CHARS:
+        raise MessageError(f"hello.tls.ca_pem: at most {MAX_CA_CHARS} characters")
+    trust = reported_trust(tls.ca_pem, None if name else address.host)
+    if tls.ca_pem and not are_certificates(trust.ca_pem):
+        raise MessageError("hello.tls.ca_pem: not PEM certificates")
     return trust
 
 
 def read_observation(
-    look: pb.Look, address: Address, began_at: float, answered_at: float
+    observation: pb.Observation, address: Address, began_at: float, answered_at: float
 ) -> Observation:
     """The observation of the agent of `address`; raises `MessageError`."""
-    sight = SIGHTS.get(look.sight)
-    if sight is None:
-        raise MessageError("look.sight: unknown value")
-    _check_count(look.models, "models")
-    _check_count(look.busy, "busy")
-    _check_count(look.adapters.adapters, "adapters")
+    status = STATUSES.get(observation.status)
+    if status is None:
+        raise MessageError("observation.status: unknown value")
+    _check_count(observation.models, "models")
+    _check_count(observation.busy, "busy")
+    _check_count(observation.adapters.adapters, "adapters")
     try:
         return Observation(
             address=address,
             began_at=began_at,
             answered_at=answered_at,
-            status=sight,
-            slots=_optional(look, "slots"),
-            busy_slots=_optional(look, "busy_slots"),
-            models=tuple(_model(model) for model in look.models),
-            issues=tuple(_issue(issue) for issue in look.issues[:20]),
-            instance=look.instance[:MAX_ID_CHARS] if look.HasField("instance") else None,
-            slot_readings=tuple(_slot(slot) for slot in look.busy),
-            context_tokens=_optional(look, "context_tokens"),
-            adapters=tuple(_adapter(adapter) for adapter in look.adapters.adapters)
-            if look.HasField("adapters")
+            status=status,
+            slots=_optional(observation, "slots"),
+            busy_slots=_optional(observation, "busy_slots"),
+            models=tuple(_model(model) for model in observation.models),
+            issues=tuple(_issue(issue) for issue in observation.issues[:20]),
+            instance=observation.instance[:MAX_ID_CHARS]
+            if observation.HasField("instance")
             else None,
-            awaits_adapters=look.awaits_adapters,
+            slot_readings=tuple(_slot(slot) for slot in observation.busy),
+            context_tokens=_optional(observation, "context_tokens"),
+            adapters=tuple(_adapter(adapter) for adapter in observation.adapters.adapters)
+            if observation.HasField("adapters")
+            else None,
+            awaits_adapters=observation.awaits_adapters,
         )
     except ObservationError as error:
-        raise MessageError(f"look: {error}") from None
+        raise MessageError(f"observation: {error}") from None
 
 
-def _model(model: pb.Look.Model) -> ModelReading:
+def _model(model: pb.Observation.Model) -> ModelReading:
     _check_count(model.aliases, "aliases")
     return ModelReading(
         name=_text(model.name),
@@ -134,11 +136,11 @@ def _model(model: pb.Look.Model) -> ModelReading:
     )
 
 
-def _issue(issue: pb.Look.Issue) -> Issue:
+def _issue(issue: pb.Observation.Issue) -> Issue:
     return Issue(code=_text(issue.code), message=_text(issue.message), remedy=_text(issue.remedy))
 
 
-def _slot(slot: pb.Look.Slot) -> SlotReading:
+def _slot(slot: pb.Observation.Slot) -> SlotReading:
     return SlotReading(
         task_id=slot.task_id,
         prompt_tokens=_optional(slot, "prompt_tokens"),
@@ -150,7 +152,7 @@ def _slot(slot: pb.Look.Slot) -> SlotReading:
     )
 
 
-def _adapter(adapter: pb.Look.Adapter) -> AdapterReading:
+def _adapter(adapter: pb.Observation.Adapter) -> AdapterReading:
     return AdapterReading(id=adapter.id, name=_text(adapter.name))
 
 
@@ -166,4 +168,4 @@ def _text(text: str) -> str:
 
 def _check_count(entries: Sized, field: str) -> None:
     if len(entries) > MAX_ENTRIES:
-        raise MessageError(f"look.{field}: at most {MAX_ENTRIES}")
+        raise MessageError(f"observation.{field}: at most {MAX_ENTRIES}")

@@ -24,10 +24,11 @@ class AgentsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsDependencies:
-    """What the service needs of the picker; everything is called from the event loop.
+    """The callbacks of the service. All are called from the event loop.
 
-    `publish` is told all endpoints that agents name. `observe` is told each look. `lost` is
-    told that nobody reports an address any more, or again: somebody else may have to look.
+    `publish` receives the endpoints of all agents, `observe` each observation.
+    `reporting_changed` is called when an agent becomes silent or sends messages again: the
+    picker may have to scrape its server itself.
     """
 
     dispatcher: Dispatcher
@@ -39,5 +40,5 @@ class AgentsDependencies:
     """Why an agent at this IP address may not report this address; empty if it may."""
     others_naming: Callable[[Address], Sequence[str]] = lambda _: ()
     """The other sources of this endpoint, besides agents."""
-    is_looked_at: Callable[[Address], bool] = lambda _: False
+    is_scraped_by_picker: Callable[[Address], bool] = lambda _: False
     """Whether the picker itself can scrape it if its agent does not."""

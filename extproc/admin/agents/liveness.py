@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 SWEEP_S: Final = 0.25
 NUMBER_EVERY_S: Final = 2.0
-"""How often an agent hears from us at least: it takes our silence for a dead connection."""
+"""The longest time between two messages to an agent, which takes silence for a dead connection."""
 DEAF_AFTER_S: Final = 1.0
 """A sweep that is later than this shows that our own event loop was blocked."""
 CLOSE_AFTER_S: Final = 30.0
-"""A stream that is silent for so long is half open: nobody will ever speak there."""
+"""A stream without a message for this time is half open."""
 
 log = logging.getLogger("coxswain.agents")
 
@@ -36,13 +36,13 @@ class AgentLiveness:
 
     def __init__(
         self,
-        around: AgentsDependencies,
-        roster: AgentRegistry,
+        dependencies: AgentsDependencies,
+        registry: AgentRegistry,
         streams: Mapping[int, AgentStream],
         forgot: Callable[[], None],
     ) -> None:
-        self._around = around
-        self._roster = roster
+        self._dependencies = dependencies
+        self._registry = registry
         self._streams = streams
         self._forgot = forgot
         self._sweeping: asyncio.TimerHandle | None = None
@@ -56,28 +56,28 @@ class AgentLiveness:
             self._sweeping.cancel()
 
     def watch(self) -> None:
-        """From now on, until there is nobody left to be silent. Any number of calls is one."""
+        """Sweep until no agent and no stream is left. Idempotent."""
         if self._sweeping is None and not self._is_stopped:
-            self._swept_at = self._around.clock()
+            self._swept_at = self._dependencies.clock()
             loop = asyncio.get_running_loop()
             self._sweeping = loop.call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
         self._sweeping = None
-        now = self._around.clock()
+        now = self._dependencies.clock()
         late_s = now - self._swept_at - SWEEP_S
         if late_s > DEAF_AFTER_S:
-            self._roster.extend_deadlines(late_s)
-        silent, forgotten = self._roster.expire(now)
+            self._registry.extend_deadlines(late_s)
+        silent, forgotten = self._registry.expire(now)
         if silent or forgotten:
-            self._around.reporting_changed()
+            self._dependencies.reporting_changed()
         for agent in silent:
             self._miss(agent, now)
         if forgotten:
             for agent in forgotten:
                 log.info("the agent of %s is removed from the fleet", agent.address)
                 if agent.stream is not None and not agent.is_leaving:
-                    self._hang_up(self._streams[agent.stream])  # it has to say hello anew
+                    self._hang_up(self._streams[agent.stream])  # it has to send hello again
             self._forgot()
         for stream in self._streams.values():
             agent_or_none = stream.agent
@@ -86,7 +86,7 @@ class AgentLiveness:
                 self._hang_up(stream)
             elif now - stream.sent_at >= NUMBER_EVERY_S:
                 stream.send()
-        if self._streams or len(self._roster):
+        if self._streams or len(self._registry):
             self.watch()
 
     def _hang_up(self, stream: AgentStream) -> None:
@@ -94,11 +94,11 @@ class AgentLiveness:
 
     def _miss(self, agent: Agent, now: float) -> None:
         address = agent.address
-        if self._around.is_looked_at(address):
+        if self._dependencies.is_scraped_by_picker(address):
             log.warning("the agent of %s is silent; the picker scrapes the server itself", address)
             return
         log.warning("the agent of %s is silent; the endpoint counts as down", address)
-        self._around.observe(
+        self._dependencies.observe(
             Observation(
                 address=address,
                 began_at=now,
@@ -107,7 +107,7 @@ class AgentLiveness:
                 issues=(
                     Issue(
                         code="agent-silent",
-                        message=f"its agent has sent no message for {self._roster.ttl_s:g} s",
+                        message=f"its agent has sent no message for {self._registry.ttl_s:g} s",
                         remedy="check that `coxswain agent` runs there and reaches this picker",
                     ),
                 ),

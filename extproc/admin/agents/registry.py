@@ -1,13 +1,13 @@
-"""The agents by address, and since when each is silent. Pure: `now` is an argument.
+"""The agents by address, and how long each has been silent. Pure: `now` is an argument.
 
-    attach --> reporting --nothing heard for ttl_s--> silent --forget_s--> forgotten
-                  ^  \\--leaving--> leaving --detach--> forgotten |
-                  +-------------- heard, or attached anew -------+
+    attach --> reporting --no message for ttl_s--> silent --forget_s--> removed
+                  ^  \\--leave--> leaving --detach--> removed     |
+                  +---------- a message, or attach again ---------+
 
-One address has one agent. Its own return (the same id) takes its place at once. So does
-another agent: mostly it is the same one after a restart, and where two are set up for one
-address the newer one is meant. The one that had to go may come back only when the other has
-fallen silent, or the two would push each other out for ever.
+One address has one agent. If the same agent (the same id) attaches again, its new stream replaces
+the old one. So does another agent: usually it is the same one after a restart, and if two are
+configured for one address, the newer one is meant. The replaced agent may return only when the
+other one is silent, or the two would replace each other for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from extproc.security.trust import Trust
 
 MAX_AGENTS: Final = 10_000
-MAX_OUSTED: Final = 16
+MAX_REPLACED: Final = 16
 
 
 class AttachError(RuntimeError):
@@ -57,7 +57,7 @@ class Agent:
     trust: Trust | None = None
     is_silent: bool = False
     is_leaving: bool = False
-    ousted: dict[str, None] = field(default_factory=dict)
+    replaced: dict[str, None] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
@@ -98,9 +98,9 @@ class AgentRegistry:
         now: float,
         trust: Trust | None = None,
     ) -> tuple[Agent, bool]:
-        """An agent says hello on `stream`; whatever stream its address had is over.
+        """An agent attached on `stream`, which replaces any other stream of its address.
 
-        Returns it, and whether it pushed out another one that was alive. Raises `TakenError`
+        Returns it, and whether it replaced another one that was alive. Raises `TakenError`
         and `CrowdedError`.
         """
         known = self._agents.get(spec.address)
@@ -113,12 +113,12 @@ class AgentRegistry:
         is_other = known.agent_id != agent_id
         is_alive = known.stream is not None and not known.is_silent
         if is_other:
-            if agent_id in known.ousted and is_alive:
+            if agent_id in known.replaced and is_alive:
                 raise TakenError(f"another agent reports {spec.address} already; run only one")
-            known.ousted[known.agent_id] = None
-            known.ousted.pop(agent_id, None)
-            while len(known.ousted) > MAX_OUSTED:
-                del known.ousted[next(iter(known.ousted))]
+            known.replaced[known.agent_id] = None
+            known.replaced.pop(agent_id, None)
+            while len(known.replaced) > MAX_REPLACED:
+                del known.replaced[next(iter(known.replaced))]
         known.spec, known.trust = spec, trust
         known.agent_id = agent_id
         known.stream = stream
@@ -138,10 +138,10 @@ class AgentRegistry:
         agent.is_leaving = True
 
     def detach(self, agent: Agent, stream: int) -> bool:
-        """Its stream ended; returns whether it was forgotten by that. A later one is not touched,
-        nor whoever came to its address after it was forgotten.
+        """Its stream ended; returns whether the agent was removed. A later stream is not
+        affected, nor an agent that attached to its address after the removal.
 
-        Unless it took its leave, it is taken for one that will be back.
+        Unless it deregistered, it stays: it is expected to reconnect.
         """
         if agent.stream != stream:
             return False

@@ -1,7 +1,8 @@
 """The agents' service over grpc.aio: a thin shell around the registry and the streams' clocks.
 
-Each stream has a reader, which brings the looks to the core, and a writer, which sends what is
-due: attention that changed, a wish for a look, now and then a number to keep the times narrow.
+Each stream has a reader, which passes observations to the core, and a writer, which sends due
+messages: a changed scrape priority, a request for a scrape, and regularly a number, which keeps
+the bounds of the times narrow.
 """
 
 from __future__ import annotations
@@ -47,21 +48,23 @@ log = logging.getLogger("coxswain.agents")
 class AgentsService:
     """`coxswain.v1.Agents`. One instance belongs to one event loop; end it with `close`."""
 
-    def __init__(self, around: AgentsDependencies, options: AgentsOptions | None = None) -> None:
+    def __init__(
+        self, dependencies: AgentsDependencies, options: AgentsOptions | None = None
+    ) -> None:
         options = options or AgentsOptions()
-        self._around = around
-        self._dispatcher = around.dispatcher
-        self.roster = AgentRegistry(options.ttl_s, options.forget_s)
+        self._dependencies = dependencies
+        self._dispatcher = dependencies.dispatcher
+        self.registry = AgentRegistry(options.ttl_s, options.forget_s)
         self._numbers = itertools.count(1)
         self._streams: dict[int, AgentStream] = {}
-        self._silence = AgentLiveness(around, self.roster, self._streams, self._publish)
+        self._liveness = AgentLiveness(dependencies, self.registry, self._streams, self._publish)
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def renew(self, options: AgentsOptions) -> None:
         """Use other options from now on."""
-        self.roster.ttl_s = options.ttl_s
-        self.roster.forget_s = options.forget_s
+        self.registry.ttl_s = options.ttl_s
+        self.registry.forget_s = options.forget_s
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""
@@ -69,17 +72,17 @@ class AgentsService:
 
     def scrape_now(self, address: Address) -> None:
         """Ask the agent of `address`, if there is one, for a scrape now. Never blocks."""
-        agent = self.roster.get(address)
+        agent = self.registry.get(address)
         if agent is not None and agent.stream is not None:
             stream = self._streams[agent.stream]
-            stream.look_now = True
-            stream.attention = self._attention(address)
+            stream.scrape_now = True
+            stream.scrape_priority = self._scrape_priority(address)
             stream.send()
 
     def close(self) -> None:
         """End every stream because the picker is shutting down. The fleet does not change."""
         self._is_closed = True
-        self._silence.stop()
+        self._liveness.stop()
         if self._gathering is not None:
             self._gathering.cancel()
         for stream in self._streams.values():
@@ -89,13 +92,15 @@ class AgentsService:
         self, messages: AsyncIterator[pb.AgentMessage | None], context: Context
     ) -> None:
         """One agent's stream; ends when either side leaves."""
-        stream = AgentStream(next(self._numbers), self._around.clock(), peer_host(context.peer()))
+        stream = AgentStream(
+            next(self._numbers), self._dependencies.clock(), peer_host(context.peer())
+        )
         self._streams[stream.number] = stream
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
-        self._silence.watch()
+        self._liveness.watch()
         reader = asyncio.create_task(self._read(stream, messages))
-        writer = asyncio.create_task(stream.write(context, self._around.clock))
+        writer = asyncio.create_task(stream.write(context, self._dependencies.clock))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             for task in (reader, writer):
@@ -134,7 +139,7 @@ class AgentsService:
                 raise MessageError("not a valid AgentMessage; see agent.proto")
             if stream.end is not None:
                 return
-            self._take(stream, message, self._around.clock())
+            self._take(stream, message, self._dependencies.clock())
 
     def _take(self, stream: AgentStream, message: pb.AgentMessage, now: float) -> None:
         was_wrong = stream.clock.is_wrong
@@ -152,33 +157,35 @@ class AgentsService:
             log.warning(
                 "the clock of the agent of %s runs fast; check that machine's clock", agent.address
             )
-        if self.roster.heard(agent, now):
+        if self.registry.heard(agent, now):
             log.info("the agent of %s sends messages again", agent.address)
-            self._around.reporting_changed()
+            self._dependencies.reporting_changed()
             self.scrape_now(agent.address)  # observations from its silence are ignored
-        if kind == "look":
+        if kind == "observation":
             self._check_unnamed(agent.address)  # another source may have it since
-            look = message.look
+            observation = message.observation
             began_at, answered_at = stream.clock.date(
-                written_after, now, look.began_ago_s, look.answered_ago_s
+                written_after, now, observation.began_ago_s, observation.answered_ago_s
             )
-            self._around.observe(read_observation(look, agent.address, began_at, answered_at))
-        elif kind == "leaving" and not agent.is_leaving:
+            self._dependencies.observe(
+                read_observation(observation, agent.address, began_at, answered_at)
+            )
+        elif kind == "deregistration" and not agent.is_leaving:
             log.info("the agent of %s deregisters", agent.address)
-            self.roster.leave(agent)
+            self.registry.leave(agent)
             self._publish()
         self._answer(stream, agent.address)
 
     def _attach(self, stream: AgentStream, hello: pb.Hello, now: float) -> None:
         spec, trust = read_hello(hello)
-        if refusal := self._around.address_refusal(spec.address, stream.peer):
+        if refusal := self._dependencies.address_refusal(spec.address, stream.peer):
             raise ForbiddenError(f"hello.address: {refusal}")
         self._check_unnamed(spec.address)
-        before = self.roster.get(spec.address)
+        before = self.registry.get(spec.address)
         old = None if before is None else before.stream
-        agent, has_ousted = self.roster.attach(spec, hello.agent_id, stream.number, now, trust)
+        agent, has_replaced = self.registry.attach(spec, hello.agent_id, stream.number, now, trust)
         stream.agent = agent
-        if has_ousted:
+        if has_replaced:
             log.warning(
                 "two agents report %s; the one that attached last replaces the other", spec.address
             )
@@ -195,7 +202,7 @@ class AgentsService:
 
     def _check_unnamed(self, address: Address) -> None:
         """Raise `NamedError` if another source has the address."""
-        if others := self._around.others_naming(address):
+        if others := self._dependencies.others_naming(address):
             raise NamedError(
                 f"{address} is also in {', '.join(others)}: remove it there, or stop the agent"
             )
@@ -204,18 +211,18 @@ class AgentsService:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        specs = self.roster.specs()
+        specs = self.registry.specs()
         fleet = self._dispatcher.fleet
         fresh = [spec.address for spec in specs if spec.address not in fleet]
-        self._around.publish(specs)
+        self._dependencies.publish(specs)
         for address in fresh:
             self.scrape_now(address)  # a new endpoint ignores earlier observations
 
     def _answer(self, stream: AgentStream, address: Address) -> None:
         """Send what a message changed, if anything."""
-        attention = self._attention(address)
-        if attention != stream.attention:
-            stream.attention = attention
+        scrape_priority = self._scrape_priority(address)
+        if scrape_priority != stream.scrape_priority:
+            stream.scrape_priority = scrape_priority
             stream.send()
         agent = stream.agent
         if agent is not None and agent.is_leaving and not stream.is_drained:
@@ -225,14 +232,14 @@ class AgentsService:
                 stream.is_drained = True
                 stream.send()
 
-    def _attention(self, address: Address) -> pb.PickerMessage.Attention:
+    def _scrape_priority(self, address: Address) -> pb.PickerMessage.ScrapePriority:
         if self._dispatcher.needs_frequent_scrapes(address):
-            return pb.PickerMessage.ATTENTION_RESTLESS
+            return pb.PickerMessage.SCRAPE_PRIORITY_HIGH
         if self._dispatcher.has_leases(address):
-            return pb.PickerMessage.ATTENTION_STEADY
-        return pb.PickerMessage.ATTENTION_IDLE
+            return pb.PickerMessage.SCRAPE_PRIORITY_STEADY
+        return pb.PickerMessage.SCRAPE_PRIORITY_IDLE
 
     def _forget(self, stream: AgentStream) -> None:
         del self._streams[stream.number]
-        if stream.agent is not None and self.roster.detach(stream.agent, stream.number):
-            self._around.reporting_changed()
+        if stream.agent is not None and self.registry.detach(stream.agent, stream.number):
+            self._dependencies.reporting_changed()

@@ -30,8 +30,8 @@ class AgentStream:
     sent_at: float = field(init=False)
     clock: StreamClock = field(default_factory=StreamClock)
     agent: Agent | None = None
-    attention: pb.PickerMessage.Attention = pb.PickerMessage.ATTENTION_UNSPECIFIED
-    look_now: bool = False
+    scrape_priority: pb.PickerMessage.ScrapePriority = pb.PickerMessage.SCRAPE_PRIORITY_UNSPECIFIED
+    scrape_now: bool = False
     is_drained: bool = False
     is_number_due: bool = True
     is_over: bool = False
@@ -60,11 +60,11 @@ class AgentStream:
                 number += 1
                 message = pb.PickerMessage(
                     number=number,
-                    attention=self.attention,
-                    look_now=self.look_now,
+                    scrape_priority=self.scrape_priority,
+                    scrape_now=self.scrape_now,
                     is_drained=self.is_drained,
                 )
-                self.is_number_due = self.look_now = False
+                self.is_number_due = self.scrape_now = False
                 self.sent_at = clock()
                 self.clock.sent(number, self.sent_at)
                 await context.write(message)

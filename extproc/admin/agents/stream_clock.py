@@ -1,29 +1,30 @@
-"""When something happened on another machine, in seconds of our clock: bounds, never a guess.
+"""Bounds for the times of events on another machine, in seconds of our clock.
 
-An agent's message names the newest of our messages that it has (`echo`) and for how long it
-has had it (`held_s`). We sent that one at `p` and get this one at `r`, so it was written
+An agent's message has the newest number that the agent received from us (`echo`) and the time
+since then (`held_s`). We sent that number at `p` and receive this message at `r`, so the agent
+wrote it
 
     not before  p + held_s      it cannot have had our message before we sent it
     not after   r               it cannot have reached us before it was written
 
-whatever the agent's clock says, how slow the network is, and in which direction. A look that
-began `began_ago_s` and was answered `answered_ago_s` before the writing is then dated
+regardless of the agent's clock and of the delay of the network in either direction. A scrape that
+began `began_ago_s` and was answered `answered_ago_s` before the writing gets these times:
 
-    began_at     p + held_s - began_ago_s    never later than it really was
-    answered_at  r - answered_ago_s          never earlier than it really was
+    began_at     p + held_s - began_ago_s    never later than the real time
+    answered_at  r - answered_ago_s          never earlier than the real time
 
-which is the way in which the ledger may be wrong (`core/slots/endpoint_slots.py`):
-- A lease of ours that was open at any moment of the real look is open at some moment of the
-  dated one. So it is subtracted from the busy slots: a fresh lease is never counted twice, and
-  a freed slot does not look taken.
-- A look is held against a lease whose client left only when it really began after that.
-What the wider span costs: a stranger that came during the trip of a message is seen one look
-later. Looks of one agent follow each other, so a look is never dated before the one before;
-that makes a jump of the network's delay no reason to think it old news.
+The ledger tolerates errors in this direction (`core/slots/endpoint_slots.py`):
+- A lease of ours that was open at any moment of the real scrape is open at some moment of the
+  dated one, so it is subtracted from the busy slots. A new lease is never counted twice, and
+  a freed slot never counts as busy.
+- A scrape proves that a draining lease ended only if it really began after the client left.
+The cost of the wider span: a foreign request that arrived while the message was on its way is
+noticed one scrape later. The scrapes of one agent are in order, so none is dated before the
+previous one, and a jump of the network's delay does not make a new one look outdated.
 
-A machine's clock may run fast or slow by `DRIFT`, which is allowed for. One that is worse is
-found out when it claims to have had a message for longer than it exists; from then on `held_s`
-is not used.
+The rate of a machine's clock may be wrong by `DRIFT`. A clock that is worse is detected when the
+agent claims to have had a message for longer than the message exists; from then on `held_s` is
+not used.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class StreamClock:
     def date(
         self, written_after: float, now: float, began_ago_s: float, answered_ago_s: float
     ) -> tuple[float, float]:
-        """`began_at` and `answered_at` of a look; raises `TimesError` for impossible ages."""
+        """`began_at` and `answered_at` of a scrape; raises `TimesError` for impossible ages."""
         _check_age(began_ago_s, "began_ago_s")
         _check_age(answered_ago_s, "answered_ago_s")
         if answered_ago_s > began_ago_s:

@@ -82,9 +82,9 @@ def _load(files: CertificateFiles) -> grpc.ServerCertificateConfiguration:
         context.load_cert_chain(files.cert, files.key, password=lambda: b"")
         if files.client_ca is not None:
             context.load_verify_locations(files.client_ca)
-        authorities = _read(files.client_ca) if files.client_ca is not None else None
+        ca_pem = _read(files.client_ca) if files.client_ca is not None else None
         return grpc.ssl_server_certificate_configuration(
-            [(_read(files.key), _read(files.cert))], root_certificates=authorities
+            [(_read(files.key), _read(files.cert))], root_certificates=ca_pem
         )
     except ssl.SSLError as error:
         reason = (error.reason or "invalid certificate or key").replace("_", " ").lower()

@@ -36,9 +36,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class EndpointCalls(AdminServicer):
     """List, add and remove endpoints, and set their intents."""
 
-    def __init__(self, around: AdminDependencies) -> None:
-        self._around = around
-        self._dispatcher = around.dispatcher
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
+        self._dispatcher = dependencies.dispatcher
         self._adding = asyncio.Lock()
         """One after the other: each is checked against all before it, also while keys are read."""
 
@@ -57,7 +57,7 @@ class EndpointCalls(AdminServicer):
                 raise invalid("page_token: give the next_page_token of the previous page") from None
             endpoints = [endpoint for endpoint in endpoints if endpoint.address > after]
         page, rest = endpoints[:size], endpoints[size:]
-        now = self._around.clock()
+        now = self._dependencies.clock()
         return pb.ListEndpointsResponse(
             endpoints=[endpoint_message(self._dispatcher, endpoint, now) for endpoint in page],
             next_page_token=str(page[-1].address) if rest else "",
@@ -72,7 +72,7 @@ class EndpointCalls(AdminServicer):
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 uses the number that the server reports")
         plain = request.address.strip()
         address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
-        if refusal := self._around.address_refusal(address, peer_host(context.peer())):
+        if refusal := self._dependencies.address_refusal(address, peer_host(context.peer())):
             log.warning("an operator was not allowed to add %s: %s", address, refusal)
             raise forbidden(refusal)
         newcomer = NewEndpoint(
@@ -106,7 +106,7 @@ class EndpointCalls(AdminServicer):
                 "discovery file"
             )
         try:
-            await self._around.added.add(newcomer)
+            await self._dependencies.added.add(newcomer)
         except NewEndpointError as error:
             raise invalid(str(error)) from None
 
@@ -125,7 +125,7 @@ class EndpointCalls(AdminServicer):
                 f"{address} is also in {', '.join(others)}: remove it there, or drain or disable it"
             )
         running = len(self._dispatcher.ledger.endpoint_slots(address).leases)
-        self._around.added.remove(address)
+        self._dependencies.added.remove(address)
         log.info("an operator removed %s", address)
         return pb.RemoveEndpointResponse(running=running, remaining_sources=others)
 
@@ -147,11 +147,11 @@ class EndpointCalls(AdminServicer):
         endpoint = names.find_endpoint(self._dispatcher.fleet, text)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
-        self._dispatcher.set_intent(endpoint.address, intent, self._around.clock())
+        self._dispatcher.set_intent(endpoint.address, intent, self._dependencies.clock())
         log.info("an operator set %s to %s", endpoint.address, intent.value)
         return endpoint.address
 
     def _message(self, address: Address) -> pb.Endpoint:
         endpoint = self._dispatcher.fleet.get(address)
         assert endpoint is not None
-        return endpoint_message(self._dispatcher, endpoint, self._around.clock())
+        return endpoint_message(self._dispatcher, endpoint, self._dependencies.clock())

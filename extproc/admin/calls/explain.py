@@ -25,8 +25,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ExplainCalls(AdminServicer):
     """Explain; nothing of the request is kept or logged."""
 
-    def __init__(self, around: AdminDependencies) -> None:
-        self._around = around
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
 
     @courteous
     async def Explain(  # noqa: N802  # gRPC names it
@@ -49,7 +49,7 @@ class ExplainCalls(AdminServicer):
             headers=dict(request.headers),
             body=request.body,
         )
-        explanation = self._around.explain(inquiry)
+        explanation = self._dependencies.explain(inquiry)
         message = pb.ExplainResponse(
             outcome=_outcome(explanation),
             reason=explanation.reason.value if explanation.reason is not None else "",

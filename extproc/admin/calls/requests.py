@@ -42,10 +42,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RequestCalls(AdminServicer):
     """Running and queued requests, without bodies and without headers except the request id."""
 
-    def __init__(self, around: AdminDependencies) -> None:
-        self._around = around
-        self._dispatcher = around.dispatcher
-        self._places = ArrivalPositions(around.dispatcher, around.clock)
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
+        self._dispatcher = dependencies.dispatcher
+        self._places = ArrivalPositions(dependencies.dispatcher, dependencies.clock)
         self._watchers = 0
 
     @courteous
@@ -57,8 +57,8 @@ class RequestCalls(AdminServicer):
         address = None
         if request.endpoint:
             address = names.find_endpoint(self._dispatcher.fleet, request.endpoint).address
-        now = self._around.clock()
-        sights = [exchange.snapshot(now) for exchange in self._around.registry]
+        now = self._dependencies.clock()
+        sights = [exchange.snapshot(now) for exchange in self._dependencies.registry]
         matching = [
             sight
             for sight in sights
@@ -77,7 +77,7 @@ class RequestCalls(AdminServicer):
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
         exchange = self._find(request.id, is_waiting_first=True)
-        if exchange.snapshot(self._around.clock()).state is ExchangeState.READING:
+        if exchange.snapshot(self._dependencies.clock()).state is ExchangeState.READING:
             raise not_now(
                 f"request {quoted(request.id)} has no queue position yet: its body is still "
                 "arriving"
@@ -99,7 +99,7 @@ class RequestCalls(AdminServicer):
         self, request: pb.CancelRequestRequest, _: Context
     ) -> pb.CancelRequestResponse:
         exchange = self._find(request.id, is_waiting_first=False)
-        now = self._around.clock()
+        now = self._dependencies.clock()
         sight = exchange.snapshot(now)
         if sight.state is ExchangeState.OVER:
             raise not_now(f"request {quoted(request.id)} is over already")
@@ -111,7 +111,7 @@ class RequestCalls(AdminServicer):
     def _find(self, id_: str, *, is_waiting_first: bool) -> KnownExchange:
         """The exchange with this id; raises `Refused` for none or several."""
         names.checked(id_, "id", names.MAX_ID_CHARS)
-        found = self._around.registry.find(id_, self._around.clock())
+        found = self._dependencies.registry.find(id_, self._dependencies.clock())
         if is_waiting_first and len(found) > 1:
             waiting = [entry for entry in found if entry[1].state is ExchangeState.WAITING]
             found = waiting or found[:1]
@@ -128,7 +128,7 @@ class RequestCalls(AdminServicer):
         told: pb.WatchQueueResponse | None = None
         told_at = 0.0
         while True:
-            now = self._around.clock()
+            now = self._dependencies.clock()
             began_s = time.thread_time()  # time during which the machine stalls does not count
             message = self._place(exchange.snapshot(now))
             cost_s = time.thread_time() - began_s
@@ -150,7 +150,7 @@ class RequestCalls(AdminServicer):
             exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
         )
         if sight.ticket is not None:
-            place = self._dispatcher.position_of(sight.ticket, self._around.clock())
+            place = self._dispatcher.position_of(sight.ticket, self._dependencies.clock())
             message.state = pb.WatchQueueResponse.STATE_WAITING
             message.position = place.position
             message.of = place.of

@@ -24,14 +24,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class StatusCalls(AdminServicer):
     """Settings and status."""
 
-    def __init__(self, around: AdminDependencies) -> None:
-        self._around = around
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
 
     @courteous
     async def GetSettings(  # noqa: N802  # gRPC names it
         self, _request: pb.GetSettingsRequest, _: Context
     ) -> pb.GetSettingsResponse:
-        desk = self._around.settings
+        desk = self._dependencies.settings
         return pb.GetSettingsResponse(json=json.dumps(desk.describe()), file=desk.file)
 
     @courteous
@@ -39,7 +39,7 @@ class StatusCalls(AdminServicer):
         self, request: pb.ReloadSettingsRequest, _: Context
     ) -> pb.ReloadSettingsResponse:
         try:
-            reloaded = await self._around.settings.reload(request.dry_run)
+            reloaded = await self._dependencies.settings.reload(request.dry_run)
         except ReloadError as error:
             raise not_now(f"the settings are unchanged; fix this first:\n{error}") from None
         return pb.ReloadSettingsResponse(
@@ -50,8 +50,8 @@ class StatusCalls(AdminServicer):
     async def GetStatus(  # noqa: N802
         self, _request: pb.GetStatusRequest, _: Context
     ) -> pb.GetStatusResponse:
-        around = self._around
-        dispatcher = around.dispatcher
+        dependencies = self._dependencies
+        dispatcher = dependencies.dispatcher
         slots = pb.Slots()
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
@@ -63,30 +63,30 @@ class StatusCalls(AdminServicer):
             slots.idle += part.idle
             slots.draining += part.draining
             slots.unusable += part.unusable
-        now = around.clock()
+        now = dependencies.clock()
         line = take_queue_snapshot(dispatcher, now)
-        reason = around.not_ready_reason()
+        reason = dependencies.not_ready_reason()
         return pb.GetStatusResponse(
-            version=around.version,
-            uptime_s=max(0.0, now - around.started_at),
+            version=dependencies.version,
+            uptime_s=max(0.0, now - dependencies.started_at),
             is_ready=not reason,
             not_ready_reason=reason,
-            problems=around.problems(),
+            problems=dependencies.problems(),
             slots=slots,
             endpoints_by_health=healths,
             running=len(dispatcher.state.in_flight),
-            exchanges=len(around.registry),
+            exchanges=len(dependencies.registry),
             waiting=line.waiting,
             max_waiting=line.max_waiting,
             waiting_by_class=line.by_class,
             longest_wait_s=line.longest_wait_s,
             expected_s=line.expected_s,
-            outcomes=around.outcomes(),
+            outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
             envoys=[
                 pb.GetStatusResponse.Envoy(
                     node_id=envoy.node_id, acknowledged_version=envoy.acknowledged_version
                 )
-                for envoy in around.envoys()
+                for envoy in dependencies.envoys()
             ],
         )

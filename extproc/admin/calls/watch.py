@@ -32,9 +32,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class WatchCalls(AdminServicer):
     """Streams the changes of the fleet, and the progress of drains."""
 
-    def __init__(self, around: AdminDependencies, board: EndpointBroadcaster) -> None:
-        self._around = around
-        self._dispatcher = around.dispatcher
+    def __init__(self, dependencies: AdminDependencies, board: EndpointBroadcaster) -> None:
+        self._dependencies = dependencies
+        self._dispatcher = dependencies.dispatcher
         self._board = board
 
     @courteous
@@ -63,14 +63,14 @@ class WatchCalls(AdminServicer):
         endpoint = names.find_endpoint(self._dispatcher.fleet, request.address)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet and drains without this call")
-        began_at = self._around.clock()
+        began_at = self._dependencies.clock()
         self._dispatcher.set_intent(endpoint.address, Intent.DRAINING, began_at)
         log.info("an operator drains %s", endpoint.address)
         at_start = self._running(endpoint)
         with self._board.watch() as watcher:
             while True:
                 watcher.take(len(watcher.pending))
-                elapsed_s = self._around.clock() - began_at
+                elapsed_s = self._dependencies.clock() - began_at
                 message = pb.DrainResponse(
                     state=self._state(endpoint, elapsed_s, patience_s),
                     running=self._running(endpoint),

@@ -32,11 +32,11 @@ def entries_of(endpoints: Iterable[EndpointSettings]) -> list[EndpointEntry]:
     """The endpoints as discovery takes them; raises `SettingsError` for what cannot be read."""
     endpoints = tuple(endpoints)
     keys = read_api_keys(endpoints)
-    authorities = read_ca_bundles(endpoints)
+    ca_bundles = read_ca_bundles(endpoints)
     return [
         _listing(
             endpoint,
-            authorities,
+            ca_bundles,
             port=endpoint.port,
             name=endpoint.name or "",
             slots=endpoint.slots,
@@ -51,12 +51,12 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
     """The names as discovery follows them; raises `SettingsError` for what cannot be read."""
     names = tuple(names)
     keys = read_api_keys(names)
-    authorities = read_ca_bundles(names)
+    ca_bundles = read_ca_bundles(names)
     return [
         DnsName(
             listing=_listing(
                 name,
-                authorities,
+                ca_bundles,
                 port=name.port or 0,
                 name="",
                 slots=name.slots,
@@ -99,7 +99,7 @@ def kept_as_it_was(server: object, reason: str) -> str:
 
 def _listing(
     access: Access,
-    authorities: Mapping[str, bytes],
+    ca_bundles: Mapping[str, bytes],
     *,
     port: int,
     name: str,
@@ -108,7 +108,7 @@ def _listing(
     api_key: str | None,
 ) -> EndpointEntry:
     ca_file = None if access.ca_file is None else path_of(access.ca_file)
-    content = b"" if ca_file is None else authorities[ca_file]
+    content = b"" if ca_file is None else ca_bundles[ca_file]
     try:
         return EndpointEntry(
             host=access.host,

@@ -24,12 +24,12 @@ MAX_CA_BYTES: Final = 4 * 1024 * 1024
 """The system's CA bundle has a quarter of a megabyte."""
 
 
-def trust_of(access: Access, authorities: bytes) -> Trust | None:
+def trust_of(access: Access, ca_pem: bytes) -> Trust | None:
     """Whom to take for this server, by the content of its `ca_file`; None without TLS."""
     if not access.is_tls:
         return None
-    pem = certificates_in(authorities) if access.ca_file is not None else None
-    return Trust(profile=profile_of(access), authorities=pem, ip=certified_ip(access))
+    pem = certificates_in(ca_pem) if access.ca_file is not None else None
+    return Trust(profile=profile_of(access), ca_pem=pem, ip=certified_ip(access))
 
 
 def read_ca_bundles(accesses: Iterable[Access]) -> dict[str, bytes]:

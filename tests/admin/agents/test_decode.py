@@ -65,9 +65,10 @@ BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=ScrapeSta
 
 
 def there_and_back(observation: Observation) -> Observation:
-    message = observation_message(observation, 12.0)
-    look = pb.Look.FromString(message.SerializeToString())
-    return read_observation(look, HERE, observation.began_at, observation.answered_at)
+    sent = observation_message(observation, 12.0).SerializeToString()
+    return read_observation(
+        pb.Observation.FromString(sent), HERE, observation.began_at, observation.answered_at
+    )
 
 
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:
@@ -82,15 +83,15 @@ def test_an_observation_arrives_as_it_was(observation: Observation) -> None:
     assert there_and_back(observation) == observation
 
 
-@pytest.mark.parametrize("sight", list(ScrapeStatus))
-def test_every_sight_has_its_number(sight: ScrapeStatus) -> None:
-    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=sight, adapters=())
+@pytest.mark.parametrize("status", list(ScrapeStatus))
+def test_every_status_has_its_number(status: ScrapeStatus) -> None:
+    seen = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=status, adapters=())
     assert there_and_back(seen) == seen
 
 
 def test_ages_are_told_not_times() -> None:
-    look = observation_message(FULL, 12.5)
-    assert (look.began_ago_s, look.answered_ago_s) == (2.5, 1.5)
+    observation = observation_message(FULL, 12.5)
+    assert (observation.began_ago_s, observation.answered_ago_s) == (2.5, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +142,20 @@ def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> 
     neither; the private key beside them is not taken."""
     authority = Authority(tmp_path)
     told = authority.issue("other").key.read_text() + authority.ca.read_text()
-    spec, trust = read_hello(hello(server_name="gpu.example", authorities=told))
+    spec, trust = read_hello(hello(server_name="gpu.example", ca_pem=told))
     assert trust is not None and trust.ip is None
-    assert trust.authorities == authority.ca.read_text().strip()
+    assert trust.ca_pem == authority.ca.read_text().strip()
     assert (spec.tls_profile, spec.server_name) == (trust.profile, "gpu.example")
     assert spec.is_reported
     bare_spec, bare = read_hello(hello())
-    assert bare is not None and (bare.ip, bare.authorities) == (HERE.host, None)
+    assert bare is not None and (bare.ip, bare.ca_pem) == (HERE.host, None)
     assert bare_spec.tls_profile == bare.profile != trust.profile
 
 
 def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path) -> None:
     one, other = (Authority(tmp_path, name).ca.read_text() for name in ("one", "other"))
     profiles = [
-        read_hello(hello(server_name=name, authorities=pem))[0].tls_profile
+        read_hello(hello(server_name=name, ca_pem=pem))[0].tls_profile
         for name, pem in (("a.example", one), ("b.example", one), ("a.example", other))
     ]
     assert profiles[0] == profiles[1] != profiles[2]
@@ -168,10 +169,10 @@ def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path
         {"server_name": "224.0.0.1"},
         {"server_name": "two words"},
         {"server_name": "x" * 300},
-        {"authorities": "nonsense"},
-        {"authorities": "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"},
-        {"authorities": "-----BEGIN CERTIFICATE-----\n\u00e9\n-----END CERTIFICATE-----"},
-        {"authorities": "x" * (64 * 1024 + 1)},
+        {"ca_pem": "nonsense"},
+        {"ca_pem": "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----"},
+        {"ca_pem": "-----BEGIN CERTIFICATE-----\n\u00e9\n-----END CERTIFICATE-----"},
+        {"ca_pem": "x" * (64 * 1024 + 1)},
     ],
 )
 def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
@@ -181,23 +182,27 @@ def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "look",
+    "observation",
     [
-        pb.Look(),
-        pb.Look(sight=99),  # type: ignore[arg-type]  # an unknown number
-        pb.Look(sight=pb.Look.SIGHT_READY, slots=100_000),
-        pb.Look(sight=pb.Look.SIGHT_READY, busy_slots=100_000),
-        pb.Look(sight=pb.Look.SIGHT_READY, models=[pb.Look.Model()] * (MAX_ENTRIES + 1)),
-        pb.Look(sight=pb.Look.SIGHT_READY, busy=[pb.Look.Slot()] * (MAX_ENTRIES + 1)),
-        pb.Look(
-            sight=pb.Look.SIGHT_READY,
-            models=[pb.Look.Model(aliases=["a"] * (MAX_ENTRIES + 1))],
+        pb.Observation(),
+        pb.Observation(status=99),  # type: ignore[arg-type]  # an unknown number
+        pb.Observation(status=pb.Observation.STATUS_READY, slots=100_000),
+        pb.Observation(status=pb.Observation.STATUS_READY, busy_slots=100_000),
+        pb.Observation(
+            status=pb.Observation.STATUS_READY, models=[pb.Observation.Model()] * (MAX_ENTRIES + 1)
+        ),
+        pb.Observation(
+            status=pb.Observation.STATUS_READY, busy=[pb.Observation.Slot()] * (MAX_ENTRIES + 1)
+        ),
+        pb.Observation(
+            status=pb.Observation.STATUS_READY,
+            models=[pb.Observation.Model(aliases=["a"] * (MAX_ENTRIES + 1))],
         ),
     ],
 )
-def test_a_look_that_no_agent_sees_is_refused(look: pb.Look) -> None:
+def test_an_impossible_observation_is_rejected(observation: pb.Observation) -> None:
     with pytest.raises(MessageError):
-        read_observation(look, HERE, 1.0, 1.0)
+        read_observation(observation, HERE, 1.0, 1.0)
 
 
 def test_all_that_a_scraper_reads_is_taken() -> None:
@@ -220,9 +225,9 @@ def test_all_that_a_scraper_reads_is_taken() -> None:
 
 
 def test_texts_are_cut_and_kept_in_one_line() -> None:
-    issue = pb.Look.Issue(code="x\ny", message="m" * 10_000, remedy="r")
+    issue = pb.Observation.Issue(code="x\ny", message="m" * 10_000, remedy="r")
     seen = read_observation(
-        pb.Look(sight=pb.Look.SIGHT_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0
+        pb.Observation(status=pb.Observation.STATUS_FAILED, issues=[issue] * 500), HERE, 1.0, 1.0
     )
     assert len(seen.issues) == 20
     assert seen.issues[0].code == "x y" and len(seen.issues[0].message) == MAX_TEXT_CHARS

@@ -13,97 +13,99 @@ HERE = EndpointSpec(address=Address("10.0.0.1", 8080))
 
 
 @pytest.fixture
-def roster() -> AgentRegistry:
+def registry() -> AgentRegistry:
     return AgentRegistry(ttl_s=3.0, forget_s=300.0)
 
 
-def test_silence_makes_an_agent_silent_once_and_then_forgotten(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "a", 1, 0.0)
-    assert roster.expire(3.0) == ([], [])
-    assert roster.expire(3.1) == ([agent], [])
-    assert roster.expire(200.0) == ([], [])
-    assert not roster.is_reporting(HERE.address) and roster.specs() == [HERE]
-    assert roster.expire(300.1) == ([], [agent])
-    assert roster.specs() == [] and len(roster) == 0
+def test_silence_makes_an_agent_silent_once_and_then_forgotten(registry: AgentRegistry) -> None:
+    agent, _ = registry.attach(HERE, "a", 1, 0.0)
+    assert registry.expire(3.0) == ([], [])
+    assert registry.expire(3.1) == ([agent], [])
+    assert registry.expire(200.0) == ([], [])
+    assert not registry.is_reporting(HERE.address) and registry.specs() == [HERE]
+    assert registry.expire(300.1) == ([], [agent])
+    assert registry.specs() == [] and len(registry) == 0
 
 
-def test_a_word_ends_the_silence(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "a", 1, 0.0)
-    roster.expire(5.0)
-    assert roster.heard(agent, 5.1) is True
-    assert roster.heard(agent, 5.2) is False
-    assert roster.is_reporting(HERE.address)
+def test_a_word_ends_the_silence(registry: AgentRegistry) -> None:
+    agent, _ = registry.attach(HERE, "a", 1, 0.0)
+    registry.expire(5.0)
+    assert registry.heard(agent, 5.1) is True
+    assert registry.heard(agent, 5.2) is False
+    assert registry.is_reporting(HERE.address)
 
 
-def test_a_broken_stream_is_no_silence_yet(roster: AgentRegistry) -> None:
+def test_a_broken_stream_is_no_silence_yet(registry: AgentRegistry) -> None:
     """An agent that flaps, or is restarted at once, is not noticed by anybody."""
     for stream in range(1, 10):
-        agent, has_ousted = roster.attach(HERE, f"process {stream}", stream, stream * 1.0)
-        assert not has_ousted
-        roster.detach(agent, stream)
-        assert roster.expire(stream + 0.9) == ([], [])
+        agent, has_replaced = registry.attach(HERE, f"process {stream}", stream, stream * 1.0)
+        assert not has_replaced
+        registry.detach(agent, stream)
+        assert registry.expire(stream + 0.9) == ([], [])
 
 
-def test_the_same_agent_takes_its_own_place(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "a", 1, 0.0)
-    again, has_ousted = roster.attach(HERE, "a", 2, 1.0)
-    assert again is agent and not has_ousted
-    assert roster.detach(agent, 1) is False and agent.stream == 2
+def test_the_same_agent_takes_its_own_place(registry: AgentRegistry) -> None:
+    agent, _ = registry.attach(HERE, "a", 1, 0.0)
+    again, has_replaced = registry.attach(HERE, "a", 2, 1.0)
+    assert again is agent and not has_replaced
+    assert registry.detach(agent, 1) is False and agent.stream == 2
 
 
 def test_of_two_agents_the_newer_one_reports_and_the_other_cannot_push_it_out(
-    roster: AgentRegistry,
+    registry: AgentRegistry,
 ) -> None:
-    roster.attach(HERE, "old", 1, 0.0)
-    agent, has_ousted = roster.attach(HERE, "new", 2, 1.0)
-    assert has_ousted
+    registry.attach(HERE, "old", 1, 0.0)
+    agent, has_replaced = registry.attach(HERE, "new", 2, 1.0)
+    assert has_replaced
     with pytest.raises(TakenError):
-        roster.attach(HERE, "old", 3, 1.5)
-    roster.expire(5.0)
-    agent, has_ousted = roster.attach(HERE, "old", 4, 5.0)
-    assert not has_ousted and agent.agent_id == "old" and agent.stream == 4
+        registry.attach(HERE, "old", 3, 1.5)
+    registry.expire(5.0)
+    agent, has_replaced = registry.attach(HERE, "old", 4, 5.0)
+    assert not has_replaced and agent.agent_id == "old" and agent.stream == 4
 
 
-def test_rivals_are_remembered_up_to_a_bound(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "first", 1, 0.0)
+def test_rivals_are_remembered_up_to_a_bound(registry: AgentRegistry) -> None:
+    agent, _ = registry.attach(HERE, "first", 1, 0.0)
     for number in range(100):
-        agent, _ = roster.attach(HERE, f"a{number}", number, 0.0)
-    assert len(agent.ousted) == module.MAX_OUSTED
+        agent, _ = registry.attach(HERE, f"a{number}", number, 0.0)
+    assert len(agent.replaced) == module.MAX_REPLACED
 
 
-def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "a", 1, 0.0)
-    roster.leave(agent)
-    assert roster.specs() == [] and roster.is_reporting(HERE.address)
-    assert roster.detach(agent, 1) is True
-    assert len(roster) == 0
+def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(
+    registry: AgentRegistry,
+) -> None:
+    agent, _ = registry.attach(HERE, "a", 1, 0.0)
+    registry.leave(agent)
+    assert registry.specs() == [] and registry.is_reporting(HERE.address)
+    assert registry.detach(agent, 1) is True
+    assert len(registry) == 0
 
 
-def test_an_agent_that_dies_in_its_farewell_is_forgotten(roster: AgentRegistry) -> None:
-    agent, _ = roster.attach(HERE, "a", 1, 0.0)
-    roster.leave(agent)
-    assert roster.expire(3.1) == ([], [agent])
+def test_an_agent_that_dies_in_its_farewell_is_forgotten(registry: AgentRegistry) -> None:
+    agent, _ = registry.attach(HERE, "a", 1, 0.0)
+    registry.leave(agent)
+    assert registry.expire(3.1) == ([], [agent])
 
 
-def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(roster: AgentRegistry) -> None:
+def test_who_was_forgotten_takes_nobody_along_when_its_stream_ends(registry: AgentRegistry) -> None:
     """A host that died in its farewell is up again before its half-open stream is closed."""
-    gone, _ = roster.attach(HERE, "before", 1, 0.0)
-    roster.leave(gone)
-    assert roster.expire(3.1) == ([], [gone])
-    roster.attach(HERE, "after", 2, 4.0)
-    assert roster.detach(gone, 1) is False
-    assert roster.is_reporting(HERE.address) and roster.specs() == [HERE]
+    gone, _ = registry.attach(HERE, "before", 1, 0.0)
+    registry.leave(gone)
+    assert registry.expire(3.1) == ([], [gone])
+    registry.attach(HERE, "after", 2, 4.0)
+    assert registry.detach(gone, 1) is False
+    assert registry.is_reporting(HERE.address) and registry.specs() == [HERE]
 
 
-def test_our_own_absence_is_nobodys_silence(roster: AgentRegistry) -> None:
-    roster.attach(HERE, "a", 1, 0.0)
-    roster.extend_deadlines(10.0)
-    assert roster.expire(12.0) == ([], [])
+def test_our_own_absence_is_nobodys_silence(registry: AgentRegistry) -> None:
+    registry.attach(HERE, "a", 1, 0.0)
+    registry.extend_deadlines(10.0)
+    assert registry.expire(12.0) == ([], [])
 
 
-def test_there_is_a_bound(roster: AgentRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_bound(registry: AgentRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_AGENTS", 1)
-    roster.attach(HERE, "a", 1, 0.0)
-    roster.attach(HERE, "b", 2, 0.0)
+    registry.attach(HERE, "a", 1, 0.0)
+    registry.attach(HERE, "b", 2, 0.0)
     with pytest.raises(CrowdedError):
-        roster.attach(EndpointSpec(address=Address("10.0.0.2", 1)), "c", 3, 0.0)
+        registry.attach(EndpointSpec(address=Address("10.0.0.2", 1)), "c", 3, 0.0)

@@ -35,12 +35,12 @@ async def ready(port: FakeAgentsPort, agent: HandAgent, address: str = HERE) -> 
     """Attach an agent and let its server be ready with four idle slots."""
     await agent.hello(address)
     await asked_to_look(agent)
-    await agent.look()
+    await agent.scrape()
     await port.until(lambda: port.endpoint(address).is_pickable)
 
 
 async def asked_to_look(agent: HandAgent) -> None:
-    while not (await agent.hear()).look_now:
+    while not (await agent.hear()).scrape_now:
         pass
 
 
@@ -60,13 +60,13 @@ async def test_an_agent_brings_its_endpoint_and_what_it_sees() -> None:
         agent = HandAgent(port.channel)
         await agent.hello(HERE, name="gpu-1")
         await asked_to_look(agent)
-        await agent.look(busy=1)
+        await agent.scrape(busy=1)
         await port.until(lambda: port.endpoint(HERE).is_pickable)
         assert port.endpoint(HERE).spec.name == "gpu-1"
         assert port.dispatcher.fleet.sources_of(Address.parse(HERE)) == ["agents"]
         account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         assert (account.slots, account.foreign_slots) == (4, 1)
-        assert (await agent.hear()).attention == pb.PickerMessage.ATTENTION_RESTLESS
+        assert (await agent.hear()).scrape_priority == pb.PickerMessage.SCRAPE_PRIORITY_HIGH
 
 
 @pytest.mark.parametrize(("epoch", "pace"), [(-1e7, 1.0), (1e7, 1.0), (0, 3.0), (0, 0.5)])
@@ -84,16 +84,16 @@ async def test_a_wrong_clock_makes_no_slot_wrong(epoch: float, pace: float) -> N
             seen = len(port.observed)
             lease = pick(port).lease
             await asyncio.sleep(0.005)  # the look takes some time
-            await agent.look(busy=1, began_at=began_at)
+            await agent.scrape(busy=1, began_at=began_at)
             await port.until(lambda seen=seen: len(port.observed) > seen)  # type: ignore[misc]
             assert (account.leased_slots, account.foreign_slots) == (1, 0)
             began_at, seen = agent.now(), len(port.observed)
             port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
             await asyncio.sleep(0.005)
-            await agent.look(busy=1, began_at=began_at)
+            await agent.scrape(busy=1, began_at=began_at)
             await port.until(lambda seen=seen: len(port.observed) > seen)  # type: ignore[misc]
             assert account.free_slots == 4
-        await agent.look(busy=0)
+        await agent.scrape(busy=0)
 
 
 async def test_a_client_that_left_is_asked_about_and_its_slot_freed_by_the_answer() -> None:
@@ -104,7 +104,7 @@ async def test_a_client_that_left_is_asked_about_and_its_slot_freed_by_the_answe
         port.dispatcher.release(pick(port).lease, LeaseEnd.ABANDONED, time.monotonic())
         assert account.free_slots == 3
         while account.free_slots < 4:  # until its request can no longer be on its way
-            await agent.look(busy=0)
+            await agent.scrape(busy=0)
             await asyncio.sleep(0.02)
 
 
@@ -121,7 +121,7 @@ async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() 
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
         await agent.beat()
         await asked_to_look(agent)
-        await agent.look(busy=1)
+        await agent.scrape(busy=1)
         await port.until(lambda: port.endpoint(HERE).is_pickable)
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
         port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
@@ -135,7 +135,7 @@ async def test_a_heartbeat_is_enough_to_live(monkeypatch: pytest.MonkeyPatch) ->
     async with agents_port(ttl_s=3.0, clock=clock) as port:
         agent = HandAgent(port.channel, pace=0.0)
         await ready(port, agent)
-        known = port.service.roster.get(Address.parse(HERE))
+        known = port.service.registry.get(Address.parse(HERE))
         assert known is not None
         for _ in range(5):
             clock.now += 2.0
@@ -154,10 +154,10 @@ async def test_a_broken_stream_that_comes_back_in_time_is_no_event(
         for number in range(5):
             agent = HandAgent(port.channel)
             await agent.hello(HERE, agent_id=f"process {number}")
-            await agent.look()
+            await agent.scrape()
             agent.call.cancel()
             assert port.endpoint(HERE).health is Health.READY
-        await port.until(lambda: not port.service.roster.get(Address.parse(HERE)).stream)  # type: ignore[union-attr]
+        await port.until(lambda: not port.service.registry.get(Address.parse(HERE)).stream)  # type: ignore[union-attr]
         assert not any("silent" in record.getMessage() for record in caplog.records)
 
 
@@ -176,7 +176,7 @@ async def test_two_agents_for_one_address_are_one_line_in_the_log_and_do_not_fig
             assert (await again.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
         account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         while account.foreign_slots != 2:
-            await new.look(busy=2)
+            await new.scrape(busy=2)
             await asyncio.sleep(0.01)
         warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert warnings == [
@@ -205,7 +205,7 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
         await new.hello(HERE, agent_id="a")
         account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         while account.foreign_slots != 3:
-            await new.look(busy=3)
+            await new.scrape(busy=3)
             await asyncio.sleep(0.01)
         assert (await old.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
@@ -222,8 +222,8 @@ async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.Monkey
         await mute.hear()
         await gone.hello(HERE)
         await alive.hello("10.0.0.2:8080", agent_id="b")
-        await port.until(lambda: len(port.service.roster) == 2)
-        known = port.service.roster.get(Address.parse("10.0.0.2:8080"))
+        await port.until(lambda: len(port.service.registry) == 2)
+        known = port.service.registry.get(Address.parse("10.0.0.2:8080"))
         assert known is not None
         for _ in range(4):
             clock.now += silence.CLOSE_AFTER_S / 3
@@ -248,7 +248,7 @@ async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPat
         await port.swept()
         clock.now += 9.0  # between two sweeps
         await port.swept()
-        known = port.service.roster.get(Address.parse(HERE))
+        known = port.service.registry.get(Address.parse(HERE))
         assert known is not None and not known.is_silent
         await agent.beat()
         await port.until(lambda: known.heard_at == clock.now)
@@ -265,10 +265,10 @@ async def test_a_farewell_drains_first() -> None:
         await port.until(lambda: port.endpoint(HERE).is_removed)
         seen = len(port.observed)
         for _ in range(3):
-            await agent.look(busy=1)
+            await agent.scrape(busy=1)
         await port.until(lambda: len(port.observed) == seen + 3)
         port.service.scrape_now(Address.parse(HERE))
-        while not (heard := await agent.hear()).look_now:
+        while not (heard := await agent.hear()).scrape_now:
             assert not heard.is_drained
         assert not heard.is_drained, "a request of ours still runs there"
         port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
@@ -277,7 +277,7 @@ async def test_a_farewell_drains_first() -> None:
         while not (await agent.hear()).is_drained:
             pass
         agent.call.cancel()
-        await port.until(lambda: len(port.service.roster) == 0)
+        await port.until(lambda: len(port.service.registry) == 0)
 
 
 async def test_a_farewell_is_short_where_others_name_the_server_since() -> None:
@@ -295,11 +295,11 @@ async def test_a_farewell_is_short_where_others_name_the_server_since() -> None:
 
 async def test_where_the_picker_can_look_itself_silence_is_no_death() -> None:
     async with agents_port() as port:
-        port.looked_at.add(Address.parse(HERE))
+        port.scraped_by_picker.add(Address.parse(HERE))
         await ready(port, HandAgent(port.channel))
         address, before = Address.parse(HERE), port.changes
         port.service.renew(QUICK)
-        await port.until(lambda: not port.service.roster.is_reporting(address))
+        await port.until(lambda: not port.service.registry.is_reporting(address))
         await port.until(lambda: port.changes > before)
         assert port.endpoint(HERE).health is Health.READY
 
@@ -324,13 +324,13 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
         await ready(port, before)
         await before.leave()
         port.service.renew(QUICK)
-        await port.until(lambda: len(port.service.roster) == 0)
+        await port.until(lambda: len(port.service.registry) == 0)
         port.service.renew(PATIENT)
         await after.hello(HERE, agent_id="after")
         await port.until(lambda: port.knows(HERE))
         before.call.cancel()
         await port.until(lambda: writers() == 1)
-        assert len(port.service.roster) == 1 and port.knows(HERE)
+        assert len(port.service.registry) == 1 and port.knows(HERE)
     assert not [record for record in logged(caplog) if record.levelname == "ERROR"]
 
 
@@ -348,7 +348,7 @@ async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.Monk
         )
         for agent in agents:
             await asked_to_look(agent)
-            await agent.look()
+            await agent.scrape()
         await port.until(
             lambda: sum(endpoint.is_pickable for endpoint in port.dispatcher.fleet) == 500
         )
@@ -363,7 +363,7 @@ async def test_nonsense_is_refused_with_a_reason() -> None:
         assert code is grpc.StatusCode.INVALID_ARGUMENT and "hello.address" in text
         agent = HandAgent(port.channel)
         await agent.hear()
-        await agent.look()
+        await agent.scrape()
         assert "the first message" in (await agent.ended())[1]
         agent = HandAgent(port.channel)
         await agent.call.write(pb.AgentMessage(echo=99))
@@ -434,7 +434,7 @@ async def test_an_agent_takes_over_nothing_that_others_name(
         await ready(port, agent)
         seen = len(port.observed)
         port.dispatcher.set_members("settings", [spec], time.monotonic())
-        await agent.look(busy=1)
+        await agent.scrape(busy=1)
         assert (await agent.ended())[0] is grpc.StatusCode.ALREADY_EXISTS
         assert len(port.observed) == seen
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ADDRESS = Address.of("10.0.0.5", 8080)
 ABLE = frozenset({KEYS})
-OURS = Trust(profile="tls-ours", authorities="OUR AUTHORITY")
-THEIRS = Trust(profile="tls-theirs", authorities="THEIR AUTHORITY", ip="10.0.0.6")
+OURS = Trust(profile="tls-ours", ca_pem="OUR AUTHORITY")
+THEIRS = Trust(profile="tls-theirs", ca_pem="THEIR AUTHORITY", ip="10.0.0.6")
 
 
 class Published:
@@ -55,7 +55,7 @@ def test_new_authorities_and_new_content_are_news_and_others_are_not() -> None:
     assert published.follow(OURS) == 2
     assert b"OUR AUTHORITY" in published.written() and b"tls-ours" in published.written()
     assert published.follow(OURS) == 2
-    renewed = Trust(profile="tls-ours", authorities="RENEWED")
+    renewed = Trust(profile="tls-ours", ca_pem="RENEWED")
     assert published.follow(renewed) == 3
     assert b"RENEWED" in published.written() and b"OUR AUTHORITY" not in published.written()
 
@@ -65,7 +65,7 @@ def test_what_nobody_names_any_more_goes_with_the_next_news_unless_it_is_in_use(
     published.follow(OURS, THEIRS)
     assert published.follow(OURS) == 2, "no news by itself"
     leaving = Member(ADDRESS, tls_profile="tls-ours")
-    third = Trust(profile="tls-third", authorities="THIRD")
+    third = Trust(profile="tls-third", ca_pem="THIRD")
     published.follow(third, members=(leaving,))
     assert b"OUR AUTHORITY" in published.written()
     assert b"THEIR AUTHORITY" not in published.written()

@@ -26,10 +26,10 @@ def test_only_what_is_public_is_taken_from_a_file_of_authorities(tmp_path: Path)
     parts = (b"# caf\xc3\xa9\n", authority.ca.read_bytes(), pair.key.read_bytes())
     file.write_bytes(b"".join(parts) + pair.cert.read_bytes())
     (listing,) = entries_of([secured(file)])
-    assert listing.trust is not None and listing.trust.authorities is not None
-    assert listing.trust.authorities.count("BEGIN CERTIFICATE") == 2
-    assert "PRIVATE" not in listing.trust.authorities
-    assert authority.ca.read_text().strip() in listing.trust.authorities
+    assert listing.trust is not None and listing.trust.ca_pem is not None
+    assert listing.trust.ca_pem.count("BEGIN CERTIFICATE") == 2
+    assert "PRIVATE" not in listing.trust.ca_pem
+    assert authority.ca.read_text().strip() in listing.trust.ca_pem
     assert certificates_in(REVOKED).encode() == REVOKED.strip()
 
 
@@ -51,7 +51,7 @@ def test_an_ip_address_must_stand_in_the_certificate_itself(tmp_path: Path) -> N
     )
     assert by_ip.trust is not None and by_ip.trust.ip == "10.0.0.5"
     assert by_name.trust is not None
-    assert (by_name.trust.ip, by_name.trust.authorities) == (None, None)
+    assert (by_name.trust.ip, by_name.trust.ca_pem) == (None, None)
 
 
 def test_a_file_without_certificates_is_no_file_of_authorities(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_it_registers_only_when_its_server_answers(llama: FakeLlamaServer)
     await llama.stop()
     async with agents_port() as port, running(build(llama, port.port)):
         await asyncio.sleep(0.1)
-        assert len(port.service.roster) == 0
+        assert len(port.service.registry) == 0
         async with FakeLlamaServer(port=llama.address.port):
             await is_pickable(port)
 
@@ -127,7 +127,7 @@ async def test_it_says_that_it_lives_where_there_is_nothing_to_tell(llama: FakeL
     """Again and again, without a look."""
     async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):
         await is_pickable(port)
-        agent = port.service.roster.get(Address.parse(HERE))
+        agent = port.service.registry.get(Address.parse(HERE))
         assert agent is not None
         for _ in range(2):
             heard_at, looks = agent.heard_at, len(port.observed)
@@ -302,7 +302,7 @@ async def test_the_same_again_and_what_only_its_looks_need_is_no_new_stream(
         agent = build(llama, port.port, scraper=RARE)
         async with running(agent):
             await is_pickable(port)
-            known = port.service.roster.get(Address.parse(HERE))
+            known = port.service.registry.get(Address.parse(HERE))
             assert known is not None
             stream, looks = known.stream, len(port.observed)
             agent.renew(agent.target, agent.options)

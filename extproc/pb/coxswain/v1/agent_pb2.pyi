@@ -9,18 +9,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentMessage(_message.Message):
-    __slots__ = ("echo", "held_s", "hello", "look", "leaving")
+    __slots__ = ("echo", "held_s", "hello", "observation", "deregistration")
     ECHO_FIELD_NUMBER: _ClassVar[int]
     HELD_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
-    LOOK_FIELD_NUMBER: _ClassVar[int]
-    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATION_FIELD_NUMBER: _ClassVar[int]
+    DEREGISTRATION_FIELD_NUMBER: _ClassVar[int]
     echo: int
     held_s: float
     hello: Hello
-    look: Look
-    leaving: Leaving
-    def __init__(self, echo: _Optional[int] = ..., held_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    observation: Observation
+    deregistration: Deregistration
+    def __init__(self, echo: _Optional[int] = ..., held_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., observation: _Optional[_Union[Observation, _Mapping]] = ..., deregistration: _Optional[_Union[Deregistration, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("address", "name", "slots", "agent_id", "version", "tls", "api_key")
@@ -41,29 +41,29 @@ class Hello(_message.Message):
     def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., agent_id: _Optional[str] = ..., version: _Optional[str] = ..., tls: _Optional[_Union[Tls, _Mapping]] = ..., api_key: _Optional[str] = ...) -> None: ...
 
 class Tls(_message.Message):
-    __slots__ = ("server_name", "authorities")
+    __slots__ = ("server_name", "ca_pem")
     SERVER_NAME_FIELD_NUMBER: _ClassVar[int]
-    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    CA_PEM_FIELD_NUMBER: _ClassVar[int]
     server_name: str
-    authorities: str
-    def __init__(self, server_name: _Optional[str] = ..., authorities: _Optional[str] = ...) -> None: ...
+    ca_pem: str
+    def __init__(self, server_name: _Optional[str] = ..., ca_pem: _Optional[str] = ...) -> None: ...
 
-class Look(_message.Message):
-    __slots__ = ("began_ago_s", "answered_ago_s", "sight", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters")
-    class Sight(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class Observation(_message.Message):
+    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        SIGHT_UNSPECIFIED: _ClassVar[Look.Sight]
-        SIGHT_READY: _ClassVar[Look.Sight]
-        SIGHT_LOADING: _ClassVar[Look.Sight]
-        SIGHT_ASLEEP: _ClassVar[Look.Sight]
-        SIGHT_UNREACHABLE: _ClassVar[Look.Sight]
-        SIGHT_FAILED: _ClassVar[Look.Sight]
-    SIGHT_UNSPECIFIED: Look.Sight
-    SIGHT_READY: Look.Sight
-    SIGHT_LOADING: Look.Sight
-    SIGHT_ASLEEP: Look.Sight
-    SIGHT_UNREACHABLE: Look.Sight
-    SIGHT_FAILED: Look.Sight
+        STATUS_UNSPECIFIED: _ClassVar[Observation.Status]
+        STATUS_READY: _ClassVar[Observation.Status]
+        STATUS_LOADING: _ClassVar[Observation.Status]
+        STATUS_ASLEEP: _ClassVar[Observation.Status]
+        STATUS_UNREACHABLE: _ClassVar[Observation.Status]
+        STATUS_FAILED: _ClassVar[Observation.Status]
+    STATUS_UNSPECIFIED: Observation.Status
+    STATUS_READY: Observation.Status
+    STATUS_LOADING: Observation.Status
+    STATUS_ASLEEP: Observation.Status
+    STATUS_UNREACHABLE: Observation.Status
+    STATUS_FAILED: Observation.Status
     class Model(_message.Message):
         __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -115,11 +115,11 @@ class Look(_message.Message):
     class Adapters(_message.Message):
         __slots__ = ("adapters",)
         ADAPTERS_FIELD_NUMBER: _ClassVar[int]
-        adapters: _containers.RepeatedCompositeFieldContainer[Look.Adapter]
-        def __init__(self, adapters: _Optional[_Iterable[_Union[Look.Adapter, _Mapping]]] = ...) -> None: ...
+        adapters: _containers.RepeatedCompositeFieldContainer[Observation.Adapter]
+        def __init__(self, adapters: _Optional[_Iterable[_Union[Observation.Adapter, _Mapping]]] = ...) -> None: ...
     BEGAN_AGO_S_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_AGO_S_FIELD_NUMBER: _ClassVar[int]
-    SIGHT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
@@ -131,40 +131,40 @@ class Look(_message.Message):
     AWAITS_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     began_ago_s: float
     answered_ago_s: float
-    sight: Look.Sight
+    status: Observation.Status
     slots: int
     busy_slots: int
-    models: _containers.RepeatedCompositeFieldContainer[Look.Model]
-    issues: _containers.RepeatedCompositeFieldContainer[Look.Issue]
+    models: _containers.RepeatedCompositeFieldContainer[Observation.Model]
+    issues: _containers.RepeatedCompositeFieldContainer[Observation.Issue]
     instance: str
-    busy: _containers.RepeatedCompositeFieldContainer[Look.Slot]
+    busy: _containers.RepeatedCompositeFieldContainer[Observation.Slot]
     context_tokens: int
-    adapters: Look.Adapters
+    adapters: Observation.Adapters
     awaits_adapters: bool
-    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., sight: _Optional[_Union[Look.Sight, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Look.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Look.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Look.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Look.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ...) -> None: ...
+    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ...) -> None: ...
 
-class Leaving(_message.Message):
+class Deregistration(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class PickerMessage(_message.Message):
-    __slots__ = ("number", "attention", "look_now", "is_drained")
-    class Attention(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ("number", "scrape_priority", "scrape_now", "is_drained")
+    class ScrapePriority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        ATTENTION_UNSPECIFIED: _ClassVar[PickerMessage.Attention]
-        ATTENTION_IDLE: _ClassVar[PickerMessage.Attention]
-        ATTENTION_STEADY: _ClassVar[PickerMessage.Attention]
-        ATTENTION_RESTLESS: _ClassVar[PickerMessage.Attention]
-    ATTENTION_UNSPECIFIED: PickerMessage.Attention
-    ATTENTION_IDLE: PickerMessage.Attention
-    ATTENTION_STEADY: PickerMessage.Attention
-    ATTENTION_RESTLESS: PickerMessage.Attention
+        SCRAPE_PRIORITY_UNSPECIFIED: _ClassVar[PickerMessage.ScrapePriority]
+        SCRAPE_PRIORITY_IDLE: _ClassVar[PickerMessage.ScrapePriority]
+        SCRAPE_PRIORITY_STEADY: _ClassVar[PickerMessage.ScrapePriority]
+        SCRAPE_PRIORITY_HIGH: _ClassVar[PickerMessage.ScrapePriority]
+    SCRAPE_PRIORITY_UNSPECIFIED: PickerMessage.ScrapePriority
+    SCRAPE_PRIORITY_IDLE: PickerMessage.ScrapePriority
+    SCRAPE_PRIORITY_STEADY: PickerMessage.ScrapePriority
+    SCRAPE_PRIORITY_HIGH: PickerMessage.ScrapePriority
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    ATTENTION_FIELD_NUMBER: _ClassVar[int]
-    LOOK_NOW_FIELD_NUMBER: _ClassVar[int]
+    SCRAPE_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SCRAPE_NOW_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINED_FIELD_NUMBER: _ClassVar[int]
     number: int
-    attention: PickerMessage.Attention
-    look_now: bool
+    scrape_priority: PickerMessage.ScrapePriority
+    scrape_now: bool
     is_drained: bool
-    def __init__(self, number: _Optional[int] = ..., attention: _Optional[_Union[PickerMessage.Attention, str]] = ..., look_now: _Optional[bool] = ..., is_drained: _Optional[bool] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., scrape_priority: _Optional[_Union[PickerMessage.ScrapePriority, str]] = ..., scrape_now: _Optional[bool] = ..., is_drained: _Optional[bool] = ...) -> None: ...

@@ -45,8 +45,8 @@ class AgentsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Attach(self, request_iterator, context):
-        """One server, for as long as its agent lives. The picker speaks first, then the agent's
-        Hello comes before its first look.
+        """One server, for as long as its agent runs. The picker sends the first message. Then the
+        agent sends its Hello, and after that observations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,6 +1,20 @@
-"""Exponentially decaying mean and linear regression."""
+"""Exponentially decaying mean and linear regression.
+
+A sample that is not finite, or beyond any that a server can honestly produce, is ignored: it would
+make every later result invalid.
+"""
 
 from __future__ import annotations
+
+from typing import Final
+
+LARGEST: Final = 1e12
+"""Samples beyond it are ignored. Its square is far from overflow."""
+
+
+def is_usable(value: float) -> bool:
+    """Whether a sample is a number that can be calculated with; False for a NaN."""
+    return -LARGEST <= value <= LARGEST
 
 
 class DecayingMean:
@@ -19,6 +33,8 @@ class DecayingMean:
         self.weight = 0.0
 
     def add(self, value: float) -> None:
+        if not is_usable(value):
+            return
         if self._clip is not None and self.weight > 1.5 and self._sum > 0.0:
             value = min(value, self._clip * self._sum / self.weight)
         self._sum = self._sum * self._decay + value
@@ -52,6 +68,8 @@ class RobustLinearFit:
         return self._n
 
     def add(self, x: float, y: float) -> None:
+        if not (is_usable(x) and is_usable(y)):
+            return
         if self._n >= 5.0:
             a, b = self.coefficients((0.0, 0.0), prior_weight=0.0)
             expected = a + b * x

@@ -21,6 +21,7 @@ compensated by the estimate that is learned with it.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from extproc.core.prediction.latency import task_of
@@ -219,6 +220,8 @@ def _record_foreign_task(
     """A task that cannot be matched to one of our requests: it began between two scrapes."""
     first, per_estimate = progress.first_token(estimate.token_s(1)), latency.tokens_per_estimate
     if first is None or not first.is_own_pace or per_estimate is None:
+        return
+    if progress.unseen_until == -inf:  # it was there before our first scrape
         return
     progress.is_recorded = True
     shortest_s, longest_s = first.at - progress.prefill_since, first.at - progress.unseen_until

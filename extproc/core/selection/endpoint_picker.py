@@ -261,11 +261,10 @@ def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
     is_late, least_s, cheapest = min(scored, key=_by_cost)
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
     saved_s = _saved_s(cheapest) - ALIKE_S  # the saving of a cache is no matter of estimates
-    return next(
-        selection
-        for late, cost_s, selection in scored
-        if late == is_late and cost_s <= enough_s and _saved_s(selection) >= saved_s
-    )
+    for late, cost_s, selection in scored:
+        if late == is_late and cost_s <= enough_s and _saved_s(selection) >= saved_s:
+            return selection
+    return cheapest
 
 
 def _saved_s(selection: Selection) -> float:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf, isfinite, nan
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
@@ -45,3 +49,30 @@ def test_one_outlier_changes_a_mean_little() -> None:
         mean.add(1.0)
     mean.add(1000.0)
     assert mean.value(0.0) < 1.3
+
+
+@pytest.mark.parametrize("value", [inf, -inf, nan, 1e300])
+def test_values_that_cannot_be_calculated_with_are_ignored(value: float) -> None:
+    """One of them would make every later result invalid."""
+    fit, mean = RobustLinearFit(), DecayingMean(clip=8.0)
+    for _ in range(10):
+        fit.add(100.0, 2.0)
+        mean.add(2.0)
+    line, middle = fit.coefficients((0.0, 0.0)), mean.value(0.0)
+    fit.add(value, 2.0)
+    fit.add(100.0, value)
+    mean.add(value)
+    assert (fit.coefficients((0.0, 0.0)), mean.value(0.0)) == (line, middle)
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats()), max_size=40), st.floats(0.0, 10.0))
+def test_no_samples_make_a_result_invalid(
+    samples: list[tuple[float, float]], prior_weight: float
+) -> None:
+    """Whatever a server says, a cost remains a number."""
+    fit, mean = RobustLinearFit(), DecayingMean(clip=8.0)
+    for x, y in samples:
+        fit.add(x, y)
+        mean.add(y)
+        assert all(map(isfinite, fit.coefficients((0.1, 0.0005), prior_weight)))
+        assert isfinite(mean.value(1.0, prior_weight))

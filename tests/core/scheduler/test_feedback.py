@@ -216,6 +216,24 @@ def test_foreign_tasks_are_samples_if_sizes_are_known() -> None:
     assert before_s + 0.5 < server.first_token_s < 8.0
 
 
+def test_a_task_from_before_the_first_scrape_is_no_sample() -> None:
+    """Nobody knows when it began. A picker that restarts under load finds many of these; each
+    would be learned as an infinite time, and no later request could be routed."""
+    server = Served()
+    address = server.fleet.join()
+    latency = server.fleet.dispatcher.state.latency.endpoint(address)
+    latency.sized(PROMPT_TOKENS, PROMPT_TOKENS)
+    for decoded in (20, 60, 100):
+        server.fleet.now += 2.0
+        old = SlotReading(task_id=7, processed_tokens=PROMPT_TOKENS, decoded_tokens=decoded)
+        server.fleet.look(address, slots=2, busy_slots=1, slot_readings=(old,))
+    for _ in range(3):
+        latency.ended(9.0)
+    estimate = latency.estimate(DEFAULT_ESTIMATE)
+    assert estimate.fixed_s == DEFAULT_ESTIMATE.fixed_s
+    assert estimate.prefill_s == DEFAULT_ESTIMATE.prefill_s
+
+
 @pytest.mark.parametrize(("headers_s", "is_trusted"), [(READING_S, True), (0.01, False)])
 def test_short_answers_show_what_headers_mean_if_slots_are_hidden(
     headers_s: float, is_trusted: bool

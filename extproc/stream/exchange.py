@@ -232,7 +232,7 @@ class Exchange:
         refusal at any time: before the answer began it becomes the answer, later it cuts it.
         """
         if self.ticket is not None:
-            self._dispatcher.cancel(self.ticket, now)
+            self._dispatcher.cancel(self.ticket, now, reason)
             return False
         if self.stage is Stage.READING:
             self._refuse(reason, 0.0, text)
@@ -362,14 +362,10 @@ class Exchange:
             self._say(*self._reception.question.pass_on(part))
 
     def _take_trailers(self, now: float) -> None:
-        understood = self._reception.take_trailers() if self.stage is Stage.READING else None
-        question = self._reception.question
-        if understood is not None:
-            self._act_on(understood, now)
-        elif question.must_refuse_trailers and self._response is None:
+        if self._response is None:
             self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
         elif self.stage not in REPLIED:
-            self._say(*question.pass_on_trailers())
+            self._say(codec.unchanged("request_trailers"))
 
     def _act_on(self, understood: Understood, now: float) -> None:
         self._decided_at = now
@@ -442,10 +438,7 @@ class Exchange:
         return self._addresses[0] if self._addresses else None
 
 
-TRAILERS: Final = (
-    "Trailers are supported only after a short body, or after one with a short "
-    "content-length; send this request without trailers."
-)
+TRAILERS: Final = "Trailers are not supported; send this request without trailers."
 _UNMADE: Final = codec.unchanged("request_headers")
 """A placeholder until the destination is built and sent."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

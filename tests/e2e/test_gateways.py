@@ -13,7 +13,6 @@ import httpx
 import pytest
 import yaml
 
-from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES
 from tests.e2e.gateway_envoys import GATEWAY_MESSAGE_TIMEOUT_S, envoy_ai_gateway
 from tests.e2e.one_process import Running, running
 from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat, until
@@ -27,7 +26,6 @@ from tests.fakes.gateways import (
     process,
     through_agentgateway,
 )
-from tests.fakes.raw_http2 import WINDOW_BYTES, Http2Request
 
 pytestmark = pytest.mark.e2e
 
@@ -88,25 +86,6 @@ async def test_without_any_endpoint_a_gateway_is_told_so(tmp_path: Path) -> None
         assert answer.status_code == 503
         assert answer.headers["x-coxswain-reason"] == "no-endpoint"
         assert answer.json()["error"]["code"] == "no-endpoint"
-
-
-async def test_a_body_longer_than_a_chunk_arrives_once_with_its_trailers(tmp_path: Path) -> None:
-    """It goes out whole with the headers, though no chunk might be so long; also where it had to
-    wait in line."""
-    async with Stack.running(tmp_path, slots=(1,), kind="simulator", mode="gateway") as stack:
-        body = json.dumps(chat(2)).encode()
-        body += b" " * (WINDOW_BYTES - len(body))
-        assert len(body) > MAX_CHUNK_BYTES
-        held = await stack.hold()
-        request = await Http2Request.begin(
-            stack.envoy_port, CHAT, {"content-type": "application/json"}
-        )
-        request.send_body(body)
-        request.end_with_trailers()
-        await stack.until_waiting(1)
-        await held.leave()
-        answer = json.loads((await request.answer()).body)
-        assert answer["usage"]["completion_tokens"] == 2, answer
 
 
 # Gateways that are no Envoy, each with the settings that docs/envoy.md tells for it

@@ -346,6 +346,7 @@ async def relayed(shell: Shell) -> None:
         envoy.with_body(ask(1), is_duplex=True), envoy.body(b'{"prompt":"p"}')
     )
     await shell.say(stream, envoy.response_headers())
+    await shell.say(stream, envoy.part("request_trailers"))
     answer_part = envoy.part("response_body")
     answer_part.response_body.end_of_stream = True
     await shell.say(stream, answer_part)

@@ -198,11 +198,11 @@ class Dispatcher:
                 self._allocator.leave(ticket)
                 self._allocator.release_reservation(ticket, now)
 
-    def cancel(self, ticket: Ticket, now: float) -> None:
-        """An operator removes a queued request; no error if it was settled already."""
+    def cancel(self, ticket: Ticket, now: float, reason: Reason = Reason.CANCELLED) -> None:
+        """Remove a queued request; no error if it was settled already."""
         with self._call:
             if ticket.is_waiting:
-                self._allocator.reject(ticket, Reason.CANCELLED, now)
+                self._allocator.reject(ticket, reason, now)
                 self._allocator.release_reservation(ticket, now)
 
     def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:

@@ -9,10 +9,9 @@
 
 In the last three the body can be replaced while all of it is held.
 
-Trailers are an exception. Envoy 1.40 releases a body that arrived in pieces, keeps it for a retry,
-and releases all of it again after a reply about the trailers: the server would get it twice. So a
-body is requested completely if its declared length is short, a body that is here is sent with the
-headers, and a body that was continued in pieces must have no trailers.
+Trailers are rejected. Envoy 1.40 releases a body that arrived in pieces, keeps it for a retry, and
+releases all of it again after a reply about the trailers: the server would get it twice. A body
+whose declared length is short is requested completely; Envoy keeps its trailers to itself.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ class BodyMode:
 
     __slots__ = (
         "_can_ask",
-        "_comes_in_pieces",
         "_has_body",
         "_kind",
-        "_owes_trailers",
         "_upload",
         "body",
         "is_whole",
@@ -47,9 +44,7 @@ class BodyMode:
         self._kind = "request_headers"
         self._can_ask = False
         self._has_body = False
-        self._comes_in_pieces = False
         self._upload: DuplexBody | None = None
-        self._owes_trailers = False
         self.body = b""
         self.is_whole = False
         self.lacks_config = False
@@ -83,7 +78,6 @@ class BodyMode:
         """Ask for the body if it is not sent anyway; for all of it if its length is short."""
         if self._upload is not None:
             return []
-        self._comes_in_pieces = not is_short
         return [codec.ask_for_body(is_whole=is_short)]
 
     def take(self, part: pb.HttpBody, *, enough_bytes: int) -> bool:
@@ -93,18 +87,6 @@ class BodyMode:
             self.body, self.is_whole = part.body, part.end_of_stream
             return True
         self._upload.take(part.body, is_last=part.end_of_stream)
-        return self._is_enough(enough_bytes)
-
-    def take_trailers(self) -> bool:
-        """Handle trailers before the decision: they end the body. Returns whether it is here."""
-        if self._upload is None:
-            return False
-        self._upload.end_by_trailers()
-        self._owes_trailers = True
-        return self._is_enough(0)
-
-    def _is_enough(self, enough_bytes: int) -> bool:
-        assert self._upload is not None
         if not self._upload.has_end and self._upload.held_bytes < enough_bytes:
             return False
         self.body, self.is_whole = self._upload.held(), self._upload.has_end
@@ -131,19 +113,6 @@ class BodyMode:
             return [codec.unchanged("request_body")]
         return self._upload.take(part.body, is_last=part.end_of_stream)
 
-    @property
-    def must_refuse_trailers(self) -> bool:
-        """Whether a reply about trailers would send the body to the server twice."""
-        if self._upload is not None:
-            return self._upload.has_flowed
-        return self._comes_in_pieces and self._kind == "request_body"
-
-    def pass_on_trailers(self) -> list[pb.ProcessingResponse]:
-        """Handle trailers after the decision."""
-        if self._upload is not None:
-            self._upload.end_by_trailers()
-        return [codec.unchanged("request_trailers")]
-
     def answer(
         self,
         addresses: tuple[Address, ...],
@@ -163,13 +132,7 @@ class BodyMode:
         if self._upload is not None:
             if new_body is not None:
                 self._upload.replace(new_body)
-            if self._owes_trailers and (whole := self._upload.held()):
-                codec.send_whole(decision, whole)
-                self._upload = None
-                return replies
             replies += self._upload.open()
-            if self._owes_trailers:
-                replies.append(codec.unchanged("request_trailers"))
         elif new_body is not None:
             codec.replace_body(decision, new_body)
         self.body = b""

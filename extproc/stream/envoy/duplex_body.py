@@ -24,12 +24,10 @@ class DuplexBody:
     """Receives the messages of one direction; `kind` is the name of their field."""
 
     __slots__ = (
-        "_has_trailers",
         "_held",
         "_is_over",
         "_kind",
         "has_end",
-        "has_flowed",
         "held_bytes",
         "is_open",
     )
@@ -39,10 +37,8 @@ class DuplexBody:
         self._held: list[bytes] = []
         self.is_open = is_open
         self._is_over = False
-        self._has_trailers = False
         self.held_bytes = 0
         self.has_end = False
-        self.has_flowed = False
 
     def take(self, body: bytes, *, is_last: bool) -> list[pb.ProcessingResponse]:
         """Take one chunk; returns the messages to send."""
@@ -52,11 +48,6 @@ class DuplexBody:
                 self._held.append(body)
                 self.held_bytes += len(body)
         return self._flow() if self.is_open else []
-
-    def end_by_trailers(self) -> None:
-        """Handle trailers: they end the stream, and no chunk follows."""
-        self.has_end = True
-        self._has_trailers = True
 
     def held(self) -> bytes:
         """The held chunks, joined."""
@@ -82,15 +73,13 @@ class DuplexBody:
             for body in self._held
             for start in range(0, len(body), MAX_CHUNK_BYTES)
         ]
-        self.has_flowed = self.has_flowed or bool(pieces)
         self._held.clear()
         self.held_bytes = 0
         self._is_over = self.has_end
-        tells_end = self.has_end and not self._has_trailers
-        if tells_end and not pieces:
+        if self.has_end and not pieces:
             pieces.append(b"")
         last = len(pieces) - 1
         return [
-            chunk(self._kind, piece, is_last=tells_end and number == last)
+            chunk(self._kind, piece, is_last=self.has_end and number == last)
             for number, piece in enumerate(pieces)
         ]

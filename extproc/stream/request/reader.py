@@ -134,10 +134,6 @@ class RequestReader:
         is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)
         return self._read() if is_enough else None
 
-    def take_trailers(self) -> Understood | None:
-        """Handle the trailers, which end the body; None if it is not here."""
-        return self._read() if self.question.take_trailers() else None
-
     def read_what_came(self) -> Understood:
         """Decide with the received part of the body, because no more will arrive."""
         self.question.end_body()

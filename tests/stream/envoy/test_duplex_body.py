@@ -52,21 +52,6 @@ def test_a_doubled_end_while_it_is_held() -> None:
     assert told(relay.open()) == [(b"a", True)]
 
 
-def test_with_trailers_no_chunk_is_the_last() -> None:
-    relay = DuplexBody("request_body")
-    relay.take(b"a", is_last=False)
-    relay.end_by_trailers()
-    assert told(relay.open()) == [(b"a", False)]
-    assert relay.take(b"", is_last=True) == []
-
-
-def test_trailers_after_it_was_opened() -> None:
-    relay = DuplexBody("request_body", is_open=True)
-    relay.take(b"a", is_last=False)
-    relay.end_by_trailers()
-    assert relay.take(b"", is_last=True) == []
-
-
 def test_another_body_goes_out_in_place_of_the_held_one() -> None:
     relay = DuplexBody("request_body")
     relay.take(b"old", is_last=True)

@@ -31,7 +31,6 @@ from extproc.stream.envoy.codec.replies import (
     rejection,
     replace_body,
     routing_headers,
-    send_whole,
     unchanged,
 )
 
@@ -62,6 +61,5 @@ __all__ = [
     "rejection",
     "replace_body",
     "routing_headers",
-    "send_whole",
     "unchanged",
 ]

@@ -120,19 +120,7 @@ def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
 
     The content-length is removed: Envoy 1.40 answers 500 if it is set again.
     """
-    _put_body(response.request_body.response, body)
-
-
-def send_whole(response: pb.ProcessingResponse, body: bytes) -> None:
-    """Put the whole body into a reply about the headers: Envoy then sends no more messages about
-    the request, and trailers pass.
-    """
-    common = response.request_headers.response
-    common.status = common.CONTINUE_AND_REPLACE
-    _put_body(common, body)
-
-
-def _put_body(common: pb.CommonResponse, body: bytes) -> None:
+    common = response.request_body.response
     common.header_mutation.remove_headers.append("content-length")
     common.body_mutation.body = body
 

@@ -30,47 +30,29 @@ class DnsSettings(Section):
     for type srv."""
 
     name: str = Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9.])?$",
-        description="The name to look up. With a dot at the end, the search list is not applied.",
+        min_length=1, max_length=253, pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9.])?$"
     )
-    port: Annotated[Whole, Field(ge=1, le=65_535)] | None = Field(
-        default=None, description="The port of all its servers; required for type a."
-    )
-    type: Literal["a", "srv"] = Field(
-        default="a",
-        description="`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records.",
-    )
-    slots: SlotCount | None = Field(
-        default=None,
-        description="The number of slots of each server, for servers that do not report it.",
-    )
-    may_sleep: bool | None = Field(
-        default=None, description="Whether the servers were started with --sleep-idle-seconds."
-    )
-    api_key_env: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment variable that holds the servers' API key.",
-    )
-    api_key_file: File | None = Field(
-        default=None, description="The file that holds the servers' API key."
-    )
-    inject_key: bool = Field(
-        default=False,
-        description="Whether Envoy sends these servers their API key with each request.",
-    )
-    tls: bool = Field(default=False, description="Whether these servers use TLS.")
-    ca_file: File | None = Field(
-        default=None,
-        description="With tls: the CA file, PEM, here and where Envoy runs; by default the "
-        "system's CAs.",
-    )
-    server_name: ServerName | None = Field(
-        default=None,
-        description="With tls: the name in the servers' certificates; by default the host name.",
-    )
+    """The name to look up. With a dot at the end, the search list is not applied."""
+    port: Annotated[Whole, Field(ge=1, le=65_535)] | None = None
+    """The port of all its servers; required for type a."""
+    type: Literal["a", "srv"] = "a"
+    """`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records."""
+    slots: SlotCount | None = None
+    """The number of slots of each server, for servers that do not report it."""
+    may_sleep: bool | None = None
+    """Whether the servers were started with --sleep-idle-seconds."""
+    api_key_env: str | None = Field(default=None, min_length=1)
+    """The environment variable that holds the servers' API key."""
+    api_key_file: File | None = None
+    """The file that holds the servers' API key."""
+    inject_key: bool = False
+    """Whether Envoy sends these servers their API key with each request."""
+    tls: bool = False
+    """Whether these servers use TLS."""
+    ca_file: File | None = None
+    """With tls: the CA file, PEM, here and where Envoy runs; by default the system's CAs."""
+    server_name: ServerName | None = None
+    """With tls: the name in the servers' certificates; by default the host name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -117,38 +99,22 @@ class DnsSettings(Section):
 class DiscoverySettings(Section):
     """Further sources of endpoints. They can be combined; one address is one endpoint."""
 
-    file: File | None = Field(
-        default=None,
-        description="A YAML or JSON file with a list `endpoints`, in the same format as the "
-        "setting. Coxswain watches it: a change applies within a second, and an invalid file "
-        "changes nothing.",
-    )
-    dns: Annotated[tuple[DnsSettings, ...], LIST] = Field(
-        default=(),
-        description="The DNS names to resolve: a list of dns://name:port or srv://name, or of "
-        "sections with the keys below.",
-    )
-    dns_min_s: SomeSeconds = Field(
-        default=1.0,
-        description="The shortest time in seconds between two lookups of a name, even if its "
-        "TTL is shorter.",
-    )
-    dns_max_s: SomeSeconds = Field(
-        default=5.0,
-        description="The longest time in seconds between two lookups of a name, even if its TTL "
-        "is longer.",
-    )
-    nameservers: Annotated[tuple[Target, ...], LIST] = Field(
-        default=(),
-        description="The name servers, host:port with an IP address; by default those that this "
-        "machine is configured with.",
-    )
-    grace_s: Annotated[Seconds, Field(le=2.5)] = Field(
-        default=2.5,
-        description="After a start, Coxswain publishes the fleet to Envoy when every source has "
-        "reported, or after this many seconds. A restart of Coxswain therefore removes no "
-        "servers from Envoy.",
-    )
+    file: File | None = None
+    """A YAML or JSON file with a list `endpoints`, in the same format as the setting. Coxswain
+    watches it: a change applies within a second, and an invalid file changes nothing."""
+    dns: Annotated[tuple[DnsSettings, ...], LIST] = ()
+    """The DNS names to resolve: a list of dns://name:port or srv://name, or of sections with the
+    keys below."""
+    dns_min_s: SomeSeconds = 1.0
+    """The shortest time in seconds between two lookups of a name, even if its TTL is shorter."""
+    dns_max_s: SomeSeconds = 5.0
+    """The longest time in seconds between two lookups of a name, even if its TTL is longer."""
+    nameservers: Annotated[tuple[Target, ...], LIST] = ()
+    """The name servers, host:port with an IP address; by default those that this machine is
+    configured with."""
+    grace_s: Annotated[Seconds, Field(le=2.5)] = 2.5
+    """After a start, Coxswain publishes the fleet to Envoy when every source has reported, or after
+    this many seconds. A restart of Coxswain therefore removes no servers from Envoy."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -17,51 +17,35 @@ HTTPS: Final = "https://"
 class EndpointSettings(Section):
     """One llama-server. A plain `host:port` in the list stands for its `address`."""
 
-    address: Server = Field(
-        description="Where the server listens: host:port, or https://host:port. "
-        "The host is an IP address or a name."
-    )
+    address: Server
+    """Where the server listens: host:port, or https://host:port. The host is an IP address or a
+    name."""
     name: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-        description="Its name in logs and metrics, instead of its address.",
     )
-    slots: SlotCount | None = Field(
-        default=None,
-        description="The number of its slots, for a server that does not report it (started "
-        "with --no-slots and without /props).",
-    )
-    may_sleep: bool | None = Field(
-        default=None,
-        description="Whether it was started with --sleep-idle-seconds. If not set, Coxswain "
-        "detects it, and a server whose idle time is longer than 15 minutes stays awake.",
-    )
-    api_key_env: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment variable that holds the server's API key (--api-key).",
-    )
-    api_key_file: File | None = Field(
-        default=None,
-        description="The file that holds the server's API key, without surrounding blanks. "
-        "Coxswain reloads it when it changes.",
-    )
-    inject_key: bool = Field(
-        default=False,
-        description="Whether Envoy sends this server its API key with each request, so that "
-        "clients need no key of the server. Requires envoy.discovery.",
-    )
-    ca_file: File | None = Field(
-        default=None,
-        description="For https: the CA file, PEM; by default the system's CAs. Coxswain reloads "
-        "the file when it changes.",
-    )
-    server_name: ServerName | None = Field(
-        default=None,
-        description="For https: the name in the server's certificate; by default the host.",
-    )
+    """Its name in logs and metrics, instead of its address."""
+    slots: SlotCount | None = None
+    """The number of its slots, for a server that does not report it (started with --no-slots and
+    without /props)."""
+    may_sleep: bool | None = None
+    """Whether it was started with --sleep-idle-seconds. If not set, Coxswain detects it, and a
+    server whose idle time is longer than 15 minutes stays awake."""
+    api_key_env: str | None = Field(default=None, min_length=1)
+    """The environment variable that holds the server's API key (--api-key)."""
+    api_key_file: File | None = None
+    """The file that holds the server's API key, without surrounding blanks. Coxswain reloads it
+    when it changes."""
+    inject_key: bool = False
+    """Whether Envoy sends this server its API key with each request, so that clients need no key of
+    the server. Requires envoy.discovery."""
+    ca_file: File | None = None
+    """For https: the CA file, PEM; by default the system's CAs. Coxswain reloads the file when it
+    changes."""
+    server_name: ServerName | None = None
+    """For https: the name in the server's certificate; by default the host."""
 
     @model_validator(mode="before")
     @classmethod

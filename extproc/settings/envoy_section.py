@@ -44,171 +44,97 @@ RuleText = Annotated[str, AfterValidator(_path_rule)]
 class EnvoySettings(Section):
     """Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
-    discovery: bool = Field(
-        default=True,
-        description="Whether Envoy gets the endpoints from Coxswain and fails open without it. "
-        "false: each response of the picker names an address (ORIGINAL_DST), and Envoy fails "
-        "closed. The picker and the printed configuration must have the same value.",
-    )
-    listen: IpBind = Field(
-        default="0.0.0.0:10000",
-        description="The address on which Envoy serves clients, an IP address and a port.",
-    )
-    admin: IpBind = Field(default="127.0.0.1:9901", description="Envoy's own admin pages.")
-    picker: Target | None = Field(
-        default=None,
-        description="The address at which Envoy reaches Coxswain's data plane, host:port; by "
-        "default listen.grpc, or loopback if that is all interfaces.",
-    )
-    picker_ca_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path "
-        "where Envoy runs. By default the system's CAs.",
-    )
-    picker_cert_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Envoy's client certificate for Coxswain (grpc_tls.client_ca_file), PEM. "
-        "Envoy reads it and its key only when it starts.",
-    )
-    picker_key_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The private key of Envoy's client certificate, PEM.",
-    )
-    picker_server_name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The name in Coxswain's certificate; by default the host in envoy.picker.",
-    )
-    server_ca_files: Annotated[tuple[str, ...], LIST] = Field(
-        default=(),
-        description="For `coxswain config envoy --snippet`: the CA files, PEM, of https servers "
-        "that are added later, so that Envoy needs no new configuration for them: paths where "
-        "Envoy runs, the same as the servers' ca_file, or `system`. The CA files of known "
-        "servers are included without this setting. The complete configuration gets them from "
-        "Coxswain.",
-    )
-    inject_keys: bool = Field(
-        default=False,
-        description="For `coxswain config envoy --snippet`: whether Envoy can send servers "
-        "their API keys even if no known server has inject_key, so that such a server can be "
-        "added later.",
-    )
-    countdown: bool = Field(
-        default=True,
-        description="Whether clients can read the queue position of their request at GET "
-        "/queue/{request-id}. Envoy then connects to listen.http, for this path only.",
-    )
-    message_timeout_s: SomeSeconds = Field(
-        default=1.0,
-        description="How many seconds Envoy waits for a response of Coxswain before it "
-        "continues without it. Time in the queue does not count.",
-    )
-    max_message_timeout_s: SomeSeconds = Field(
-        default=3600.0,
-        le=3600.0,  # Envoy's own bound
-        description="The longest time in the queue that Envoy allows, at most 3600 s. "
-        "queue.timeout_s must be at least 5 s shorter.",
-    )
-    end_reports: bool = Field(
-        default=True,
-        description="Whether Envoy reports responses that were cut off, and by which side.",
-    )
-    connect_timeout_s: SomeSeconds = Field(
-        default=1.0, description="How many seconds Envoy waits for a connection to a server."
-    )
-    per_try_idle_timeout_s: EnvoySeconds = Field(
-        default=300.0,
-        description="The longest time in seconds without data from a server before Envoy ends "
-        "the attempt; 0 disables the limit.",
-    )
-    retries: Whole = Field(
-        default=3, ge=0, le=10, description="The number of retries by Envoy, along the fallbacks."
-    )
-    body_buffer_bytes: Count = Field(
-        default=4 * MIB,
-        description="The number of body bytes that Envoy buffers while a request is queued or "
-        "may be retried. A request with a longer body is not retried.",
-    )
-    health_interval_s: SomeSeconds = Field(
-        default=2.0,
-        description="Seconds between Envoy's own health checks of each server (/health).",
-    )
-    discovery_timeout_s: SomeSeconds = Field(
-        default=5.0,
-        description="The number of seconds after which Envoy accepts requests, with or without "
-        "endpoints.",
-    )
-    host_rewrite: bool = Field(
-        default=False,
-        description="Whether requests have the endpoint's name as Host. Requires discovery.",
-    )
-    open_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
-        default=(),
-        description="The paths that clients can use besides model requests, models, health, "
-        "properties and the web page: `/path`, `/path*` for all paths below it, `/path/*.js` "
-        "for files, or `POST /path` for one method. All other paths are rejected with 403. The "
-        "picker and the printed configuration must have the same value.",
-    )
-    blocked_paths: Annotated[tuple[RuleText, ...], LIST] = Field(
-        default=(),
-        description="Open paths that are rejected with 403, in the same format: `GET /` blocks "
-        "the web page. Upper and lower case are equal, and the rule applies below any prefix.",
-    )
-    request_headers_timeout_s: SomeSeconds = Field(
-        default=10.0, description="How many seconds a client may take to send its headers."
-    )
-    request_body_timeout_s: SomeSeconds = Field(
-        default=300.0, description="How many seconds a client may take to send its body."
-    )
-    request_body_idle_timeout_s: EnvoySeconds = Field(
-        default=30.0,
-        description="If a request has a slot and no part of its body arrives for this many "
-        "seconds, it is rejected within twice this time; 0 disables the limit.",
-    )
-    request_body_min_rate_bytes_per_s: Whole = Field(
-        default=125_000,
-        ge=0,
-        le=MAX_RATE_BYTES_PER_S,
-        description="The lowest upload rate of a request body, in bytes per second (125,000 is "
-        "1 Mbit/s), while another request waits for its slot. Slower requests are rejected; 0 "
-        "disables the limit.",
-    )
-    request_body_grace_s: SomeSeconds = Field(
-        default=2.0,
-        description="How many seconds a client may fall behind that rate before its slot goes "
-        "to another request.",
-    )
-    connection_idle_timeout_s: SomeSeconds = Field(
-        default=300.0,
-        description="The number of seconds after which a client's connection without a request "
-        "is closed.",
-    )
-    max_connections: Whole = Field(
-        default=50_000, ge=1, le=10_000_000, description="The highest number of client connections."
-    )
-    max_heap_bytes: Whole = Field(
-        default=4096 * MIB,
-        ge=0,
-        le=MAX_HEAP_BYTES,
-        description="Envoy rejects new requests when it uses nearly this much memory; 0 "
-        "disables the limit.",
-    )
-    access_log: bool = Field(default=True, description="Whether Envoy logs each request.")
-    trusted_proxies: Whole = Field(
-        default=0, ge=0, le=100, description="The number of trusted hops in x-forwarded-for."
-    )
-    tracing: Target | None = Field(
-        default=None,
-        description="An OpenTelemetry collector's gRPC port, host:port, for Envoy's own spans.",
-    )
-    trace_percent: Percent = Field(
-        default=100.0,
-        description="The share of requests that are traced, in percent, if the caller did not "
-        "decide it.",
-    )
+    discovery: bool = True
+    """Whether Envoy gets the endpoints from Coxswain and fails open without it. false: each
+    response of the picker names an address (ORIGINAL_DST), and Envoy fails closed. The picker and
+    the printed configuration must have the same value."""
+    listen: IpBind = "0.0.0.0:10000"
+    """The address on which Envoy serves clients, an IP address and a port."""
+    admin: IpBind = "127.0.0.1:9901"
+    """Envoy's own admin pages."""
+    picker: Target | None = None
+    """The address at which Envoy reaches Coxswain's data plane, host:port; by default listen.grpc,
+    or loopback if that is all interfaces."""
+    picker_ca_file: str | None = Field(default=None, min_length=1)
+    """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path where Envoy runs.
+    By default the system's CAs."""
+    picker_cert_file: str | None = Field(default=None, min_length=1)
+    """Envoy's client certificate for Coxswain (grpc_tls.client_ca_file), PEM. Envoy reads it and
+    its key only when it starts."""
+    picker_key_file: str | None = Field(default=None, min_length=1)
+    """The private key of Envoy's client certificate, PEM."""
+    picker_server_name: str | None = Field(default=None, min_length=1)
+    """The name in Coxswain's certificate; by default the host in envoy.picker."""
+    server_ca_files: Annotated[tuple[str, ...], LIST] = ()
+    """For `coxswain config envoy --snippet`: the CA files, PEM, of https servers that are added
+    later, so that Envoy needs no new configuration for them: paths where Envoy runs, the same as
+    the servers' ca_file, or `system`. The CA files of known servers are included without this
+    setting. The complete configuration gets them from Coxswain."""
+    inject_keys: bool = False
+    """For `coxswain config envoy --snippet`: whether Envoy can send servers their API keys even if
+    no known server has inject_key, so that such a server can be added later."""
+    countdown: bool = True
+    """Whether clients can read the queue position of their request at GET /queue/{request-id}.
+    Envoy then connects to listen.http, for this path only."""
+    message_timeout_s: SomeSeconds = 1.0
+    """How many seconds Envoy waits for a response of Coxswain before it continues without it. Time
+    in the queue does not count."""
+    max_message_timeout_s: SomeSeconds = Field(default=3600.0, le=3600.0)  # Envoy's own bound
+    """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be at
+    least 5 s shorter."""
+    end_reports: bool = True
+    """Whether Envoy reports responses that were cut off, and by which side."""
+    connect_timeout_s: SomeSeconds = 1.0
+    """How many seconds Envoy waits for a connection to a server."""
+    per_try_idle_timeout_s: EnvoySeconds = 300.0
+    """The longest time in seconds without data from a server before Envoy ends the attempt; 0
+    disables the limit."""
+    retries: Whole = Field(default=3, ge=0, le=10)
+    """The number of retries by Envoy, along the fallbacks."""
+    body_buffer_bytes: Count = 4 * MIB
+    """The number of body bytes that Envoy buffers while a request is queued or may be retried. A
+    request with a longer body is not retried."""
+    health_interval_s: SomeSeconds = 2.0
+    """Seconds between Envoy's own health checks of each server (/health)."""
+    discovery_timeout_s: SomeSeconds = 5.0
+    """The number of seconds after which Envoy accepts requests, with or without endpoints."""
+    host_rewrite: bool = False
+    """Whether requests have the endpoint's name as Host. Requires discovery."""
+    open_paths: Annotated[tuple[RuleText, ...], LIST] = ()
+    """The paths that clients can use besides model requests, models, health, properties and the web
+    page: `/path`, `/path*` for all paths below it, `/path/*.js` for files, or `POST /path` for one
+    method. All other paths are rejected with 403. The picker and the printed configuration must
+    have the same value."""
+    blocked_paths: Annotated[tuple[RuleText, ...], LIST] = ()
+    """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Upper
+    and lower case are equal, and the rule applies below any prefix."""
+    request_headers_timeout_s: SomeSeconds = 10.0
+    """How many seconds a client may take to send its headers."""
+    request_body_timeout_s: SomeSeconds = 300.0
+    """How many seconds a client may take to send its body."""
+    request_body_idle_timeout_s: EnvoySeconds = 30.0
+    """If a request has a slot and no part of its body arrives for this many seconds, it is rejected
+    within twice this time; 0 disables the limit."""
+    request_body_min_rate_bytes_per_s: Whole = Field(default=125_000, ge=0, le=MAX_RATE_BYTES_PER_S)
+    """The lowest upload rate of a request body, in bytes per second (125,000 is 1 Mbit/s), while
+    another request waits for its slot. Slower requests are rejected; 0 disables the limit."""
+    request_body_grace_s: SomeSeconds = 2.0
+    """How many seconds a client may fall behind that rate before its slot goes to another
+    request."""
+    connection_idle_timeout_s: SomeSeconds = 300.0
+    """The number of seconds after which a client's connection without a request is closed."""
+    max_connections: Whole = Field(default=50_000, ge=1, le=10_000_000)
+    """The highest number of client connections."""
+    max_heap_bytes: Whole = Field(default=4096 * MIB, ge=0, le=MAX_HEAP_BYTES)
+    """Envoy rejects new requests when it uses nearly this much memory; 0 disables the limit."""
+    access_log: bool = True
+    """Whether Envoy logs each request."""
+    trusted_proxies: Whole = Field(default=0, ge=0, le=100)
+    """The number of trusted hops in x-forwarded-for."""
+    tracing: Target | None = None
+    """An OpenTelemetry collector's gRPC port, host:port, for Envoy's own spans."""
+    trace_percent: Percent = 100.0
+    """The share of requests that are traced, in percent, if the caller did not decide it."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

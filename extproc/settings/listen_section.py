@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
-
 from extproc.settings.section import Section
 from extproc.settings.values import LIST, Bind, HostName
 
@@ -13,28 +11,18 @@ from extproc.settings.values import LIST, Bind, HostName
 class ListenSettings(Section):
     """The addresses on which Coxswain listens. Port 0 selects any free port."""
 
-    grpc: Bind = Field(
-        default="127.0.0.1:9002",
-        description="The data plane, for Envoy: ext_proc, endpoint discovery and health. Keep "
-        "clients away from it: anyone who can reach it can control the traffic.",
-    )
-    admin: Bind = Field(
-        default="127.0.0.1:9003",
-        description="The admin gRPC services, for operators and agents.",
-    )
-    http: Bind = Field(
-        default="127.0.0.1:9090",
-        description="The status pages over HTTP: the dashboard at /, /metrics, /healthz, /readyz, "
-        "/status, and /queue/{request-id}.",
-    )
-    http_hosts: Annotated[tuple[HostName, ...], LIST] = Field(
-        default=(),
-        description="The host names that the status pages accept, such as the name of a "
-        "service, besides IP addresses, localhost and the host in listen.http. This protects "
-        "the pages from other web sites (DNS rebinding).",
-    )
-    insecure: bool = Field(
-        default=False,
-        description="Allow listening beyond loopback without a token and without mutual TLS; "
-        "the same as --insecure.",
-    )
+    grpc: Bind = "127.0.0.1:9002"
+    """The data plane, for Envoy: ext_proc, endpoint discovery and health. Keep clients away from
+    it: anyone who can reach it can control the traffic."""
+    admin: Bind = "127.0.0.1:9003"
+    """The admin gRPC services, for operators and agents."""
+    http: Bind = "127.0.0.1:9090"
+    """The status pages over HTTP: the dashboard at /, /metrics, /healthz, /readyz, /status, and
+    /queue/{request-id}."""
+    http_hosts: Annotated[tuple[HostName, ...], LIST] = ()
+    """The host names that the status pages accept, such as the name of a service, besides IP
+    addresses, localhost and the host in listen.http. This protects the pages from other web sites
+    (DNS rebinding)."""
+    insecure: bool = False
+    """Allow listening beyond loopback without a token and without mutual TLS; the same as
+    --insecure."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     """All settings of Coxswain."""
 
     model_config = SettingsConfigDict(
+        use_attribute_docstrings=True,
         frozen=True,
         extra="forbid",
         case_sensitive=True,
@@ -42,12 +43,9 @@ class Settings(BaseSettings):
         title="Coxswain settings",
     )
 
-    endpoints: Annotated[tuple[EndpointSettings, ...], LIST] = Field(
-        default=(),
-        description="The llama-servers: a list of host:port, or of sections with the keys "
-        "below. In the environment: host:port,host:port. May be empty; endpoints can be added "
-        "later.",
-    )
+    endpoints: Annotated[tuple[EndpointSettings, ...], LIST] = ()
+    """The llama-servers: a list of host:port, or of sections with the keys below. In the
+    environment: host:port,host:port. May be empty; endpoints can be added later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
@@ -64,27 +62,18 @@ class Settings(BaseSettings):
     grpc_tls: Annotated[GrpcTlsSettings, EMPTY_SECTION] = GrpcTlsSettings()
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
-    models: Annotated[dict[str, Targets], MAP] = Field(
-        default={},
-        description="Other names for models: `chat: tiny`, or a split by weight: `chat: "
-        "{tiny: 90, small: 10}`. The name decides which endpoints are eligible; if the whole "
-        "body is available, Coxswain writes the selected model into it. In the environment: "
-        "JSON.",
-    )
-    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(
-        default={},
-        description="The services that share the fleet, by name, each with the keys below. "
-        "In the environment: JSON.",
-    )
-    response_headers: bool = Field(
-        default=True,
-        description="Whether responses have the headers x-coxswain-endpoint, "
-        "x-coxswain-queue-ms and x-coxswain-attempts.",
-    )
-    drain_timeout_s: Seconds = Field(
-        default=30.0,
-        description="How many seconds running requests may still take after SIGTERM.",
-    )
+    models: Annotated[dict[str, Targets], MAP] = {}
+    """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
+    The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
+    the selected model into it. In the environment: JSON."""
+    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = {}
+    """The services that share the fleet, by name, each with the keys below. In the environment:
+    JSON."""
+    response_headers: bool = True
+    """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms and
+    x-coxswain-attempts."""
+    drain_timeout_s: Seconds = 30.0
+    """How many seconds running requests may still take after SIGTERM."""
 
     @field_validator("objectives")
     @classmethod

@@ -15,40 +15,26 @@ Millis = Annotated[int, Field(ge=1, le=3_600_000)]
 class SloSettings(Section):
     """The SLO of an objective."""
 
-    ttft_ms: Millis | None = Field(
-        default=None,
-        description="The SLO for the time to the first token in milliseconds, including the "
-        "time in the queue.",
-    )
-    queue_ms: Millis | None = Field(
-        default=None, description="The SLO for the time in the queue in milliseconds."
-    )
+    ttft_ms: Millis | None = None
+    """The SLO for the time to the first token in milliseconds, including the time in the queue."""
+    queue_ms: Millis | None = None
+    """The SLO for the time in the queue in milliseconds."""
 
 
 class ObjectiveSettings(Section):
     """A service that requests select with the header x-gateway-inference-objective or by their
-    model. Of two objectives of the same criticality, the one with the lower SLO attainment in the
-    last five minutes is served first.
-    """
+    model. Of two objectives of the same criticality, the one with the lower SLO attainment in
+    the last five minutes is served first."""
 
-    criticality: Literal["critical", "standard", "sheddable"] = Field(
-        default="standard",
-        description="Critical requests go before standard ones. Sheddable requests are never "
-        "queued; they are rejected with 429 if no slot is free.",
-    )
+    criticality: Literal["critical", "standard", "sheddable"] = "standard"
+    """Critical requests go before standard ones. Sheddable requests are never queued; they are
+    rejected with 429 if no slot is free."""
     slo: SloSettings = SloSettings()
-    weight: float = Field(
-        default=1.0,
-        gt=0,
-        le=1000,
-        description="Its share of slot-seconds, relative to other objectives of the same "
-        "criticality without an SLO.",
-    )
-    models: tuple[str, ...] = Field(
-        default=(),
-        description="Requests for these models belong to this objective, unless they name "
-        "another one.",
-    )
+    weight: float = Field(default=1.0, gt=0, le=1000)
+    """Its share of slot-seconds, relative to other objectives of the same criticality without an
+    SLO."""
+    models: tuple[str, ...] = ()
+    """Requests for these models belong to this objective, unless they name another one."""
 
 
 def _as_weights(value: Any) -> Any:

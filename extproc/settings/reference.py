@@ -24,13 +24,25 @@ INTRODUCTION: Final = (
 
 def settings_schema() -> dict[str, Any]:
     """The JSON schema of a settings file; an endpoint may also be a plain `host:port`."""
-    schema = Settings.model_json_schema()
+    schema = _unwrapped(Settings.model_json_schema())
     endpoint = {"$ref": "#/$defs/EndpointSettings"}
     schema["properties"]["endpoints"]["items"] = {"anyOf": [{"type": "string"}, endpoint]}
     name = {"$ref": "#/$defs/DnsSettings"}
     discovery = schema["$defs"]["DiscoverySettings"]["properties"]
     discovery["dns"]["items"] = {"anyOf": [{"type": "string"}, name]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _unwrapped(schema: Any) -> Any:
+    """Descriptions in one line, which in the source are wrapped docstrings."""
+    if isinstance(schema, dict):
+        return {
+            key: " ".join(value.split())
+            if key == "description" and isinstance(value, str)
+            else _unwrapped(value)
+            for key, value in schema.items()
+        }
+    return [_unwrapped(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def settings_reference() -> str:
@@ -79,7 +91,8 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
 
 
 def _row(key: str, field: FieldInfo, variable: str = "") -> str:
-    return f"| `{key}` | {_default(field)} |{variable} {field.description} |"
+    meaning = " ".join((field.description or "").split())
+    return f"| `{key}` | {_default(field)} |{variable} {meaning} |"
 
 
 def _default(field: FieldInfo) -> str:

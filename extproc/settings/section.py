@@ -9,5 +9,9 @@ class Section(BaseModel):
     """A group of settings: immutable, with no keys except those it declares."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )

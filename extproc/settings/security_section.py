@@ -19,10 +19,8 @@ class _TokenSettings(Section):
     """The source of a bearer token."""
 
     token_env: str | None = None
-    token_file: File | None = Field(
-        default=None,
-        description="The file that holds the token; Coxswain reloads it when it changes.",
-    )
+    token_file: File | None = None
+    """The file that holds the token; Coxswain reloads it when it changes."""
 
     @model_validator(mode="after")
     def _check_token_sources(self) -> Self:
@@ -33,70 +31,46 @@ class _TokenSettings(Section):
 class AdminSettings(_TokenSettings):
     """Authentication of operators at the admin services and reflection."""
 
-    token_env: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment variable that holds the operators' bearer token. Without "
-        "this and token_file, COXSWAIN_ADMIN_TOKEN if it is set.",
-    )
+    token_env: str | None = Field(default=None, min_length=1)
+    """The environment variable that holds the operators' bearer token. Without this and token_file,
+    COXSWAIN_ADMIN_TOKEN if it is set."""
 
-    api_key_envs: Annotated[tuple[str, ...], LIST] = Field(
-        default=(),
-        description="The environment variables that an operator may give as a server's API key "
-        "with `endpoints add`. An operator who can add endpoints can send these keys to any "
-        "address.",
-    )
-    api_key_folder: File | None = Field(
-        default=None,
-        description="The folder with the API key files that an operator may give with "
-        "`endpoints add`.",
-    )
+    api_key_envs: Annotated[tuple[str, ...], LIST] = ()
+    """The environment variables that an operator may give as a server's API key with `endpoints
+    add`. An operator who can add endpoints can send these keys to any address."""
+    api_key_folder: File | None = None
+    """The folder with the API key files that an operator may give with `endpoints add`."""
 
 
 class AgentsSettings(_TokenSettings):
     """Agents: `coxswain agent` runs beside a server and reports its state to the admin port."""
 
-    token_env: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment variable that holds the agents' bearer token. Without this "
-        "and token_file, COXSWAIN_AGENTS_TOKEN if it is set; otherwise agents use the "
-        "operators' token.",
-    )
-    ttl_s: SomeSeconds = Field(
-        default=3.0,
-        description="The number of seconds without a message from its agent after which an "
-        "endpoint is down.",
-    )
-    forget_s: SomeSeconds = Field(
-        default=300.0,
-        description="The number of seconds without a message from its agent after which an "
-        "endpoint leaves the fleet.",
-    )
-    allowed_networks: Annotated[tuple[Network, ...], LIST] = Field(
-        default=PRIVATE,
-        description="The networks that contain the addresses which agents may report and "
-        "operators may add with `endpoints add`. A caller can always give its own address, and "
-        "loopback from loopback; link-local addresses and the ports of Envoy and Coxswain are "
-        "never allowed.",
-    )
-    expected: Count = Field(
-        default=0,
-        description="The number of agents to wait for after a start, for at most "
-        "discovery.grace_s, before Coxswain publishes the fleet to Envoy.",
-    )
+    token_env: str | None = Field(default=None, min_length=1)
+    """The environment variable that holds the agents' bearer token. Without this and token_file,
+    COXSWAIN_AGENTS_TOKEN if it is set; otherwise agents use the operators' token."""
+    ttl_s: SomeSeconds = 3.0
+    """The number of seconds without a message from its agent after which an endpoint is down."""
+    forget_s: SomeSeconds = 300.0
+    """The number of seconds without a message from its agent after which an endpoint leaves the
+    fleet."""
+    allowed_networks: Annotated[tuple[Network, ...], LIST] = PRIVATE
+    """The networks that contain the addresses which agents may report and operators may add with
+    `endpoints add`. A caller can always give its own address, and loopback from loopback;
+    link-local addresses and the ports of Envoy and Coxswain are never allowed."""
+    expected: Count = 0
+    """The number of agents to wait for after a start, for at most discovery.grace_s, before
+    Coxswain publishes the fleet to Envoy."""
 
 
 class _PortTlsSettings(Section):
     """The certificate of a port, and the CA for client certificates."""
 
-    cert_file: File | None = Field(default=None, description="The port's certificate chain, PEM.")
-    key_file: File | None = Field(default=None, description="The certificate's private key, PEM.")
-    client_ca_file: File | None = Field(
-        default=None,
-        description="The CA file, PEM, for client certificates; callers must then present one "
-        "(mutual TLS).",
-    )
+    cert_file: File | None = None
+    """The port's certificate chain, PEM."""
+    key_file: File | None = None
+    """The certificate's private key, PEM."""
+    client_ca_file: File | None = None
+    """The CA file, PEM, for client certificates; callers must then present one (mutual TLS)."""
 
     @model_validator(mode="after")
     def _check_complete(self) -> Self:
@@ -109,8 +83,7 @@ class _PortTlsSettings(Section):
 
 class GrpcTlsSettings(_PortTlsSettings):
     """TLS on the data plane's port, where Envoy connects. Coxswain reloads the files when they
-    change.
-    """
+    change."""
 
 
 class AdminTlsSettings(_PortTlsSettings):
@@ -120,11 +93,8 @@ class AdminTlsSettings(_PortTlsSettings):
 class ClientsSettings(Section):
     """Authentication of clients by Envoy."""
 
-    keys_file: File | None = Field(
-        default=None,
-        description="The file with the API keys of clients: one line `name key` for each. "
-        "`coxswain config envoy` prints Envoy's check of them (api_key_auth, which Envoy marks "
-        "as work in progress) together with the keys: keep its output secret. To revoke a key, "
-        "print it again and restart Envoy. The servers do not receive these keys; if they "
-        "require a key, set inject_key.",
-    )
+    keys_file: File | None = None
+    """The file with the API keys of clients: one line `name key` for each. `coxswain config envoy`
+    prints Envoy's check of them (api_key_auth, which Envoy marks as work in progress) together with
+    the keys: keep its output secret. To revoke a key, print it again and restart Envoy. The servers
+    do not receive these keys; if they require a key, set inject_key."""

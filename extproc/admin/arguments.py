@@ -6,14 +6,12 @@ import asyncio
 import math
 import re
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.admin.call_errors import already, invalid, not_found, not_now, quoted
 from extproc.core.address import Address, AddressError
-
-if TYPE_CHECKING:
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import Fleet
 
 MAX_NAME_CHARS: Final = 253
 MAX_ID_CHARS: Final = 256

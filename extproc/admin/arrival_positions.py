@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 AGE_S: Final = 0.05
 """The longest age of the result, so that a queue of 100,000 is not counted for each watcher."""

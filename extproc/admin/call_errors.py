@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 Calls = TypeVar("Calls")
 Question = TypeVar("Question")

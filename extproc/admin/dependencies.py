@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.membership import ConnectedEnvoy
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.core.address import Address
+from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.explain import DryRunRequest, Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 
 from extproc.admin.call_errors import Refused
 from extproc.admin.messages import endpoint_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 INTERVAL_S: Final = 0.03
 MAX_SHARE: Final = 0.05

@@ -6,16 +6,13 @@ traceback in the log. Here it reaches the call as None, which `courteous` refuse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 MAKERS: Final = {
     (False, False): grpc.unary_unary_rpc_method_handler,

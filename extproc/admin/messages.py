@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
-    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 HEALTH: Final = {
     Health.LOADING: pb.HEALTH_LOADING,

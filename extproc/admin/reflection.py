@@ -6,16 +6,13 @@ under another package name, so the same servicer answers both, byte for byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import grpc
 from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from google.protobuf.descriptor import FileDescriptor
 
 ALPHA: Final = reflection.SERVICE_NAME
 V1: Final = "grpc.reflection.v1.ServerReflection"

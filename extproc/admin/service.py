@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import grpc
 
 from extproc.admin.calls.endpoints import EndpointCalls
 from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.calls.watch import WatchCalls
+from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
 from extproc.admin.handlers import handlers_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    import grpc
-
-    from extproc.admin.dependencies import AdminDependencies
 
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE: Final[str] = DESCRIPTOR.full_name

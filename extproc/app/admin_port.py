@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import grpc
 
 from extproc.admin import AdminDependencies, AdminService, Health, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
+from extproc.admin.agents import AgentsService
+from extproc.admin.auth.guard import Guard
+from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
 from extproc.app.security import exposure as safety
 from extproc.app.version import own_version
+from extproc.core.address import Address
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.settings import Settings
 from extproc.stream.dry_run import dry_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.admin.agents import AgentsService
-    from extproc.admin.auth.guard import Guard
-    from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
-    from extproc.core.address import Address
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.settings import Settings
-    from extproc.stream.exchange import ExchangeOptions
-    from extproc.xds import EndpointDiscovery
+from extproc.stream.exchange import ExchangeOptions
+from extproc.xds import EndpointDiscovery
 
 SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+import grpc
 
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.version import own_version
@@ -20,11 +23,6 @@ from extproc.security.trust import certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.target import EndpointTarget, TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import grpc
 
 PORTS: Final = {"http": 80, "https": 443}
 MAX_SECRET_BYTES: Final = 16 * 1024

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.slots.lease import LeaseEnd, LeaseState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
-    from extproc.core.slots.lease import Lease
-    from extproc.stream.pending_streams import PendingStreams
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
+from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
+from extproc.stream.pending_streams import PendingStreams
 
 INTERVAL_S: Final = 1.0
 KINDS: Final = ("lease", "ticket", "stream", "books")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
+from extproc.core.address import Address
 from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.events import (
     EndpointEjected,
     EndpointReadmitted,
+    Event,
     MembershipChanged,
     ScrapeRequested,
     Settled,
@@ -16,14 +20,7 @@ from extproc.core.scheduler.events import (
     WakeRequested,
 )
 from extproc.core.slots.lease import LeaseEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.address import Address
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.events import Event
-    from extproc.stream.pending_streams import PendingStreams
+from extproc.stream.pending_streams import PendingStreams
 
 log = logging.getLogger("coxswain.core")
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.tls_files import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
-from extproc.settings import certified_ip, parse_endpoints, profile_of, tls_profile
+from extproc.security.trust import Trust
+from extproc.settings import (
+    Access,
+    EndpointSettings,
+    Settings,
+    certified_ip,
+    parse_endpoints,
+    profile_of,
+    tls_profile,
+)
 from extproc.settings.client_keys import read_client_keys
 
 SYSTEM = "system"
 """The word in `envoy.server_ca_files` for the system CAs where Envoy runs."""
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.security.trust import Trust
-    from extproc.settings import Access, EndpointSettings, Settings
 
 
 def envoy_options(settings: Settings) -> EnvoyOptions:

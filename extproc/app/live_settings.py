@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from extproc.admin.dependencies import Reloaded, ReloadError
 from extproc.settings import Settings, SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 Key = tuple[str, ...]
 

@@ -10,15 +10,13 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from aiohttp.http_exceptions import HttpProcessingError
 from google.protobuf.message import DecodeError
 
+from extproc.settings import LogSettings
 from extproc.telemetry.batcher import Batcher, BatcherOptions
-
-if TYPE_CHECKING:
-    from extproc.settings import LogSettings
 
 QUEUE: Final = BatcherOptions(max_queued=10_000, max_batch=500, delay_s=0.02)
 FLUSH_S: Final = 1.0

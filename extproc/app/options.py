@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
@@ -15,6 +15,7 @@ from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
 from extproc.security.path_rule import PathRule
+from extproc.settings import Settings
 from extproc.settings.values import split_host_port
 from extproc.status import Hosts
 from extproc.stream.exchange import ExchangeOptions
@@ -25,11 +26,6 @@ from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
 from scraper.llama.client import Timeouts
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from extproc.settings import Settings
 
 
 def dispatcher_options(settings: Settings) -> DispatcherOptions:

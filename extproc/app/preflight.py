@@ -5,20 +5,22 @@ Everything here blocks on the disk: it reads the files that the settings name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from extproc.app.discovery.entries import entries_of, names_of
 from extproc.app.security import exposure as safety
 from extproc.app.security.ca_bundles import read_ca_bundles
 from extproc.envoy_config.options import OptionsError
 from extproc.security.path_rule import PathRuleError
-from extproc.settings import Problem, SettingsError, parse_endpoints, read_api_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.settings import Access, Settings
+from extproc.settings import (
+    Access,
+    Problem,
+    Settings,
+    SettingsError,
+    parse_endpoints,
+    read_api_keys,
+)
 
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from extproc.core.exchange_record import ExchangeRecord
 from extproc.telemetry.metrics import outcome
-
-if TYPE_CHECKING:
-    from extproc.core.exchange_record import ExchangeRecord
 
 log = logging.getLogger("coxswain.request")
 

@@ -6,18 +6,13 @@ import asyncio
 import gc
 import logging
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.preflight import startup_problems
 from extproc.app.service import Service
-from extproc.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.settings import Settings
+from extproc.settings import Settings, SettingsError
 
 log = logging.getLogger("coxswain.settings")
 

@@ -6,13 +6,11 @@ wait for one model never blocks another.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from extproc.core.address import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 IndexKey = Address | str | None
 """The key by which an endpoint finds the queues that it may serve: its address, a model, any."""

@@ -8,13 +8,11 @@ response.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -6,11 +6,9 @@ Envoy's routes (RE2) and the picker (`re`) use the same expressions, so they agr
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+from typing import Final
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """The methods that a rule may name. HEAD is treated as GET."""

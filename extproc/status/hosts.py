@@ -8,10 +8,8 @@ only names count that nobody else can own: IP addresses, localhost, and those in
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Final
 
 LOOPBACK: Final = "localhost"
 

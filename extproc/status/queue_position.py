@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EVENT_STREAM: Final = "text/event-stream"
 INTERVAL_S: Final = 0.5

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 MAX_NAMED: Final = 10
 """More endpoints than this are counted, not named one by one."""

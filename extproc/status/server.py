@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from aiohttp.typedefs import Handler, Middleware
-
-    from extproc.status.sources import StatusSources
+from extproc.status.sources import StatusSources
 
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
 MISDIRECTED: Final = 421

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.snapshot import take_queue_snapshot
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.slot_counts import count_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import ConnectedEnvoy
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
 def status_json(

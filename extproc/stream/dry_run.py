@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from extproc.core.rejection import Reason
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.explain import DryRunRequest, Explanation, explain, explain_passing
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
+from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.model_list import OURS, model_list
 from extproc.stream.request.translate import NOT_READ, understand
-
-if TYPE_CHECKING:
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.stream.exchange import ExchangeOptions
 
 
 def dry_run(

@@ -20,14 +20,19 @@ evaluates the response. The shell feeds it and calls `end` in its `finally`; not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
+from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback as answer
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
@@ -43,13 +48,6 @@ from extproc.stream.request.reader import (
 )
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
 from extproc.stream.upload_pace import UploadPace
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.objective import Objective
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.pb import external_processor_pb2 as pb
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.endpoint import Endpoint
 
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from extproc.core.address import Address
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.slots.lease import LeaseEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from extproc.core.address import Address
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.slots.lease import Lease
-    from extproc.stream.envoy.codec import ResponseHead
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.stream.envoy.codec import ResponseHead
 
 
 def apply_response(

@@ -8,15 +8,11 @@ its server before it was whole and has no answer yet. `upload.Upload` decides.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.pb import access_log_pb2 as pb
 from extproc.stream.envoy.codec import EXCHANGE, LB_NAMESPACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.pb import access_log_pb2 as pb
 
 
 class UploadWatchdog:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.observation import Observation
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics
@@ -16,11 +20,6 @@ from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.core.observation import Observation
-    from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.telemetry.otlp import OtlpExport
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.membership import Fleet
+from extproc.core.address import Address
+from extproc.core.fleet.membership import Fleet
 
 MAX_ENDPOINTS: Final = 1000
 """Further endpoints are summed up under one label value."""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from extproc.core.exchange_record import Outcome
+from extproc.core.address import Address
+from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.health import Health
+from extproc.core.observation import Observation
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Histogram
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import FamilyReading, Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.core.address import Address
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.core.observation import Observation
-    from extproc.core.scheduler.dispatcher import Dispatcher
 
 NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""

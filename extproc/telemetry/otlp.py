@@ -12,18 +12,18 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.sdk.resources import Resource as SdkResource
 
+from extproc.core.exchange_record import ExchangeRecord
 from extproc.telemetry.batcher import Batcher, BatcherOptions
+from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.otlp_metrics import metrics_request
+from extproc.telemetry.reading import Reading
 from extproc.telemetry.senders import Sender, metric_sender, span_sender
 from extproc.telemetry.spans import exchange_spans
+from extproc.telemetry.trace_context import TraceParent
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.telemetry.environment import OtlpOptions
-    from extproc.telemetry.reading import Reading
-    from extproc.telemetry.trace_context import TraceParent
 
 FLUSH_S: Final = 2.0
 """The longest time to send the last spans and metrics when the process stops."""

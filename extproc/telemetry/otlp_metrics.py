@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
@@ -11,15 +13,12 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 from extproc.telemetry.counters import Distribution
 from extproc.telemetry.definitions import Kind
+from extproc.telemetry.reading import FamilyReading, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-    from extproc.telemetry.reading import FamilyReading, Reading
 
 CUMULATIVE = metrics_pb2.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 

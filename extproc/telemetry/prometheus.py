@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from extproc.telemetry.counters import Distribution
-
-if TYPE_CHECKING:
-    from extproc.telemetry.reading import FamilyReading, Reading
+from extproc.telemetry.reading import FamilyReading, Reading
 
 
 def prometheus_text(reading: Reading) -> bytes:

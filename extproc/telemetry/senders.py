@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.message import Message
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
     OTLPMetricExporter as GrpcMetricExporter,
 )
@@ -27,9 +28,6 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from extproc.telemetry.environment import Protocol
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 log = logging.getLogger("coxswain.telemetry")
 

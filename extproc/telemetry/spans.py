@@ -12,16 +12,13 @@ span objects one exchange costs five times as much.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from extproc.core.exchange_record import Outcome
+from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.telemetry.metrics import outcome
-
-if TYPE_CHECKING:
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.telemetry.trace_context import TraceParent
+from extproc.telemetry.trace_context import TraceParent
 
 OPERATIONS: Final = {
     "/v1/chat/completions": "chat",

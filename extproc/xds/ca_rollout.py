@@ -13,12 +13,9 @@ What is set aside is tried again when its content is another one, and by another
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from extproc.security.trust import Trust
+from extproc.security.trust import Trust
 
 
 class CaRollout:

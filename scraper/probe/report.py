@@ -11,17 +11,15 @@ no connection                | unreachable
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 from scraper.llama.client import Answer, Failure, FailureKind
+from scraper.llama.router import RouterModels
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
-
-if TYPE_CHECKING:
-    from scraper.llama.router import RouterModels
-    from scraper.probe.server_identity import ServerIdentity
-    from scraper.target import EndpointTarget
+from scraper.probe.server_identity import ServerIdentity
+from scraper.target import EndpointTarget
 
 
 class Report:

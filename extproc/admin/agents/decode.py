@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sized
+from typing import Final
+
+from google.protobuf.message import Message
 
 from extproc.admin.arguments import MAX_NAME_CHARS, NAME
 from extproc.core.address import Address, AddressError, is_ip
@@ -23,11 +26,6 @@ from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.security.authorization import authorization_of, is_sendable_key
 from extproc.security.pem import are_certificates
 from extproc.security.trust import Trust, reported_trust
-
-if TYPE_CHECKING:
-    from collections.abc import Sized
-
-    from google.protobuf.message import Message
 
 MAX_ID_CHARS: Final = 128
 MAX_CA_CHARS: Final = 64 * 1024

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import EndpointSpec
-    from extproc.core.observation import Observation
-    from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.observation import Observation
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import grpc
 
+from extproc.admin.agents.dependencies import AgentsDependencies
+from extproc.admin.agents.registry import Agent, AgentRegistry
+from extproc.admin.agents.stream import AgentStream
 from extproc.core.observation import Issue, Observation, ScrapeStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from extproc.admin.agents.dependencies import AgentsDependencies
-    from extproc.admin.agents.registry import Agent, AgentRegistry
-    from extproc.admin.agents.stream import AgentStream
 
 SWEEP_S: Final = 0.25
 NUMBER_EVERY_S: Final = 2.0

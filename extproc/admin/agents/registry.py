@@ -12,15 +12,13 @@ other one is silent, or the two would replace each other for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import EndpointSpec
-    from extproc.security.trust import Trust
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.security.trust import Trust
 
 MAX_AGENTS: Final = 10_000
 MAX_REPLACED: Final = 16

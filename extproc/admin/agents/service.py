@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import grpc
 
@@ -28,12 +29,8 @@ from extproc.admin.agents.stream import AgentStream, Context
 from extproc.admin.agents.stream_clock import TimesError
 from extproc.admin.auth.peer import peer_host
 from extproc.admin.handlers import handlers_of
+from extproc.core.address import Address
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from extproc.core.address import Address
 
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Agents"]
 SERVICE: Final[str] = DESCRIPTOR.full_name

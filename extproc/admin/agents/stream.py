@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
+from extproc.admin.agents.registry import Agent
 from extproc.admin.agents.stream_clock import StreamClock
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.admin.agents.registry import Agent
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn
 
 import grpc
 
+from extproc.admin.auth.tokens import Token
 from extproc.admin.health import SERVICE as HEALTH
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from extproc.admin.auth.tokens import Token
 
 AGENTS: Final = "coxswain.v1.Agents"
 SCHEME: Final = "bearer "

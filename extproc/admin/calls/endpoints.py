@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
 from extproc.admin import arguments as names
 from extproc.admin.auth.peer import peer_host
 from extproc.admin.call_errors import already, courteous, forbidden, invalid, not_now
-from extproc.admin.dependencies import ADDED, NewEndpoint, NewEndpointError
+from extproc.admin.dependencies import ADDED, AdminDependencies, NewEndpoint, NewEndpointError
 from extproc.admin.messages import endpoint_message
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import MAX_SLOTS
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-if TYPE_CHECKING:
-    from extproc.admin.dependencies import AdminDependencies
 
 MAX_ADDED: Final = 10_000
 PAGE: Final = 1000

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
 from extproc.admin.call_errors import courteous, invalid
-from extproc.core.scheduler.explain import DryRunRequest
+from extproc.admin.dependencies import AdminDependencies
+from extproc.core.scheduler.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-if TYPE_CHECKING:
-    from extproc.admin.dependencies import AdminDependencies
-    from extproc.core.scheduler.explain import Explanation
 
 MAX_PATH_CHARS: Final = 8192
 MAX_HEADERS: Final = 200

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import grpc
 
 from extproc.admin import arguments as names
 from extproc.admin.arrival_positions import ArrivalPositions
 from extproc.admin.call_errors import Refused, courteous, not_found, not_now, quoted
+from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.messages import STATE, request_message
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, KnownExchange
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from extproc.admin.dependencies import AdminDependencies
-    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, KnownExchange
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from extproc.admin.call_errors import courteous, not_now
-from extproc.admin.dependencies import ReloadError
+from extproc.admin.dependencies import AdminDependencies, ReloadError
 from extproc.admin.messages import slots_message
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-if TYPE_CHECKING:
-    from extproc.admin.dependencies import AdminDependencies
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

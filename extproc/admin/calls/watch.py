@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
 from extproc.admin import arguments as names
 from extproc.admin.call_errors import courteous, not_now
-from extproc.core.fleet.endpoint import Intent
+from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
+from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-if TYPE_CHECKING:
-    from extproc.admin.dependencies import AdminDependencies
-    from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
-    from extproc.core.fleet.endpoint import Endpoint
 
 MESSAGE_ENDPOINTS: Final = 500
 """Endpoints in one message at most: far below the 4 MiB that clients take."""

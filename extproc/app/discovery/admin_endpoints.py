@@ -7,24 +7,17 @@ read more than a caller. So only keys may be named that the settings set aside f
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from extproc.admin.dependencies import ADDED, NewEndpointError
+from extproc.admin.dependencies import ADDED, NewEndpoint, NewEndpointError
 from extproc.app.discovery.entries import entries_of, kept_as_it_was, secret_files
-from extproc.core.address import AddressError
-from extproc.settings import EndpointSettings, SettingsError
+from extproc.core.address import Address, AddressError
+from extproc.settings import AdminSettings, EndpointSettings, SettingsError
 from extproc.settings.problems import describe
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint, discover
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from extproc.admin.dependencies import NewEndpoint
-    from extproc.core.address import Address
-    from extproc.settings import AdminSettings
 
 
 class AddedEndpoints:

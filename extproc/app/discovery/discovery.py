@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from extproc.app.discovery.entries import (
     entries_of,
@@ -17,7 +18,9 @@ from extproc.app.discovery.entries import (
     secret_files,
 )
 from extproc.core.address import Address
-from extproc.settings import Access, SettingsError
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.security.trust import Trust
+from extproc.settings import Access, DiscoverySettings, Settings, SettingsError
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
@@ -25,14 +28,7 @@ from scraper.discovery.dns_cache import Pace
 from scraper.discovery.file import EndpointsFile
 from scraper.discovery.resolver import Resolver
 from scraper.discovery.static import StaticEndpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.core.fleet.endpoint import EndpointSpec
-    from extproc.security.trust import Trust
-    from extproc.settings import DiscoverySettings, Settings
-    from scraper.target import EndpointTarget
+from scraper.target import EndpointTarget
 
 SETTINGS: Final = "settings"
 FILE: Final = "file"

@@ -6,12 +6,15 @@ Everything here blocks on the disk, for the files that hold keys and certificate
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from extproc.app.security.ca_bundles import path_of, read_ca_bundles, trust_of
 from extproc.settings import (
+    Access,
+    DnsSettings,
+    EndpointSettings,
     Problem,
     SettingsError,
     parse_endpoints,
@@ -19,11 +22,6 @@ from extproc.settings import (
 )
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.dns import DnsName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from extproc.settings import Access, DnsSettings, EndpointSettings
 
 log = logging.getLogger("coxswain.discovery")
 

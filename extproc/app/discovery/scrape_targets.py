@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from extproc.app.discovery.discovery import Discovery
-    from extproc.app.discovery.served_cluster import ServedCluster
-    from extproc.core.fleet.membership import Fleet
-    from scraper.loop import Scraper
-    from scraper.target import EndpointTarget
+from extproc.app.discovery.discovery import Discovery
+from extproc.app.discovery.served_cluster import ServedCluster
+from extproc.core.fleet.membership import Fleet
+from scraper.loop import Scraper
+from scraper.target import EndpointTarget
 
 log = logging.getLogger("coxswain.discovery")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
+from extproc.core.fleet.membership import Member
+from extproc.security.trust import Trust
+from extproc.settings import Settings
 from extproc.xds.capabilities import KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from extproc.core.fleet.membership import Member
-    from extproc.security.trust import Trust
-    from extproc.settings import Settings
-    from extproc.xds.clusters import WriteCluster
+from extproc.xds.clusters import WriteCluster
 
 MAX_WRITTEN: Final = 8
 """Kinds of cluster that are kept as they were written: one, unless Envoys differ in what they

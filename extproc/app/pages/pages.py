@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from extproc.app.version import own_version
-from extproc.status import Countdown, Hosts, StatusServer, StatusSources, why_not_ready
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.status import (
+    Countdown,
+    Hosts,
+    QueuePosition,
+    StatusServer,
+    StatusSources,
+    why_not_ready,
+)
 from extproc.status.status_json import status_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.status import QueuePosition
-    from extproc.telemetry import Telemetry
-    from extproc.xds import EndpointDiscovery
+from extproc.telemetry import Telemetry
+from extproc.xds import EndpointDiscovery
 
 
 class Pages:

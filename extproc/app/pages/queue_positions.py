@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import QueuePosition
-
-if TYPE_CHECKING:
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.stream.pending_streams import PendingStreams
+from extproc.stream.pending_streams import PendingStreams
 
 
 class QueuePositions:

@@ -8,17 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.security.pem import are_certificates
 from extproc.security.trust import Trust, certificates_in
-from extproc.settings import Problem, SettingsError, certified_ip, profile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.settings import Access
+from extproc.settings import Access, Problem, SettingsError, certified_ip, profile_of
 
 MAX_CA_BYTES: Final = 4 * 1024 * 1024
 """The system's CA bundle has a quarter of a megabyte."""

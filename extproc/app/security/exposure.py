@@ -5,20 +5,16 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import grpc
 
 from extproc.admin.auth.certificates import CertificateError, CertificateFiles, Certificates
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token, TokenError
-from extproc.settings import Problem, SettingsError
+from extproc.settings import AdminSettings, AgentsSettings, Problem, Settings, SettingsError
+from extproc.settings.security_section import AdminTlsSettings, GrpcTlsSettings
 from extproc.settings.values import split_host_port
-
-if TYPE_CHECKING:
-    import grpc
-
-    from extproc.settings import AdminSettings, AgentsSettings, Settings
-    from extproc.settings.security_section import AdminTlsSettings, GrpcTlsSettings
-
 
 ADMIN_TOKEN: Final = "COXSWAIN_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
 AGENTS_TOKEN: Final = "COXSWAIN_AGENTS_TOKEN"  # noqa: S105  # the same

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Set
+from pathlib import Path
 
 from scraper.discovery.file_signature import Changes, FileSignature, look_at
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Set
-    from pathlib import Path
 
 INTERVAL_S = 1.0
 

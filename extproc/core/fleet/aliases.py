@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 MAX_REMEMBERED = 10_000
 """Names that were ever reported; the oldest are forgotten first."""

@@ -8,13 +8,11 @@ O(kinds).
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from extproc.core.address import Address
-    from extproc.core.observation import ModelReading
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading
 
 K = TypeVar("K")
 Naming = frozenset[tuple[str, str]]

@@ -5,15 +5,10 @@ Health, load and ejection are decided elsewhere: see `Endpoint.is_pickable` and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from extproc.core.constraints import UNRESOLVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.constraints import Constraints
-    from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.fleet.endpoint import Endpoint
 
 
 def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:

@@ -16,21 +16,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex
 from extproc.core.fleet.catalog import FleetCatalog
-from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
-from extproc.core.prompt_blocks import reseeded
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.fleet.splits import Splits
-    from extproc.core.prompt_blocks import Seed
-    from extproc.core.request import Request
+from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.splits import Splits
+from extproc.core.prompt_blocks import Seed, reseeded
+from extproc.core.request import Request
 
 
 class Unreported(IntEnum):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from random import Random
+from typing import NamedTuple
 
+from extproc.core.address import Address
 from extproc.core.constraints import (
     NO_NUMBERS,
     UNCONSTRAINED,
@@ -15,20 +17,15 @@ from extproc.core.constraints import (
 )
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.model_names import ModelNames
 from extproc.core.fleet.splits import Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
 from extproc.core.prompt_blocks import reseeded
 from extproc.core.rejection import Reason
+from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
 
 Splits = Mapping[str, Mapping[str, float]]
 """By the name that clients use: the models it stands for, with their weights."""

@@ -8,15 +8,12 @@ lookup. The endpoints that it allows are computed again after the fleet has chan
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.core.address import Address, AddressError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.membership import Fleet
 
 MAX_HINTS: Final = 256
 MAX_KEPT_BYTES: Final = 8 * 1024 * 1024

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
+from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
 
 MIN_TRIAL_S: Final = 2.0
 TRIAL_FACTOR: Final = 3.0

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 PROOF_S: Final = 60.0
 DOUBTS: Final = 10

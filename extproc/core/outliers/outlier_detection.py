@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import Fleet
 from extproc.core.observation import Issue
 from extproc.core.outliers.ejection import Backoff, Ejection, EjectionState
 from extproc.core.outliers.failure_evidence import (
@@ -24,13 +27,8 @@ from extproc.core.outliers.failure_evidence import (
     Fault,
     RequestKind,
 )
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.request import Request
-    from extproc.core.slots.lease import Lease
+from extproc.core.request import Request
+from extproc.core.slots.lease import Lease
 
 _WORDS: Final = {
     Fault.SERVER_ERROR: "got a server error (5xx)",

@@ -9,10 +9,9 @@ Requests that run beside a killer count as well, because they cannot be distingu
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 DEATHS: Final = 2
 """The number of servers that may die during one request."""

@@ -13,10 +13,9 @@ scrapes saw it with some tokens in between. The result is never before the last 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from extproc.core.observation import SlotReading
+from extproc.core.observation import SlotReading
 
 OWN_PACE_TOKENS = 8
 """With this many tokens between two scrapes, a task's own rate is better than its server's."""

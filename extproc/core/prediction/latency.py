@@ -11,17 +11,14 @@ samples are valid.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.address import Address
+from extproc.core.observation import SlotReading
 from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.address import Address
-    from extproc.core.observation import SlotReading
 
 MAX_ENDS_A_SECOND = 50
 MAX_TASKS = 1024

@@ -13,13 +13,11 @@ blocks before it are remembered too.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 MAX_BLOCKS_EACH = 3072
 MAX_BLOCKS_ALL = 307_200

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 MAX_SESSIONS = 20_000
 UNKNOWN_TOKENS = 500.0

@@ -8,12 +8,10 @@ it may go anywhere.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.queue.request_queue import RequestQueue
-    from extproc.core.queue.ticket import Ticket
+from extproc.core.address import Address
+from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.queue.ticket import Ticket
 
 
 class AffinityWaits:

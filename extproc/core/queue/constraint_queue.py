@@ -10,15 +10,12 @@ objective with an SLO has its own, because its attainment changes for all of its
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
+from extproc.core.constraints import Constraints
+from extproc.core.objective import Criticality
 from extproc.core.queue.flow_queue import SLACK, TenantQueue
-
-if TYPE_CHECKING:
-    from extproc.core.constraints import Constraints
-    from extproc.core.objective import Criticality
-    from extproc.core.queue.slo_attainment import SloAttainment
-    from extproc.core.queue.ticket import Ticket
+from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.queue.ticket import Ticket
 
 PriorityKey = tuple[int, float, float, float, int]
 """Criticality, SLO attainment, virtual times of the tenant and of its flow, ticket number; the

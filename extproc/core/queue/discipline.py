@@ -17,26 +17,24 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import Fleet
 from extproc.core.objective import Criticality
+from extproc.core.queue.aging import Aging
+from extproc.core.queue.constraint_queue import ConstraintQueue, PriorityKey
+from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
+from extproc.core.slots.ledger import Ledger
+from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import available_pool
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.queue.aging import Aging
-    from extproc.core.queue.constraint_queue import ConstraintQueue, PriorityKey
-    from extproc.core.queue.request_queue import RequestQueue
-    from extproc.core.queue.slo_attainment import SloAttainment
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_loading import ModelLoadTracker
 
 
 class NextTicket(NamedTuple):

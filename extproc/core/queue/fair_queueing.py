@@ -14,14 +14,10 @@ share begins with what it holds at that moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from extproc.core.objective import Criticality
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.objective import Objective
+from extproc.core.objective import Criticality, Objective
 
 MAX_FLOWS = 10_000
 """Above this, flows without queued or running requests are forgotten: all at once, and again at

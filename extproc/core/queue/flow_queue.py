@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from extproc.core.queue.fair_queueing import Flow, Share, Tenant
-    from extproc.core.queue.ticket import Ticket
+from extproc.core.queue.fair_queueing import Flow, Share, Tenant
+from extproc.core.queue.ticket import Ticket
 
 SLACK = 64
 """Stale entries that a heap may hold before it is rebuilt."""

@@ -11,22 +11,19 @@ import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
 from extproc.core.constraints import Constraints, IndexKey
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.ticket import Ticket
+from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.reservation import Reservation
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.request import Request
-    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 FEW_QUEUES = 8
 """Up to this number, checking every constraint queue is faster than using the index."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
+from extproc.core.objective import Criticality, Objective
+from extproc.core.queue.fair_queueing import Flow
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.slots.reservation import Reservation
+
 if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.objective import Criticality, Objective
     from extproc.core.queue.constraint_queue import ConstraintQueue
-    from extproc.core.queue.fair_queueing import Flow
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.slots.reservation import Reservation
 
 
 class Ticket:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from random import Random
+from typing import Final, NamedTuple
 
-from extproc.core.objective import Criticality
+from extproc.core.address import Address
+from extproc.core.objective import Criticality, Objective
+from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from extproc.core.address import Address
-    from extproc.core.objective import Objective
-    from extproc.core.queue.request_queue import RequestQueue
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.scheduler.slot_allocator import SlotAllocator
-    from extproc.core.selection.endpoint_picker import AffinityTarget
-    from extproc.core.slots.uploads import Uploads
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.scheduler.slot_allocator import SlotAllocator
+from extproc.core.selection.endpoint_picker import AffinityTarget
+from extproc.core.slots.uploads import Uploads
 
 
 class Preview(NamedTuple):

@@ -8,14 +8,10 @@ core never needs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from extproc.core.scheduler.state import State
 from extproc.core.slots.lease import LeaseState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.scheduler.state import State
 
 
 def faults(state: State, now: float) -> list[str]:

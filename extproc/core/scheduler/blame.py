@@ -5,18 +5,11 @@ Feeds outlier detection, which ejects endpoints, and the guard against poison re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from extproc.core.observation import ScrapeStatus
-from extproc.core.outliers.failure_evidence import LOST_CONNECTION
-from extproc.core.slots.lease import LeaseEnd
-
-if TYPE_CHECKING:
-    from extproc.core.observation import Observation
-    from extproc.core.outliers.failure_evidence import Fault
-    from extproc.core.scheduler.in_flight import InFlightRequest
-    from extproc.core.scheduler.state import State
-    from extproc.core.slots.lease import Lease
+from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.outliers.failure_evidence import LOST_CONNECTION, Fault
+from extproc.core.scheduler.in_flight import InFlightRequest
+from extproc.core.scheduler.state import State
+from extproc.core.slots.lease import Lease, LeaseEnd
 
 
 def blame(state: State, lease: Lease, fault: Fault, now: float) -> bool:

@@ -21,45 +21,39 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective
-from extproc.core.observation import Issue, ScrapeStatus, is_router
+from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
+from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import blame, credit, seen
 from extproc.core.scheduler.decision import Decision, Queued
-from extproc.core.scheduler.events import CallScope, Outbox
+from extproc.core.scheduler.events import CallScope, Event, Outbox
 from extproc.core.scheduler.feedback import (
     on_completion,
     on_observation,
     on_response_headers,
     record_prediction,
 )
+from extproc.core.scheduler.forecast import QueuePosition
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.scheduler.state import State
+from extproc.core.selection.cost import Cost
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.slots.model_pools import slot_pool
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.observation import Observation
-    from extproc.core.outliers.failure_evidence import Fault
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.scheduler.events import Event
-    from extproc.core.scheduler.forecast import QueuePosition
-    from extproc.core.selection.cost import Cost
-
 
 CONNECT_FAILED = Issue(
     code="connect-failed",

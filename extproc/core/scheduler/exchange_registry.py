@@ -5,16 +5,14 @@ The request path pays one dict insert and one delete; everything else is compute
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.address import Address
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.slots.lease import Lease
+from extproc.core.address import Address
+from extproc.core.queue.ticket import Ticket
+from extproc.core.slots.lease import Lease
 
 
 class ExchangeState(Enum):

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
 from extproc.core.fleet.eligibility import why_not
-from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import SERVING
 from extproc.core.rejection import Reason
-from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
+from extproc.core.request import Request
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import has_preferences, ttft_limit_s
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.model_pools import slot_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.selection.cost import Cost
-    from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

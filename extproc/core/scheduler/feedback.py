@@ -22,24 +22,19 @@ compensated by the estimate that is learned with it.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
-from extproc.core.prediction.latency import task_of
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.observation import Observation, SlotReading
+from extproc.core.prediction.generation_progress import GenerationProgress
+from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate, Task, task_of
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
+from extproc.core.scheduler.in_flight import InFlightRequest
 from extproc.core.scheduler.slo import evaluate_observation
-from extproc.core.scheduler.ttft import NARROW, at_end, expected_at, so_far
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.observation import Observation, SlotReading
-    from extproc.core.prediction.generation_progress import GenerationProgress
-    from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate, Task
-    from extproc.core.scheduler.in_flight import InFlightRequest
-    from extproc.core.scheduler.state import State
-    from extproc.core.scheduler.ttft import TtftBounds
-    from extproc.core.slots.lease import Lease
+from extproc.core.scheduler.state import State
+from extproc.core.scheduler.ttft import NARROW, TtftBounds, at_end, expected_at, so_far
+from extproc.core.slots.lease import Lease
 
 DEFAULT_CONTEXT_TOKENS = 4096
 LATE = 2.0

@@ -11,24 +11,21 @@ from __future__ import annotations
 from itertools import islice
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from extproc.core.constraints import UNCONSTRAINED
+from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.prediction.latency import refresh_s
+from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.drain_rate import DrainRate
+from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.scheduler.state import State
+from extproc.core.selection.ranking import Ranking
 from extproc.core.selection.ranking_cache import MAX_RANKINGS
+from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import slot_pool
-
-if TYPE_CHECKING:
-    from extproc.core.constraints import Constraints
-    from extproc.core.queue.constraint_queue import ConstraintQueue
-    from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.scheduler.state import State
-    from extproc.core.selection.ranking import Ranking
-    from extproc.core.slots.lease import Lease
 
 MAX_COUNTED = 4096
 """Positions in one flow are counted up to this number; all later ones get the same."""

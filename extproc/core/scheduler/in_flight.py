@@ -5,22 +5,18 @@ An entry begins with a pick and ends with the release. There are as many as open
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING
 
+from extproc.core.address import Address
+from extproc.core.objective import Objective
+from extproc.core.prediction.generation_progress import GenerationProgress
+from extproc.core.prediction.prefix_cache import Segment
+from extproc.core.queue.fair_queueing import FairQueueing, Flow
+from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.request import Request
 from extproc.core.slots.adapter_use import AdapterUse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.address import Address
-    from extproc.core.objective import Objective
-    from extproc.core.prediction.generation_progress import GenerationProgress
-    from extproc.core.prediction.prefix_cache import Segment
-    from extproc.core.queue.fair_queueing import FairQueueing, Flow
-    from extproc.core.queue.slo_attainment import SloAttainment
-    from extproc.core.request import Request
-    from extproc.core.slots.lease import Lease
+from extproc.core.slots.lease import Lease
 
 
 class InFlightRequest:

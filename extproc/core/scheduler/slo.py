@@ -8,17 +8,11 @@ does not count.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from extproc.core.scheduler.ttft import at_end, so_far
-from extproc.core.slots.lease import LeaseEnd
-
-if TYPE_CHECKING:
-    from extproc.core.prediction.latency import LatencyEstimate
-    from extproc.core.scheduler.in_flight import InFlightRequest
-    from extproc.core.scheduler.state import State
-    from extproc.core.scheduler.ttft import TtftBounds
-    from extproc.core.slots.lease import Lease
+from extproc.core.prediction.latency import LatencyEstimate
+from extproc.core.scheduler.in_flight import InFlightRequest
+from extproc.core.scheduler.state import State
+from extproc.core.scheduler.ttft import TtftBounds, at_end, so_far
+from extproc.core.slots.lease import Lease, LeaseEnd
 
 
 def evaluate_headers(state: State, lease: Lease, run: InFlightRequest, now: float) -> None:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED
+from extproc.core.address import Address
+from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import Health
+from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
+from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.feedback import record_prediction
 from extproc.core.scheduler.forecast import Forecast
+from extproc.core.scheduler.state import State
+from extproc.core.selection.cost import Cost
+from extproc.core.selection.endpoint_picker import AffinityTarget
+from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import close_model_pools, slot_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.address import Address
-    from extproc.core.constraints import Constraints
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.resolver import ModelChange
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.scheduler.events import Outbox
-    from extproc.core.scheduler.state import State
-    from extproc.core.selection.cost import Cost
-    from extproc.core.selection.endpoint_picker import AffinityTarget
-    from extproc.core.slots.endpoint_slots import EndpointSlots
-    from extproc.core.slots.lease import Lease
 
 
 class SlotAllocator:

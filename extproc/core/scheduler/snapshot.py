@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from extproc.core.objective import Criticality
-
-if TYPE_CHECKING:
-    from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

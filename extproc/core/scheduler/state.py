@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
@@ -16,6 +16,7 @@ from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.in_flight import InFlight
 from extproc.core.selection.cost import CostModel
 from extproc.core.selection.endpoint_picker import EndpointPicker
@@ -24,11 +25,6 @@ from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.ledger import DrainingCaps, Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.uploads import Uploads
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from extproc.core.scheduler.events import Outbox
 
 
 class State:

@@ -13,14 +13,12 @@ after the first scrape that saw a token, nor after the end of a complete respons
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate
 from extproc.core.request import Kind
-
-if TYPE_CHECKING:
-    from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate
-    from extproc.core.scheduler.in_flight import InFlightRequest
-    from extproc.core.slots.lease import Lease
+from extproc.core.scheduler.in_flight import InFlightRequest
+from extproc.core.slots.lease import Lease
 
 NARROW = 0.25
 """An interval of at most this share of the time to its end counts as a measured time."""

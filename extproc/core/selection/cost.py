@@ -7,18 +7,15 @@ adapter       llama.cpp batches only requests with equal adapters: other request
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.address import Address
+from extproc.core.prediction.latency import LatencyModel
+from extproc.core.prediction.prefix_cache import PrefixIndex
+from extproc.core.prediction.sessions import Sessions
 from extproc.core.prompt_blocks import BLOCK_TOKENS
-from extproc.core.request import Kind
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.prediction.latency import LatencyModel
-    from extproc.core.prediction.prefix_cache import PrefixIndex
-    from extproc.core.prediction.sessions import Sessions
-    from extproc.core.request import Request
-    from extproc.core.slots.adapter_use import AdapterUse
+from extproc.core.request import Kind, Request
+from extproc.core.slots.adapter_use import AdapterUse
 
 ADAPTER_SHARE = 0.5
 """The share of its answer time that a request loses to neighbours with another adapter."""

@@ -7,30 +7,23 @@ endpoint whose cache would save more than the wait for it is the request's affin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from extproc.core.prediction.latency import refresh_s
-from extproc.core.selection.ranking_cache import MAX_RANKINGS
-from extproc.core.slots.endpoint_slots import can_fit
-from extproc.core.slots.model_pools import slot_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.prediction.latency import LatencyModel
-    from extproc.core.prediction.prefix_cache import PrefixIndex
-    from extproc.core.prediction.sessions import Sessions
-    from extproc.core.request import Request
-    from extproc.core.resolved_request import ResolvedRequest
-    from extproc.core.selection.cost import Cost, CostModel
-    from extproc.core.selection.ranking import Ranking
-    from extproc.core.selection.ranking_cache import RankingCache
-    from extproc.core.selection.usage_share import UsageShare
-    from extproc.core.slots.endpoint_slots import EndpointSlots
-    from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_pools import SlotPool
+from extproc.core.address import Address
+from extproc.core.fleet.membership import Fleet
+from extproc.core.prediction.latency import LatencyModel, refresh_s
+from extproc.core.prediction.prefix_cache import PrefixIndex
+from extproc.core.prediction.sessions import Sessions
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.selection.cost import Cost, CostModel
+from extproc.core.selection.ranking import Ranking
+from extproc.core.selection.ranking_cache import MAX_RANKINGS, RankingCache
+from extproc.core.selection.usage_share import UsageShare
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
+from extproc.core.slots.ledger import Ledger
+from extproc.core.slots.model_pools import SlotPool, slot_pool
 
 LEAST_LOADED = 4
 HOLDERS = 4

@@ -9,17 +9,12 @@ number of ranks and shapes, independent of the size of the fleet.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
-from extproc.core.slots.endpoint_slots import can_fit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 
 Rank = tuple[bool, bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;

@@ -7,21 +7,17 @@ the changes since their last use, and unused constraints cost nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from random import Random
 
+from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.membership import Fleet
 from extproc.core.selection.ranking import Ranking
+from extproc.core.slots.ledger import Ledger
+from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import slot_pool
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from extproc.core.address import Address
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.fleet.membership import Fleet
-    from extproc.core.slots.ledger import Ledger
-    from extproc.core.slots.model_loading import ModelLoadTracker
 
 MAX_RANKINGS = 64
 """Rankings beside the unconstrained one; the least recently used one is dropped."""

@@ -6,12 +6,9 @@ cache, so that requests with a common beginning spread over endpoints instead of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 HALF_LIFE_S = 60.0
 TOLERANCE = 1.4

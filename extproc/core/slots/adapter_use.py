@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.request import Adapters
+from extproc.core.address import Address
+from extproc.core.request import Adapters
 
 
 class AdapterUse:

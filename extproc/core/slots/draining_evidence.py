@@ -29,14 +29,12 @@ to any request.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from extproc.core.observation import Observation
-    from extproc.core.slots.lease import Lease
+from extproc.core.observation import Observation
+from extproc.core.slots.lease import Lease
 
 ARRIVAL_S = 0.25
 """A request whose body is complete reaches its server's queue within this time."""

@@ -12,15 +12,14 @@ looks busy until the next scrape. `draining_evidence` decides when a draining le
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from extproc.core.observation import Observation
 from extproc.core.slots.draining_evidence import DrainingEvidence
+from extproc.core.slots.lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.observation import Observation
-    from extproc.core.slots.lease import Lease
     from extproc.core.slots.reservation import Reservation
 
 CLOSED_MEMORY_S = 60.0

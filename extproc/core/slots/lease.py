@@ -11,10 +11,8 @@ slot, so the slot counts as busy until it is seen free.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from extproc.core.address import Address
+from extproc.core.address import Address
 
 
 class LeaseState(Enum):

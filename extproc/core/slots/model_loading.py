@@ -10,15 +10,11 @@ router unload its models. A load is pending
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from extproc.core.address import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from extproc.core.observation import ModelReading
-    from extproc.core.slots.lease import Lease
+from extproc.core.observation import ModelReading
+from extproc.core.slots.lease import Lease
 
 LOAD_TIMEOUT_S = 300.0
 """A load that takes longer does not prevent another one."""

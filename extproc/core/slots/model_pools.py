@@ -9,15 +9,13 @@ read is in no pool, but counts for the endpoint.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.observation import Observation
 from extproc.core.slots.endpoint_slots import EndpointSlots
-
-if TYPE_CHECKING:
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.observation import Observation
-    from extproc.core.slots.lease import Lease
-    from extproc.core.slots.model_loading import ModelLoadTracker
+from extproc.core.slots.lease import Lease
+from extproc.core.slots.model_loading import ModelLoadTracker
 
 UNLOADED_SLOTS = 1
 

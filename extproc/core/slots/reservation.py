@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from extproc.core.slots.endpoint_slots import can_fit
-
-if TYPE_CHECKING:
-    from extproc.core.objective import Criticality
-    from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.objective import Criticality
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 
 
 class Reservation:

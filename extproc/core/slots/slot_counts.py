@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from extproc.core.fleet.endpoint import Endpoint
-    from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.slots.endpoint_slots import EndpointSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import exp
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from extproc.core.request import Request
-    from extproc.core.slots.lease import Lease
+from extproc.core.request import Request
+from extproc.core.slots.lease import Lease
 
 MEMORY_S: Final = 60.0
 """Within this time a waste decays to a third."""

@@ -16,14 +16,10 @@ whose declared length is short is requested completely; Envoy keeps its trailers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from extproc.core.address import Address
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.pb import external_processor_pb2 as pb
 
 
 class BodyMode:

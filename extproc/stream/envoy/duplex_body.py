@@ -9,12 +9,10 @@ is told once, with the last chunk, however often it is heard.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec import chunk
-
-if TYPE_CHECKING:
-    from extproc.pb import external_processor_pb2 as pb
 
 MAX_CHUNK_BYTES: Final = 62_000
 """The limit of one message in the endpoint picker protocol."""

@@ -10,9 +10,10 @@ but for the prompt's text, whose beginning is what is wanted of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, isinf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jiter
 
@@ -20,9 +21,6 @@ from extproc.core.request import Kind
 from extproc.stream.request.body_tail import read_tail
 from extproc.stream.request.intern_text import intern_text
 from extproc.stream.request.prompt import Prompt, has_media, read_prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_COUNT: Final = 65_536
 """More inputs, answers or slots than any server has; a larger number says no more than this."""

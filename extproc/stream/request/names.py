@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.fleet.resolver import RequestResolver
+from extproc.core.request import Request
+from extproc.stream.envoy.codec import RequestHead
+from extproc.stream.request.body import RequestBody
 from extproc.stream.request.lora import is_object
-
-if TYPE_CHECKING:
-    from extproc.core.fleet.resolver import RequestResolver
-    from extproc.core.request import Request
-    from extproc.stream.envoy.codec import RequestHead
-    from extproc.stream.request.body import RequestBody
 
 UNSAYABLE: Final = (
     "The model's name is an alias, and Coxswain can rewrite it only in a body "

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from posixpath import normpath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
+from extproc.core.request import Kind
 from extproc.security.api_paths import MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
-from extproc.security.path_rule import HIDDEN_CHARACTER, METHODS, blocked_pattern, open_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from extproc.core.request import Kind
-    from extproc.security.path_rule import PathRule
+from extproc.security.path_rule import (
+    HIDDEN_CHARACTER,
+    METHODS,
+    PathRule,
+    blocked_pattern,
+    open_pattern,
+)
 
 OTHER: Final = ""
 """Stands for all methods that no rule contains."""

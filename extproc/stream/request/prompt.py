@@ -6,10 +6,8 @@ or a sound stands in it with about as many characters as it has tokens' worth of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 _PARTS: Final = (
     "lora",

@@ -12,28 +12,26 @@ A `NeedsSlot` goes to the core; `delivery` says how what the core picked reaches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.address import Address
+from extproc.core.fleet.subset_hints import Hint
 from extproc.core.objective import Criticality
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
+from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode
 from extproc.stream.model_list import model_list
+from extproc.stream.options import ExchangeOptions
+from extproc.stream.request.body import RequestBody
 from extproc.stream.request.lora import append_overrides
 from extproc.stream.request.names import why_not_after_all
+from extproc.stream.request.paths import Paths
 from extproc.stream.request.subset import HintError, read_subset
 from extproc.stream.request.translate import NOT_READ, understand
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.subset_hints import Hint
-    from extproc.core.scheduler.decision import Picked
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.pb import external_processor_pb2 as pb
-    from extproc.stream.options import ExchangeOptions
-    from extproc.stream.request.body import RequestBody
-    from extproc.stream.request.paths import Paths
 
 RETRY_S: Final = 1.0
 """The retry delay after a subset hint that no endpoint matches: the next hint may be newer."""

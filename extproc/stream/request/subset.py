@@ -6,13 +6,12 @@ entries are is said in `extproc.core.fleet.subset_hints`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from google.protobuf import struct_pb2
+from google.protobuf import struct_pb2
 
-    from extproc.core.fleet.subset_hints import Hint, SubsetHints
-    from extproc.pb import external_processor_pb2 as pb
+from extproc.core.fleet.subset_hints import Hint, SubsetHints
+from extproc.pb import external_processor_pb2 as pb
 
 NAMESPACE: Final = "envoy.lb.subset_hint"
 KEY: Final = "x-gateway-destination-endpoint-subset"

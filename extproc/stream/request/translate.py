@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.address import Address
 from extproc.core.constraints import NO_NUMBERS
+from extproc.core.fleet.model_names import ModelNames
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
 from extproc.core.request import Kind, Request
+from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.request.body import RequestBody, read_body
 from extproc.stream.request.body_tail import TAIL_BYTES
 from extproc.stream.request.lora import is_object
 from extproc.stream.request.names import UNSAYABLE, names_of, validate_names
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.fleet.model_names import ModelNames
-    from extproc.core.fleet.resolver import RequestResolver
-    from extproc.stream.envoy.codec import RequestHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from google.protobuf import struct_pb2
 
 from extproc.core.address import Address, AddressError
 from extproc.pb import base_pb2
+from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec.names import (
     ADAPTER,
     CLIENT,
@@ -28,11 +30,6 @@ from extproc.stream.envoy.codec.names import (
     TTFT,
 )
 from extproc.stream.request.intern_text import intern_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from extproc.pb import external_processor_pb2 as pb
 
 MAX_NAME_CHARS: Final = 256
 MAX_ID_CHARS: Final = 200

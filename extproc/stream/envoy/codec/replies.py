@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from functools import cache, lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from extproc.core.address import Address
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
+from extproc.pb import http_status_pb2
 from extproc.security.api_paths import CLOSED
 from extproc.stream.envoy.codec.names import (
     DESTINATION,
@@ -16,10 +18,6 @@ from extproc.stream.envoy.codec.names import (
     LB_NAMESPACE,
     UPLOAD,
 )
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.pb import http_status_pb2
 
 OK: Final = 200
 ANY_ORIGIN: Final = "access-control-allow-origin"

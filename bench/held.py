@@ -127,10 +127,10 @@ async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{admin}") as channel:
         status = pb_grpc.AdminStub(channel).GetStatus
         for task in tasks:
-            waiting = (await status(pb.GetStatusRequest())).waiting
+            waiting = (await status(pb.GetStatusRequest())).queued
             began = time.perf_counter()
             task.cancel()
-            while (await status(pb.GetStatusRequest())).waiting >= waiting:
+            while (await status(pb.GetStatusRequest())).queued >= waiting:
                 pass
             delays_s.append(time.perf_counter() - began)
     return delays_s

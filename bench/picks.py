@@ -51,7 +51,7 @@ def measure_fleet(size: int) -> tuple[float, float]:
     """Microseconds of a pick into a half-busy fleet, and of a release with a long line."""
     ear = Ear()
     random = Random(size)
-    dispatcher = listen(Dispatcher(random, DispatcherOptions(max_queued=2 * WAITING)), ear)
+    dispatcher = listen(Dispatcher(random, DispatcherOptions(queue_max_requests=2 * WAITING)), ear)
     addresses = fill(dispatcher, size, lambda: random.choice(SLOTS))
     total = sum(dispatcher.ledger.endpoint_slots(one).slots for one in addresses)
     request = Request(id="bench", timeout_s=60.0)

@@ -49,7 +49,7 @@ def measure_fleet(size: int) -> float:
     """Microseconds of one pick."""
     random = Random(size)
     dispatcher = listen(
-        Dispatcher(random, DispatcherOptions(max_queued=10**6, stale_after_s=1e9)), Ear()
+        Dispatcher(random, DispatcherOptions(queue_max_requests=10**6, stale_after_s=1e9)), Ear()
     )
     fill(dispatcher, size, lambda: 8, (ModelReading(name="m"),))
     shared = tuple(random.getrandbits(60) for _ in range(30))

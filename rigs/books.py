@@ -10,7 +10,7 @@ def open_books(status: Mapping[str, Any]) -> dict[str, int]:
     """Numbers by name that must all be 0 at rest, from the JSON of `/status`."""
     numbers = {
         "exchanges": status["exchanges"],
-        "queued tickets": status["queue"]["waiting"],
+        "queued tickets": status["queue"]["queued"],
         "running requests": status["running"],
     }
     for address, endpoint in status["endpoints"].items():

@@ -53,7 +53,9 @@ class Pilot:
         self._has_failures = False
         self._alarm: float | None = None
         self.dispatcher = listen(
-            Dispatcher(random, options or DispatcherOptions(max_queued=10**9, stale_after_s=1e9)),
+            Dispatcher(
+                random, options or DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9)
+            ),
             self,
         )
         self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]

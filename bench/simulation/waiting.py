@@ -85,7 +85,7 @@ def overload(scale: float = 1.0, seed: int = 1) -> Section:
     for job in jobs:
         job.objective = "gold" if random.random() < 0.3 else "plain"
     options = DispatcherOptions(
-        max_queued=200, stale_after_s=1e9, resolver=ResolverOptions(objectives=SERVICES)
+        queue_max_requests=200, stale_after_s=1e9, resolver=ResolverOptions(objectives=SERVICES)
     )
     jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
     gold = [job for job in jobs if job.objective == "gold"]

@@ -26,9 +26,9 @@ INTENT: Final = {
 }
 STATE: Final = {
     ExchangeState.READING: pb.REQUEST_STATE_READING,
-    ExchangeState.WAITING: pb.REQUEST_STATE_WAITING,
+    ExchangeState.QUEUED: pb.REQUEST_STATE_QUEUED,
     ExchangeState.RUNNING: pb.REQUEST_STATE_RUNNING,
-    ExchangeState.ANSWERING: pb.REQUEST_STATE_ANSWERING,
+    ExchangeState.RESPONDING: pb.REQUEST_STATE_RESPONDING,
     ExchangeState.PASSING: pb.REQUEST_STATE_PASSING,
     ExchangeState.OVER: pb.REQUEST_STATE_UNSPECIFIED,
 }
@@ -81,20 +81,20 @@ def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
 
 
 def request_message(
-    sight: ExchangeSnapshot, position: int = 0, expected_s: float | None = None
+    snapshot: ExchangeSnapshot, position: int = 0, expected_s: float | None = None
 ) -> pb.Request:
-    """One exchange; position and expectation are for those that wait."""
+    """One exchange; the position and the expected wait are for queued ones."""
     return pb.Request(
-        exchange_id=sight.exchange_id,
-        request_id=sight.request_id,
-        state=STATE[sight.state],
-        endpoint=str(sight.endpoint) if sight.endpoint is not None else "",
-        model=sight.model,
-        criticality=sight.criticality,
-        objective=sight.objective,
-        age_s=max(0.0, sight.age_s),
-        waited_s=max(0.0, sight.waited_s),
-        position=position,
+        exchange_id=snapshot.exchange_id,
+        request_id=snapshot.request_id,
+        state=STATE[snapshot.state],
+        endpoint=str(snapshot.endpoint) if snapshot.endpoint is not None else "",
+        model=snapshot.model,
+        criticality=snapshot.criticality,
+        objective=snapshot.objective,
+        age_s=max(0.0, snapshot.age_s),
+        waited_s=max(0.0, snapshot.waited_s),
+        arrival_position=position,
         expected_s=expected_s,
-        weight_slots=sight.weight_slots,
+        weight_slots=snapshot.weight_slots,
     )

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from extproc.settings import LogSettings
 from extproc.telemetry.batcher import Batcher, BatcherOptions
 
-QUEUE: Final = BatcherOptions(max_queued=10_000, max_batch=500, delay_s=0.02)
+QUEUE: Final = BatcherOptions(max_pending=10_000, max_batch=500, delay_s=0.02)
 FLUSH_S: Final = 1.0
 """The longest time to write the last lines when the process ends."""
 

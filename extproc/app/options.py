@@ -30,8 +30,8 @@ from scraper.schedule import Cadence
 
 def dispatcher_options(settings: Settings) -> DispatcherOptions:
     return DispatcherOptions(
-        max_queued=settings.queue.max_requests,
-        max_queued_bytes=settings.queue.max_bytes,
+        queue_max_requests=settings.queue.max_requests,
+        queue_max_body_bytes=settings.queue.max_bytes,
         # Without discovery an answer names exactly one server.
         fallbacks=settings.picker.fallbacks if settings.envoy.discovery else 0,
         failures_to_down=settings.scraper.failures_to_down,

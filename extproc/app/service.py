@@ -310,7 +310,7 @@ class Service:
 
     def _queue_depths(self) -> dict[str, int]:
         line = self.dispatcher.queue
-        return {criticality.label: line.waiting_in(criticality) for criticality in Criticality}
+        return {criticality.label: line.count_of(criticality) for criticality in Criticality}
 
     def _problems(self) -> tuple[str, ...]:
         return (*self._members.problems, *self._added.problems)

@@ -47,12 +47,12 @@ def idle_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
 
 def requests(context: typer.Context, incomplete: str) -> list[Offer]:
     """All requests: running, queued or still being read."""
-    return _requests(context, incomplete, is_waiting=False)
+    return _requests(context, incomplete, is_queued=False)
 
 
-def waiting_requests(context: typer.Context, incomplete: str) -> list[Offer]:
+def queued_requests(context: typer.Context, incomplete: str) -> list[Offer]:
     """The queued requests."""
-    return _requests(context, incomplete, is_waiting=True)
+    return _requests(context, incomplete, is_queued=True)
 
 
 def _is_active(endpoint: admin_pb2.Endpoint) -> bool:
@@ -78,12 +78,12 @@ def _endpoints(
     return _offers(context, incomplete, ask)
 
 
-def _requests(context: typer.Context, incomplete: str, *, is_waiting: bool) -> list[Offer]:
+def _requests(context: typer.Context, incomplete: str, *, is_queued: bool) -> list[Offer]:
     async def ask(picker: AdminClient) -> Iterator[Offer]:
         from extproc.cli.output import word
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-        states = [pb.REQUEST_STATE_WAITING] if is_waiting else []
+        states = [pb.REQUEST_STATE_QUEUED] if is_queued else []
         request = pb.ListRequestsRequest(limit=MAX_OFFERS, states=states)
         answer = await picker.ask(picker.admin.ListRequests, request)
         return (

@@ -1,17 +1,17 @@
-// Shows /status, and says so when it cannot. Whatever the picker tells was named by somebody
-// else: it reaches the page as text only, never as markup.
+// Shows /status, or a notice if it cannot. Names in the response come from other parties, so they
+// reach the page as text only, never as markup.
 "use strict";
 
 const POLL_MS = 1000;
-const MAX_SHARE = 0.25; // of the time: an answer that takes long is asked for less often
+const MAX_SHARE = 0.25; // of the time: if a response takes long, the next request is later
 const PATIENCE_MS = 3000;
-const MAX_ROWS = 300; // endpoints on the page; those in trouble come first when there are more
-const MAX_CELLS = 12; // slots drawn one by one; more of them are drawn as shares
+const MAX_ROWS = 300; // endpoints on the page; if there are more, those with issues come first
+const MAX_CELLS = 12; // slots with a cell each; more of them are drawn as shares
 const MAX_CHARS = 300;
 const MAX_NAME_CHARS = 60;
-const MAX_PAST = 300; // answers that the small curves show at most
-const MIN_PAST = 30; // and as many fill the whole width
-const MIN_SHOWN = 8; // fewer are no curve yet
+const MAX_PAST = 300; // the maximum number of points in the small curves
+const MIN_PAST = 30; // the number that fills the whole width
+const MIN_SHOWN = 8; // fewer are not drawn
 
 const KINDS = ["leased", "foreign", "idle", "unusable"];
 
@@ -34,14 +34,14 @@ const MEANINGS = {
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
-const NO_REFUSALS = ["served", "passed", "withdrawn"];
+const NO_REJECTIONS = ["served", "passed", "withdrawn"];
 const HEALTHS = ["ready", "degraded", "loading", "asleep", "down"];
 
 const byId = (id) => document.getElementById(id);
 const byName = new Intl.Collator("en", { numeric: true });
 const whole = new Intl.NumberFormat("en");
 const rowsByAddress = new Map();
-const past = { running: [], waiting: [] };
+const past = { running: [], queued: [] };
 let answeredAt = null; // when the picker last answered, a Date
 let failure = "";
 
@@ -128,12 +128,12 @@ function showGlance(status, endpoints) {
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
   write(byId("envoys"), envoys ? `${open}, ${counted(envoys, "Envoy", "Envoys")}` : open);
   const queue = status.queue;
-  write(byId("waiting"), whole.format(queue.waiting));
-  write(byId("waiting-of"), queue.waiting === 1 ? "request" : "requests");
-  const classes = Object.entries(queue.by_class).filter(([, count]) => count);
-  write(byId("classes"), classes.map(([name, count]) => `${count} ${name}`).join(", ") || "none");
+  write(byId("queued"), whole.format(queue.queued));
+  write(byId("queued-of"), queue.queued === 1 ? "request" : "requests");
+  const criticalities = Object.entries(queue.by_criticality).filter(([, count]) => count);
+  write(byId("criticalities"), criticalities.map(([name, count]) => `${count} ${name}`).join(", ") || "none");
   showPast("running", status.running);
-  showPast("waiting", queue.waiting);
+  showPast("queued", queue.queued);
 }
 
 function showPast(name, value) {
@@ -154,8 +154,8 @@ function showPast(name, value) {
 }
 
 function showQueue(queue) {
-  replaceWhenChanged(byId("queue"), queue.by_class, () =>
-    Object.entries(queue.by_class).map(([name, count]) => {
+  replaceWhenChanged(byId("queue"), queue.by_criticality, () =>
+    Object.entries(queue.by_criticality).map(([name, count]) => {
       const row = element("tr");
       const head = element("th", "", clipped(name));
       head.scope = "row";
@@ -164,13 +164,13 @@ function showQueue(queue) {
     }),
   );
   write(byId("longest"), seconds(queue.longest_wait_s));
-  write(byId("expected"), queue.waiting && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
-  write(byId("max"), whole.format(queue.max));
+  write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
+  write(byId("max"), whole.format(queue.max_requests));
 }
 
 function showEnded(outcomes, uptime) {
   const all = Object.values(outcomes).reduce((sum, count) => sum + count, 0);
-  const rank = (name) => (NO_REFUSALS.includes(name) ? NO_REFUSALS.indexOf(name) : NO_REFUSALS.length);
+  const rank = (name) => (NO_REJECTIONS.includes(name) ? NO_REJECTIONS.indexOf(name) : NO_REJECTIONS.length);
   const entries = Object.entries(outcomes).sort(
     ([a, many], [b, more]) => rank(a) - rank(b) || more - many || byName.compare(a, b),
   );
@@ -179,7 +179,7 @@ function showEnded(outcomes, uptime) {
   write(byId("uptime"), seconds(uptime));
   replaceWhenChanged(byId("ended"), entries, () =>
     entries.map(([name, count]) => {
-      const row = element("tr", NO_REFUSALS.includes(name) ? "" : "is-refusal");
+      const row = element("tr", NO_REJECTIONS.includes(name) ? "" : "is-rejected");
       const head = element("th", "outcome");
       head.scope = "row";
       head.append(element("b", "", clipped(name)));
@@ -199,14 +199,14 @@ function newRows() {
   return rows;
 }
 
-function alsoSaid(endpoint) {
-  const said = [];
-  if (endpoint.is_removed) said.push("leaving");
-  else if (endpoint.intent !== "active") said.push(endpoint.intent);
-  else if (!endpoint.is_fresh && ["ready", "degraded"].includes(endpoint.health)) said.push("stale");
-  if (endpoint.is_ejected) said.push("ejected");
-  if (!endpoint.is_known_to_envoy) said.push("unknown to Envoy");
-  return said.join(", ");
+function alsoShown(endpoint) {
+  const words = [];
+  if (endpoint.is_removed) words.push("leaving");
+  else if (endpoint.intent !== "active") words.push(endpoint.intent);
+  else if (!endpoint.is_fresh && ["ready", "degraded"].includes(endpoint.health)) words.push("stale");
+  if (endpoint.is_ejected) words.push("ejected");
+  if (!endpoint.is_known_to_envoy) words.push("unknown to Envoy");
+  return words.join(", ");
 }
 
 function slotCells(slots, isShare) {
@@ -223,7 +223,7 @@ function showEndpoint(rows, endpoint) {
   write(rows.address, clipped(endpoint.address));
   write(rows.health, clipped(endpoint.health));
   describe(rows.health, "data-health", endpoint.health);
-  write(rows.also, alsoSaid(endpoint));
+  write(rows.also, alsoShown(endpoint));
   const slots = endpoint.slots;
   const isShare = slots.leased + slots.foreign + slots.idle + slots.unusable > MAX_CELLS;
   rows.cells.classList.toggle("is-share", isShare);
@@ -296,12 +296,12 @@ function show(status) {
   showEndpoints(endpoints);
   showQueue(status.queue);
   showEnded(status.outcomes, status.uptime_s);
-  document.title = status.queue.waiting ? `(${status.queue.waiting}) Coxswain` : "Coxswain";
+  document.title = status.queue.queued ? `(${status.queue.queued}) Coxswain` : "Coxswain";
 }
 
 // Asking
 
-function tellWhetherLive() {
+function showWhetherLive() {
   const isLive = !failure;
   document.body.classList.toggle("is-stale", !isLive);
   byId("stale").hidden = isLive;
@@ -332,23 +332,23 @@ async function failureOf(asking) {
   return "";
 }
 
-async function look() {
+async function poll() {
   const began = performance.now();
   const asking = fetch("status", {
-    headers: { "cache-control": "max-age=1" }, // many viewers may share one answer
+    headers: { "cache-control": "max-age=1" }, // many viewers may share one response
     signal: AbortSignal.timeout(PATIENCE_MS),
   });
   failure = await failureOf(asking);
-  tellWhetherLive();
+  showWhetherLive();
   const took = performance.now() - began;
   const pause = Math.max(POLL_MS - took, took / MAX_SHARE, 0);
-  window.setTimeout(lookWhileVisible, failure ? POLL_MS : pause);
+  window.setTimeout(pollWhileVisible, failure ? POLL_MS : pause);
 }
 
-function lookWhileVisible() {
-  if (!document.hidden) return void look();
-  document.addEventListener("visibilitychange", lookWhileVisible, { once: true });
+function pollWhileVisible() {
+  if (!document.hidden) return void poll();
+  document.addEventListener("visibilitychange", pollWhileVisible, { once: true });
 }
 
-window.setInterval(() => failure && tellWhetherLive(), 1000);
-lookWhileVisible();
+window.setInterval(() => failure && showWhetherLive(), 1000);
+pollWhileVisible();

@@ -1,12 +1,12 @@
-"""`GET /queue/{request-id}`: where a waiting request stands, once or as it moves.
+"""`GET /queue/{request-id}`: the queue position of a request, once or as a stream of changes.
 
-Asked by whoever knows the id: a client names its request with `x-request-id`, and ids that
-clients did not name are random. An id that nobody waits with is 404, whatever else it is. A
-stream of server-sent events (`Accept: text/event-stream`) ends when the wait does.
+The id is the `x-request-id` of the request. A client that knows it may ask: it sent the id
+itself, or it got a random one. For an id that is not queued the response is 404. A stream of
+server-sent events (`Accept: text/event-stream`) ends when the request leaves the queue.
 
-A browser's `EventSource` takes 404 for the end and asks no more. So a stream is given some grace
-first: a page that sends its request and opens the stream in one breath may be here before it.
-After `over` the browser asks once more, as it does whenever a stream ends, and 404 stops it.
+A browser's `EventSource` does not retry after 404. So a stream waits a short time for an unknown
+id: a page may open the stream at the same moment as it sends its request. After the event `over`
+the browser reconnects, as after each end of a stream, and then gets 404.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ RETRY_MS: Final = 1000
 """The delay after which a browser reconnects a stream."""
 SLACK_S: Final = 1.0
 SLACK_SHARE: Final = 0.2
-"""An expected end that moved by more than both is told, though nobody moved up."""
+"""An expected end that moved by more than both is last, though nobody moved up."""
 MAX_STREAMS: Final = 1000
-"""Streams at once; one more is answered 503, and may ask again and again instead."""
+"""The maximum number of open streams; further ones get 503."""
 MAX_ID_CHARS: Final = 200
 _HEADERS: Final = {"cache-control": "no-store", "access-control-allow-origin": "*"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition:
-    """A waiting request: its place from 1, of how many, and its times in seconds.
+    """A queued request: its position from 1, among how many, and its times in seconds.
 
-    `expected_s` is None while nothing is known about the line's pace.
+    `expected_s` is None while nothing is known about the rate of the queue.
     """
 
     position: int
-    waiting: int
+    queued: int
     waited_s: float
     expected_s: float | None = None
 
-    def is_news_after(self, told: QueuePosition) -> bool:
+    def has_changed_since(self, last: QueuePosition) -> bool:
         """Whether the difference is large enough to send."""
-        if (self.position, self.waiting) != (told.position, told.waiting):
+        if (self.position, self.queued) != (last.position, last.queued):
             return True
-        if self.waited_s - told.waited_s >= SILENCE_S:
+        if self.waited_s - last.waited_s >= SILENCE_S:
             return True
-        if self.expected_s is None or told.expected_s is None:
-            return self.expected_s is not told.expected_s
-        moved_s = abs(self.waited_s + self.expected_s - told.waited_s - told.expected_s)
+        if self.expected_s is None or last.expected_s is None:
+            return self.expected_s is not last.expected_s
+        moved_s = abs(self.waited_s + self.expected_s - last.waited_s - last.expected_s)
         return moved_s > max(SLACK_S, SLACK_SHARE * self.expected_s)
 
-    def told(self) -> dict[str, object]:
-        """As JSON shows it."""
+    def as_json(self) -> dict[str, object]:
+        """The position as JSON."""
         return {
-            "state": "waiting",
-            "position": self.position,
-            "waiting": self.waiting,
+            "state": "queued",
+            "queue_position": self.position,
+            "queued": self.queued,
             "waited_s": round(self.waited_s, 1),
             "expected_s": None if self.expected_s is None else round(self.expected_s, 1),
         }
@@ -93,24 +93,24 @@ class Countdown:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         id_ = request.match_info["id"][:MAX_ID_CHARS]
         if EVENT_STREAM not in request.headers.get("accept", ""):
-            place = self._find(id_)
-            if place is None:
-                return _not_waiting()
-            return web.json_response(place.told(), headers=_HEADERS)
+            position = self._find(id_)
+            if position is None:
+                return _not_queued()
+            return web.json_response(position.as_json(), headers=_HEADERS)
         if self._streams >= MAX_STREAMS:
-            return _refusal(
+            return _error(
                 503, "too-many-streams", "Send the request again without text/event-stream."
             )
         self._streams += 1
         try:
-            if not await self._comes(request, id_):
-                return _not_waiting()
+            if not await self._is_found(request, id_):
+                return _not_queued()
             return await self._stream(request, id_)
         finally:
             self._streams -= 1
 
-    async def _comes(self, request: web.Request, id_: str) -> bool:
-        """Whether a request with this id waits, or begins to within the grace."""
+    async def _is_found(self, request: web.Request, id_: str) -> bool:
+        """Whether a request with this id is queued, now or within the grace time."""
         left_s = self._grace_s
         while self._find(id_) is None:
             if left_s <= 0.0 or _is_gone(request):
@@ -122,13 +122,13 @@ class Countdown:
     async def _stream(self, request: web.Request, id_: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={**_HEADERS, "content-type": EVENT_STREAM})
         await response.prepare(request)
-        told: QueuePosition | None = None
+        last: QueuePosition | None = None
         try:
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
-            while (place := self._find(id_)) is not None and not _is_gone(request):
-                if told is None or place.is_news_after(told):
-                    told = place
-                    await response.write(_event("place", place.told()))
+            while (position := self._find(id_)) is not None and not _is_gone(request):
+                if last is None or position.has_changed_since(last):
+                    last = position
+                    await response.write(_event("position", position.as_json()))
                 await asyncio.sleep(self._interval_s)
             await response.write(_event("over", {"state": "over"}))
         except ConnectionResetError:
@@ -144,11 +144,11 @@ def _event(name: str, content: dict[str, object]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
 
 
-def _not_waiting() -> web.Response:
-    return _refusal(404, "not-waiting", "No request with this id is queued.")
+def _not_queued() -> web.Response:
+    return _error(404, "not-queued", "No request with this id is queued.")
 
 
-def _refusal(status: int, code: str, message: str) -> web.Response:
+def _error(status: int, code: str, message: str) -> web.Response:
     error = {"message": message, "type": "invalid_request_error", "code": code}
     headers = _HEADERS if status == 404 else {**_HEADERS, "retry-after": "1"}
     return web.json_response({"error": error}, status=status, headers=headers)

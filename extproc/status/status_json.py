@@ -26,7 +26,7 @@ def status_json(
 
     `exchanges` are all that Envoy has open, `outcomes` how many ended in which way.
     """
-    line = take_queue_snapshot(dispatcher, now)
+    queue = take_queue_snapshot(dispatcher, now)
     endpoints = {
         str(endpoint.address): _endpoint(
             endpoint, dispatcher.ledger.endpoint_slots(endpoint.address), now
@@ -40,13 +40,13 @@ def status_json(
         },
         "endpoints": endpoints,
         "queue": {
-            "waiting": line.waiting,
-            "max": line.max_waiting,
-            "body_bytes": line.body_bytes,
-            "max_body_bytes": line.max_body_bytes,
-            "by_class": line.by_class,
-            "longest_wait_s": _rounded(line.longest_wait_s),
-            "expected_s": _rounded(line.expected_s),
+            "queued": queue.queued,
+            "max_requests": queue.max_requests,
+            "body_bytes": queue.body_bytes,
+            "max_body_bytes": queue.max_body_bytes,
+            "by_criticality": queue.by_criticality,
+            "longest_wait_s": _rounded(queue.longest_wait_s),
+            "expected_s": _rounded(queue.expected_s),
         },
         "running": len(dispatcher.state.in_flight),
         "exchanges": exchanges,
@@ -68,7 +68,7 @@ def _endpoint(endpoint: Endpoint, account: EndpointSlots, now: float) -> dict[st
         "health": endpoint.health.value,
         "intent": endpoint.intent.value,
         "is_removed": endpoint.is_removed,
-        "gets_requests": endpoint.is_pickable,
+        "is_pickable": endpoint.is_pickable,
         "is_known_to_envoy": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
         "is_ejected": endpoint.ejection_issue is not None,

@@ -33,7 +33,7 @@ def dry_run(
         if options.paths.asks_for_models(head.method, head.path) and _knows_models(
             dispatcher, options
         ):
-            return Explanation(candidates=(), takes_slot=False, understood={"answered_by": OURS})
+            return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
         return explain_passing(dispatcher)
     raw = inquiry.body if options.reading.wants_body(head) else b""
     body = options.reading.read(kind, raw, is_whole=True) if raw and head.has_json else NOT_READ
@@ -55,7 +55,7 @@ def dry_run(
     if body.problem is None:
         return explanation
     # The request is routed without the missing information, so report the problem.
-    return replace(explanation, understood={**explanation.understood, "body": f"it {body.problem}"})
+    return replace(explanation, resolved={**explanation.resolved, "body": f"it {body.problem}"})
 
 
 def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
@@ -65,4 +65,4 @@ def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
 
 
 def _refused(problem: str) -> Explanation:
-    return Explanation(candidates=(), reason=Reason.BAD_REQUEST, understood={"problem": problem})
+    return Explanation(candidates=(), reason=Reason.BAD_REQUEST, resolved={"problem": problem})

@@ -244,7 +244,7 @@ class Exchange:
 
     def snapshot(self, now: float) -> ExchangeSnapshot:
         """Its snapshot at `now`."""
-        ticket = self.ticket if self.stage is Stage.WAITING else None
+        ticket = self.ticket if self.stage is Stage.QUEUED else None
         lease = self._lease
         head, request, objective = self._reception.head, self._reception.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
@@ -372,7 +372,7 @@ class Exchange:
                 outcome = self._dispatcher.submit(request, now)
                 if isinstance(outcome, Queued):
                     self.ticket = outcome.ticket
-                    self.stage = Stage.WAITING
+                    self.stage = Stage.QUEUED
                 else:
                     self.settle(outcome)
             case PassThrough(addresses):

@@ -14,7 +14,7 @@ class Stage(Enum):
     READING = "reading"
     ANSWERED = "answered"
     PASSING = "passing"
-    WAITING = "waiting"
+    QUEUED = "queued"
     LEASED = "leased"
     REFUSED = "refused"
     ENDED = "ended"
@@ -28,7 +28,7 @@ _STATES: Final = {
     Stage.NEW: ExchangeState.PASSING,
     Stage.READING: ExchangeState.READING,
     Stage.PASSING: ExchangeState.PASSING,
-    Stage.WAITING: ExchangeState.WAITING,
+    Stage.QUEUED: ExchangeState.QUEUED,
     Stage.REFUSED: ExchangeState.OVER,
     Stage.ANSWERED: ExchangeState.OVER,
     Stage.ENDED: ExchangeState.OVER,
@@ -37,7 +37,7 @@ _VERDICTS: Final = {
     Stage.NEW: Outcome.PASSED,
     Stage.PASSING: Outcome.PASSED,
     Stage.ANSWERED: Outcome.PASSED,
-    Stage.WAITING: Outcome.WITHDRAWN,
+    Stage.QUEUED: Outcome.WITHDRAWN,
     Stage.READING: Outcome.WITHDRAWN,
     Stage.REFUSED: Outcome.REJECTED,
 }
@@ -46,7 +46,7 @@ _VERDICTS: Final = {
 def state_at(stage: Stage, *, is_answered: bool) -> ExchangeState:
     """The public state at this stage; `is_answered` tells whether response headers arrived."""
     if stage is Stage.LEASED:
-        return ExchangeState.ANSWERING if is_answered else ExchangeState.RUNNING
+        return ExchangeState.RESPONDING if is_answered else ExchangeState.RUNNING
     return _STATES[stage]
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger("coxswain.telemetry")
 class BatcherOptions:
     """`delay_s` is how long a thing may lie before it is sent, unless a batch is full."""
 
-    max_queued: int
+    max_pending: int
     max_batch: int
     delay_s: float
 
@@ -53,7 +53,7 @@ class Batcher(Generic[T]):
     def put(self, thing: T) -> None:
         """Send it soon, or drop it if the queue is full."""
         queue = self._queue
-        if self._is_closing or len(queue) >= self._options.max_queued:
+        if self._is_closing or len(queue) >= self._options.max_pending:
             self._overflowed += 1
             return
         queue.append(thing)

@@ -31,7 +31,7 @@ class OtlpOptions:
     traces_to: str = ""
     metrics_to: str = ""
     sampling: Sampling = field(default_factory=Sampling)
-    max_queued_spans: int = 2048
+    max_pending_spans: int = 2048
     max_batch_spans: int = 512
     schedule_delay_s: float = 5.0
     metrics_interval_s: float = 60.0
@@ -45,15 +45,15 @@ def read_environment(environ: Mapping[str, str]) -> OtlpOptions:
     traces, metrics = read.protocol("TRACES"), read.protocol("METRICS")
     if traces is None and metrics is None:
         return OtlpOptions()
-    max_queued = read.count("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
+    max_pending = read.count("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
     return OtlpOptions(
         traces=traces,
         metrics=metrics,
         traces_to=read.endpoint("TRACES"),
         metrics_to=read.endpoint("METRICS"),
         sampling=read.sampling(),
-        max_queued_spans=max_queued,
-        max_batch_spans=min(max_queued, read.count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
+        max_pending_spans=max_pending,
+        max_batch_spans=min(max_pending, read.count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         schedule_delay_s=read.count("OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
         metrics_interval_s=read.count("OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
     )

@@ -98,14 +98,15 @@ class Metrics:
                     {(criticality,): count for criticality, count in self._queue_depths().items()},
                 ),
                 FamilyReading(
-                    definitions.QUEUE_MAX_REQUESTS, {(): self._dispatcher.options.max_queued}
+                    definitions.QUEUE_MAX_REQUESTS,
+                    {(): self._dispatcher.options.queue_max_requests},
                 ),
                 FamilyReading(
                     definitions.QUEUE_BODY_BYTES, {(): self._dispatcher.queue.body_bytes}
                 ),
                 FamilyReading(
                     definitions.QUEUE_MAX_BODY_BYTES,
-                    {(): self._dispatcher.options.max_queued_bytes},
+                    {(): self._dispatcher.options.queue_max_body_bytes},
                 ),
                 FamilyReading(definitions.RUNNING, {(): self._running()}),
                 FamilyReading(definitions.REQUESTS, dict(self._requests.read())),

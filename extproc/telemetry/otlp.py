@@ -48,7 +48,7 @@ class OtlpExport:
                 "send spans",
                 self._send_spans,
                 BatcherOptions(
-                    max_queued=options.max_queued_spans,
+                    max_pending=options.max_pending_spans,
                     max_batch=options.max_batch_spans,
                     delay_s=options.schedule_delay_s,
                 ),
@@ -60,7 +60,7 @@ class OtlpExport:
                 "send metrics",
                 self._send_reading,
                 # Counters are cumulative: a reading that is dropped loses nothing but a moment.
-                BatcherOptions(max_queued=1, max_batch=1, delay_s=0.0),
+                BatcherOptions(max_pending=1, max_batch=1, delay_s=0.0),
             )
 
     @property

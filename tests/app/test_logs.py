@@ -113,7 +113,7 @@ def test_nothing_of_a_prompt_or_path_is_written(logger: logging.Logger) -> None:
 def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
     """Events are taken at once; beyond the bound they are dropped, and a line says how many."""
     stream = SlowStream()
-    queue = BatcherOptions(max_queued=10, max_batch=5, delay_s=0.0)
+    queue = BatcherOptions(max_pending=10, max_batch=5, delay_s=0.0)
     handler = QueuedLines(stream, HumanLines(), queue)
     logger.addHandler(handler)
     logger.info("first")

@@ -54,7 +54,7 @@ class ModelFleet:
 
     events_per_s = 50.0
 
-    def __init__(self, random: Random, world: World, *, max_queued: int = 50) -> None:
+    def __init__(self, random: Random, world: World, *, queue_max_requests: int = 50) -> None:
         self.random = random
         self.world = world
         self.now = 100.0
@@ -75,7 +75,9 @@ class ModelFleet:
         self.dispatcher = listen(
             Dispatcher(
                 random,
-                DispatcherOptions(max_queued=max_queued, draining_caps=CAPS, stale_after_s=2.0),
+                DispatcherOptions(
+                    queue_max_requests=queue_max_requests, draining_caps=CAPS, stale_after_s=2.0
+                ),
             ),
             self,
         )

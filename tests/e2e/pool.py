@@ -130,7 +130,7 @@ async def assert_calm(stack: Stack, pids: list[int]) -> None:
 def disorder(status: dict[str, Any], addresses: set[str]) -> list[str]:
     """What is not as it was when the stack was new."""
     found = [name for name in ("exchanges", "running") if status[name]]
-    found += ["queue"] * bool(status["queue"]["waiting"])
+    found += ["queue"] * bool(status["queue"]["queued"])
     found += ["fleet"] * (status["endpoints"].keys() != addresses)
     for address, endpoint in status["endpoints"].items():
         slots = endpoint["slots"]

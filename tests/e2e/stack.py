@@ -396,7 +396,7 @@ class Stack:
 
     async def until_waiting(self, count: int) -> None:
         """Wait until so many requests stand in line."""
-        await self.until(lambda status: status["queue"]["waiting"] == count)
+        await self.until(lambda status: status["queue"]["queued"] == count)
 
     async def until_foreign(self, server: Server, count: int) -> None:
         """Wait until the ledger knows of so many strangers on a server."""

@@ -66,7 +66,7 @@ class Chunks:
 async def all_is_free(stack: Stack) -> None:
     await stack.until(
         lambda status: (
-            status["queue"]["waiting"] == 0
+            status["queue"]["queued"] == 0
             and all(one["slots"]["idle"] == 1 for one in status["endpoints"].values())
         )
     )

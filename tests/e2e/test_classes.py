@@ -56,7 +56,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 async def free(held: Held, stack: Stack) -> None:
     await held.leave()
-    await stack.until(lambda status: status["queue"]["waiting"] == 0)
+    await stack.until(lambda status: status["queue"]["queued"] == 0)
 
 
 async def test_in_scarcity_the_lower_class_is_refused_first(stack: Stack) -> None:

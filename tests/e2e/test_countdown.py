@@ -31,14 +31,14 @@ async def test_a_web_page_watches_its_request(mode: str, stacks: StackPool) -> N
             calls.append(asyncio.create_task(stack.ask(60, headers=headers)))
             await stack.until_waiting(number)
         asked = await stack.client.get(stack.url("/queue/page-3"))
-        assert (asked.status_code, asked.json()["position"]) == (200, 3)
+        assert (asked.status_code, asked.json()["queue_position"]) == (200, 3)
         told = []
         async with stack.client.stream("GET", stack.url("/queue/page-3"), headers=STREAM) as answer:
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):
                     told.append(json.loads(line.removeprefix("data: ")))
                     await held.leave()  # now that the first place was told
-        positions = [one["position"] for one in told if one["state"] == "waiting"]
+        positions = [one["queue_position"] for one in told if one["state"] == "queued"]
         assert positions == sorted(positions, reverse=True) and positions[0] == 3
         assert told[-1] == {"state": "over"}
         answers = [await call for call in calls]
@@ -71,8 +71,8 @@ async def test_what_a_browser_makes_of_it(mode: str, stacks: StackPool) -> None:
         assert (await call).status_code == 200
         await watching
         assert [event.name for event in events][-1] == "over"
-        assert {event.name for event in events[:-1]} == {"place"}
-        assert events[0].data["position"] == 1
+        assert {event.name for event in events[:-1]} == {"position"}
+        assert events[0].data["queue_position"] == 1
         assert (source.retry_s, source.last_status, source.connections) == (1.0, 404, 2)
 
 
@@ -120,7 +120,7 @@ async def test_a_refusal_says_to_come_back_when_the_countdown_would_end(
                 assert refused.status_code == (429 if is_full else 504)
                 told[place] = int(refused.headers["retry-after"])
                 seen = (await stack.client.get(stack.url(f"/queue/in-line-{place}"))).json()
-                assert seen["position"] == place
+                assert seen["queue_position"] == place
                 next_s: float = seen["expected_s"] * (place + 1) / place
                 return next_s - 0.2 <= told[place] <= next_s + 1.2  # whole seconds, rounded up
 

@@ -37,9 +37,9 @@ def status(**changes: Any) -> dict[str, Any]:
         "issues": [{"code": "slow-slots", "message": MARKUP, "remedy": MARKUP}],
     }
     queue = {
-        "waiting": 3,
-        "max": 9,
-        "by_class": {"critical": 1, "standard": 2, "sheddable": 0},
+        "queued": 3,
+        "max_requests": 9,
+        "by_criticality": {"critical": 1, "standard": 2, "sheddable": 0},
         "longest_wait_s": 12.3,
         "expected_s": None,
     }

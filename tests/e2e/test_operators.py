@@ -111,7 +111,7 @@ async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> No
     held = await stack.hold(headers={"x-request-id": "endless"})
     listed = await admin.ListRequests(pb.ListRequestsRequest())
     (request,) = listed.requests
-    assert request.state == pb.REQUEST_STATE_ANSWERING
+    assert request.state == pb.REQUEST_STATE_RESPONDING
     assert (request.request_id, request.endpoint) == ("endless", held.endpoint)
     await admin.CancelRequest(pb.CancelRequestRequest(id=request.exchange_id))
     with pytest.raises(httpx.TransportError):

@@ -140,11 +140,11 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    *slots: int, max_queued: int = 100, queue_timeout_s: float = 60.0, fallbacks: int = 2
+    *slots: int, queue_max_requests: int = 100, queue_timeout_s: float = 60.0, fallbacks: int = 2
 ) -> AsyncIterator[Rig]:
     """A running picker in front of endpoints with these slots."""
     picker = Rig(
-        SmallFleet(*slots, max_queued=max_queued, fallbacks=fallbacks),
+        SmallFleet(*slots, queue_max_requests=queue_max_requests, fallbacks=fallbacks),
         ExchangeOptions(queue_timeout_s=queue_timeout_s),
     )
     server = grpc.aio.server()

@@ -225,7 +225,7 @@ class FakePicker:
 
 @asynccontextmanager
 async def running_picker(
-    max_queued: int = 10,
+    queue_max_requests: int = 10,
     interceptors: tuple[grpc.aio.ServerInterceptor, ...] = (),
     credentials: grpc.ServerCredentials | None = None,
     resolver: ResolverOptions | None = None,
@@ -233,7 +233,9 @@ async def running_picker(
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     waiting_room = PendingStreams()
-    options = DispatcherOptions(max_queued=max_queued, resolver=resolver or ResolverOptions())
+    options = DispatcherOptions(
+        queue_max_requests=queue_max_requests, resolver=resolver or ResolverOptions()
+    )
     dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
     registry = ExchangeRegistry()
     processor = ExternalProcessor(

@@ -55,7 +55,7 @@ class SmallFleet:
     def __init__(
         self,
         *slots: int,
-        max_queued: int = 100,
+        queue_max_requests: int = 100,
         fallbacks: int = 2,
         stale_after_s: float = 1000.0,
         seed: int = 1,
@@ -68,7 +68,7 @@ class SmallFleet:
             Dispatcher(
                 Random(seed),
                 DispatcherOptions(
-                    max_queued=max_queued,
+                    queue_max_requests=queue_max_requests,
                     fallbacks=fallbacks,
                     stale_after_s=stale_after_s,
                     draining_caps=CAPS,

@@ -27,7 +27,7 @@ class SteeredFleet:
     def __init__(
         self,
         *objectives: Objective,
-        max_queued: int = 100,
+        queue_max_requests: int = 100,
         match: ModelMatch = ModelMatch.LENIENT,
         splits: dict[str, dict[str, float]] | None = None,
         by_model: dict[str, str] | None = None,
@@ -40,7 +40,9 @@ class SteeredFleet:
             splits=splits or {},
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
-        options = DispatcherOptions(max_queued=max_queued, stale_after_s=1e9, resolver=resolver)
+        options = DispatcherOptions(
+            queue_max_requests=queue_max_requests, stale_after_s=1e9, resolver=resolver
+        )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
         self.addresses: list[Address] = []
 

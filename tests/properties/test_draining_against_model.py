@@ -27,7 +27,7 @@ class LeavingFleet(ModelFleet):
     events_per_s = 250.0
 
     def __init__(self, random: Random) -> None:
-        super().__init__(random, World.QUIET, max_queued=100)
+        super().__init__(random, World.QUIET, queue_max_requests=100)
         weights = {
             self.submit: 16,
             self.answer: 8,

@@ -48,7 +48,7 @@ class NamingFleet:
         """Names that were found to be no adapter's when all servers had reported."""
         self.served = self.with_adapter = self.undecided = 0
         options = DispatcherOptions(
-            max_queued=30, stale_after_s=1e9, resolver=ResolverOptions(model_match=match)
+            queue_max_requests=30, stale_after_s=1e9, resolver=ResolverOptions(model_match=match)
         )
         self.dispatcher = listen(Dispatcher(random, options), self)
 

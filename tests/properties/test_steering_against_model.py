@@ -39,7 +39,7 @@ class ChoosyFleet(ModelFleet):
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    max_queued=30, draining_caps=CAPS, stale_after_s=2.0, resolver=resolver
+                    queue_max_requests=30, draining_caps=CAPS, stale_after_s=2.0, resolver=resolver
                 ),
             ),
             self,
@@ -90,7 +90,7 @@ class ChoosyFleet(ModelFleet):
         assert sum(flow.running for flow in flows) == len(state.in_flight)
         for ticket in self.waiting.values():
             place = self.dispatcher.position_of(ticket, self.now)
-            assert 1 <= place.position <= place.of <= len(state.queue)
+            assert 1 <= place.position <= place.queued <= len(state.queue)
 
 
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))

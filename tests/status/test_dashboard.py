@@ -80,7 +80,7 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
     ids = set(re.findall(r"\bid=\"([\w-]+)\"", HTML))
     asked = set(re.findall(r"byId\(\"([\w-]+)\"\)", SCRIPT))
     asked |= {f"slots-{kind}" for kind in ("leased", "foreign", "idle", "unusable")}
-    asked |= {f"{name}-past" for name in ("running", "waiting")}
+    asked |= {f"{name}-past" for name in ("running", "queued")}
     assert asked <= ids
     parts = set(re.findall(r"data-part=\"([\w-]+)\"", HTML))
     filled = set(re.findall(r"\brows\.(\w+)", SCRIPT)) - {"body"} | {"issue-list"}

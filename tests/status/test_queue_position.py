@@ -12,11 +12,11 @@ import httpx
 import pytest
 from aiohttp import web
 
-from extproc.status import queue_position as countdown
+from extproc.status import queue_position
 from extproc.status.queue_position import Countdown, QueuePosition
 
-FIRST = QueuePosition(position=1, waiting=3, waited_s=0.52, expected_s=1.25)
-THIRD = QueuePosition(position=3, waiting=3, waited_s=0.02)
+FIRST = QueuePosition(position=1, queued=3, waited_s=0.52, expected_s=1.25)
+THIRD = QueuePosition(position=3, queued=3, waited_s=0.02)
 STREAM = {"accept": "text/event-stream"}
 
 
@@ -52,9 +52,9 @@ async def test_a_place() -> None:
     async with client({"a": FIRST, "b": THIRD}) as web_page:
         answer = await web_page.get("/queue/a")
         assert answer.json() == {
-            "state": "waiting",
-            "position": 1,
-            "waiting": 3,
+            "state": "queued",
+            "queue_position": 1,
+            "queued": 3,
             "waited_s": 0.5,
             "expected_s": 1.2,
         }
@@ -71,7 +71,7 @@ async def test_nobody_waits_with_this_id(id_: str, headers: dict[str, str]) -> N
         answer = await web_page.get(f"/queue/{id_}", headers=headers)
         assert answer.status_code == 404
         if answer.headers["content-type"].startswith("application/json"):
-            assert answer.json()["error"]["code"] == "not-waiting"
+            assert answer.json()["error"]["code"] == "not-queued"
 
 
 async def test_a_stream() -> None:
@@ -81,9 +81,9 @@ async def test_a_stream() -> None:
     assert answer.headers["content-type"] == "text/event-stream"
     events = [event.split("\n") for event in answer.text.split("\n\n") if event]
     assert events.pop(0) == ["retry: 1000"]
-    assert [name for name, _ in events] == ["event: place", "event: place", "event: over"]
+    assert [name for name, _ in events] == ["event: position", "event: position", "event: over"]
     told = [json.loads(data.removeprefix("data: ")) for _, data in events]
-    assert [one.get("position") for one in told] == [3, 1, None]
+    assert [one.get("queue_position") for one in told] == [3, 1, None]
 
 
 @pytest.mark.parametrize(
@@ -94,27 +94,27 @@ async def test_a_stream() -> None:
         (replace(FIRST, waited_s=0.6, expected_s=2.3), True),
         (replace(FIRST, waited_s=0.6, expected_s=None), True),
         (replace(FIRST, waited_s=15.6, expected_s=0.1), True),
-        (replace(FIRST, waiting=4), True),
+        (replace(FIRST, queued=4), True),
     ],
 )
 def test_what_is_news(later: QueuePosition, is_told: bool) -> None:
     """A place counts down by itself on a page: told is what that does not show, and after some
     silence anything."""
-    assert later.is_news_after(FIRST) is is_told
+    assert later.has_changed_since(FIRST) is is_told
 
 
 async def test_a_stream_may_be_opened_before_its_request_is_there() -> None:
     """A browser would not ask again after 404."""
     async with client({"a": [None, None, FIRST, FIRST]}, grace_s=60.0) as web_page:
         answer = await web_page.get("/queue/a", headers=STREAM)
-    assert answer.status_code == 200 and "event: place" in answer.text
+    assert answer.status_code == 200 and "event: position" in answer.text
     async with client({"a": [None, FIRST]}) as web_page:
         assert (await web_page.get("/queue/a")).status_code == 404, "who asks again is told at once"
 
 
 async def test_streams_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to ask without a stream."""
-    monkeypatch.setattr(countdown, "MAX_STREAMS", 0)
+    monkeypatch.setattr(queue_position, "MAX_STREAMS", 0)
     async with client({"a": FIRST}) as web_page:
         assert (await web_page.get("/queue/a", headers=STREAM)).status_code == 503
         assert (await web_page.get("/queue/a")).status_code == 200

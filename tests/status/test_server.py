@@ -68,9 +68,9 @@ async def test_readiness_in_words(told: Told, client: httpx.AsyncClient) -> None
 
 async def test_status_is_json_and_never_cached(told: Told, client: httpx.AsyncClient) -> None:
     """`/status` is what the source tells, as JSON that nobody keeps."""
-    told.status = {"queue": {"waiting": 3}}
+    told.status = {"queue": {"queued": 3}}
     answer = await client.get("/status")
-    assert answer.json() == {"queue": {"waiting": 3}}
+    assert answer.json() == {"queue": {"queued": 3}}
     assert answer.headers["cache-control"] == "no-store"
 
 
@@ -83,7 +83,7 @@ async def test_an_old_status_only_for_those_who_take_one(
     for _ in range(5):
         assert (await client.get("/status", headers=old)).json() == {}
     assert told.asked == 1
-    told.status = {"queue": {"waiting": 4}}
+    told.status = {"queue": {"queued": 4}}
     for headers in ({}, {"cache-control": "max-age=0"}, {"cache-control": "no-cache"}):
         before = told.asked
         answer = await client.get("/status", headers=headers)

@@ -67,11 +67,11 @@ def test_picture_of_one_endpoint() -> None:
     assert tree["slots"] == endpoint["slots"]
     assert (tree["running"], tree["exchanges"]) == (1, 5), "some are read, or take no slot"
     assert tree["queue"] == {
-        "waiting": 1,
-        "max": 1024,
+        "queued": 1,
+        "max_requests": 1024,
         "body_bytes": 0,
         "max_body_bytes": 1024**3,
-        "by_class": {"critical": 0, "standard": 1, "sheddable": 0},
+        "by_criticality": {"critical": 0, "standard": 1, "sheddable": 0},
         "longest_wait_s": 1.5,
         "expected_s": None,
     }
@@ -134,5 +134,5 @@ def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
         endpoint.health = health
         tree = status_json(dispatcher, exchanges=0, envoys=[], outcomes={}, now=3.0)
         told.append(tree["endpoints"]["10.0.0.1:8080"])
-    assert [each["gets_requests"] for each in told] == [True, False]
+    assert [each["is_pickable"] for each in told] == [True, False]
     assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)

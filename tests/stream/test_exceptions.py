@@ -122,8 +122,8 @@ class FutureStream(HandStream):
 class Shell:
     """Core, streams and auditor as the service puts them together; gRPC's side is moved by hand."""
 
-    def __init__(self, *slots: int, max_queued: int = 100) -> None:
-        self.fleet = SmallFleet(*slots, max_queued=max_queued)
+    def __init__(self, *slots: int, queue_max_requests: int = 100) -> None:
+        self.fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
         self.registry = ExchangeRegistry()
         self.room = PendingStreams()
         self.records: list[ExchangeRecord] = []
@@ -414,7 +414,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
 
 async def play(scenario: Callable[[Shell], Awaitable[None]], at: int | None) -> Injector:
     """One run; throws at one call."""
-    shell = Shell(1, 1, max_queued=4)
+    shell = Shell(1, 1, queue_max_requests=4)
     injector = Injector(at)
     sys.setprofile(injector)
     try:

@@ -32,8 +32,8 @@ STREAM = "text/event-stream"
 class Desk:
     """A small fleet, and exchanges whose tickets are settled as the waiting room does it."""
 
-    def __init__(self, *slots: int, max_queued: int = 100, **options: float) -> None:
-        self.fleet = SmallFleet(*slots, max_queued=max_queued)
+    def __init__(self, *slots: int, queue_max_requests: int = 100, **options: float) -> None:
+        self.fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
         self.options = ExchangeOptions(**options) if options else ExchangeOptions()  # type: ignore[arg-type]
         self._waiting: dict[int, Exchange] = {}
         self.fleet.listener.on_settled = lambda ticket, settlement: self._waiting.pop(
@@ -236,7 +236,7 @@ def test_a_deadline() -> None:
 
 def test_a_full_line() -> None:
     """429, and nothing is held."""
-    desk = Desk(1, max_queued=0)
+    desk = Desk(1, queue_max_requests=0)
     desk.picked()
     exchange = desk.exchange()
     assert envoy.refusal(desk.ask(exchange, envoy.request_headers())) == (429, "queue-full")
@@ -478,7 +478,7 @@ def test_cancelling_one_whose_body_still_comes(is_duplex: bool) -> None:
 
 def test_cancelling_what_is_over() -> None:
     """Neither a refused, nor an unborn, nor an ended exchange has anything to cancel."""
-    desk = Desk(1, max_queued=0)
+    desk = Desk(1, queue_max_requests=0)
     desk.picked()
     refused, unborn, ended = (desk.exchange() for _ in range(3))
     desk.ask(refused, envoy.request_headers())
@@ -502,7 +502,7 @@ def test_sights() -> None:
     sights = [exchange.snapshot(desk.fleet.now) for exchange in (first, waiting, passing)]
     assert [sight.state for sight in sights] == [
         ExchangeState.RUNNING,
-        ExchangeState.WAITING,
+        ExchangeState.QUEUED,
         ExchangeState.PASSING,
     ]
     address = desk.fleet.addresses[0]
@@ -513,7 +513,7 @@ def test_sights() -> None:
     assert [sight.ticket for sight in sights] == [None, ticket, None]
     assert [sight.request_id for sight in sights] == ["", "w", ""]
     desk.ask(first, envoy.response_headers())
-    assert first.snapshot(desk.fleet.now).state is ExchangeState.ANSWERING
+    assert first.snapshot(desk.fleet.now).state is ExchangeState.RESPONDING
     desk.end(first)
     assert first.snapshot(desk.fleet.now).state is ExchangeState.OVER
 
@@ -654,14 +654,14 @@ DEEDS = st.tuples(
 
 @given(st.lists(DEEDS, max_size=40), st.integers(0, 3))
 def test_whatever_four_streams_say(
-    deeds: list[tuple[int, pb.ProcessingRequest | str]], max_queued: int
+    deeds: list[tuple[int, pb.ProcessingRequest | str]], queue_max_requests: int
 ) -> None:
     """Any messages in any order on four streams, ended anywhere: no lease and no ticket is left.
 
     A stream is over after a protocol error, as the servicer does it; one that waits is fed
     nothing, for its coroutine waits too.
     """
-    desk = Desk(1, 1, max_queued=max_queued)
+    desk = Desk(1, 1, queue_max_requests=queue_max_requests)
     exchanges = [desk.exchange() for _ in range(4)]
 
     def end(number: int) -> None:
@@ -689,7 +689,7 @@ def test_whatever_four_streams_say(
         assert sum(lease.state is LeaseState.OPEN for lease in leases) == held
         assert all(desk.fleet.account(a).free_slots >= 0 for a in desk.fleet.addresses)
         waiting = sum(exchange.ticket is not None for exchange in exchanges)
-        assert len(desk.fleet.dispatcher.queue) == waiting <= max_queued
+        assert len(desk.fleet.dispatcher.queue) == waiting <= queue_max_requests
     for number in range(4):
         end(number)
     desk.fleet.pass_time(10.0)

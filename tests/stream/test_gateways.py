@@ -123,7 +123,7 @@ async def test_a_body_that_will_not_come_is_not_waited_for(body: bytes) -> None:
 
 async def test_a_refusal_reaches_nginx() -> None:
     """Its status and body become the client's."""
-    async with rig(1, max_queued=0) as picker:
+    async with rig(1, queue_max_requests=0) as picker:
         picker.fleet.pick()
         with pytest.raises(RefusedError, match="queue-full") as refused:
             await nginx(picker)

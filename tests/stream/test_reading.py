@@ -26,7 +26,7 @@ CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "row " * 100}]
 BODY = json.dumps(CHAT).encode()
 
 
-ASKED = (Stage.LEASED, Stage.WAITING)
+ASKED = (Stage.LEASED, Stage.QUEUED)
 
 
 class Desk:
@@ -233,7 +233,7 @@ def test_who_waits_keeps_no_body_that_stays_as_it_is() -> None:
     desk.feed(desk.exchange(), ask(), envoy.body(BODY))
     waiting = desk.exchange()
     desk.feed(waiting, ask(), envoy.body(BODY + b" " * 1_000_000))
-    assert waiting.stage is Stage.WAITING
+    assert waiting.stage is Stage.QUEUED
     assert waiting._reception.question.body == b"", "nobody else can tell"
 
 
@@ -317,7 +317,7 @@ def test_a_body_waits_as_headers_do() -> None:
     lease = desk.fleet.pick()
     exchange = desk.exchange()
     assert len(desk.feed(exchange, ask(), envoy.body(b"{}"))) == 1
-    assert exchange.stage is Stage.WAITING and exchange.ticket is not None
+    assert exchange.stage is Stage.QUEUED and exchange.ticket is not None
     desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
     desk.fleet.finish(lease)
     answer = exchange.take_reply()
@@ -565,7 +565,7 @@ def test_a_name_waits_until_all_have_told_their_adapters(
     exchange = desk.exchange()
     body = json.dumps({"model": name, "prompt": "row"}).encode()
     desk.feed(exchange, ask_duplex() if is_duplex else ask(), envoy.body(body))
-    assert exchange.stage is Stage.WAITING
+    assert exchange.stage is Stage.QUEUED
     desk.feed(desk.exchange(), ask(), envoy.body(BODY))
     assert len(desk.asked) == 2, "nobody else waits"
     desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
@@ -599,7 +599,7 @@ def test_an_adapter_that_cannot_be_said_is_a_clear_400_also_when_it_is_known_lat
     desk.fleet.add(None)
     exchange = desk.exchange()
     desk.feed(exchange, ask(), envoy.body(body, end_of_stream=is_whole))
-    assert exchange.stage is Stage.WAITING
+    assert exchange.stage is Stage.QUEUED
     desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
     desk.serve("poet", number=1)
     reply = exchange.take_reply()

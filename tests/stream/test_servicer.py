@@ -217,7 +217,7 @@ async def test_deadlines_come_in_their_own_order() -> None:
 
 async def test_no_line_at_all() -> None:
     """`queue.max_requests` of 0: 429 at once."""
-    async with rig(1, max_queued=0) as picker:
+    async with rig(1, queue_max_requests=0) as picker:
         await picker.running()
         assert envoy.refusal(await picker.stream().ask(envoy.request_headers())) == (
             429,
@@ -367,7 +367,7 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
         finally:
             await leave(stream, random.choice(["reset", "half_close"]))
 
-    async with rig(2, 3, max_queued=40) as picker:
+    async with rig(2, 3, queue_max_requests=40) as picker:
         for _ in range(6):
             tasks = [asyncio.create_task(client(picker)) for _ in range(50)]
             while not all(task.done() for task in tasks):

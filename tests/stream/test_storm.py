@@ -98,7 +98,7 @@ async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """Each exchange is told once, each slot comes back, and nothing was an error of ours."""
     random = Random(seed)
     caplog.set_level(logging.ERROR)
-    async with rig(2, 4, max_queued=STREAMS // 2) as picker:
+    async with rig(2, 4, queue_max_requests=STREAMS // 2) as picker:
         operator = asyncio.ensure_future(operate(picker, random))
         async with asyncio.TaskGroup() as group:
             for _ in range(STREAMS):

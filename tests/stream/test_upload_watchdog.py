@@ -78,7 +78,7 @@ async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
     for body_bytes in (10, 11, 12):
         await desk.tell(exchange, body_bytes, after_s=0.5)
     waiting, _ = desk.ask()
-    assert waiting.stage is Stage.WAITING
+    assert waiting.stage is Stage.QUEUED
     for body_bytes in (13, 14, 15):
         assert hand.sent == []
         await desk.tell(exchange, body_bytes, after_s=0.5)

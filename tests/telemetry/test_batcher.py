@@ -28,14 +28,14 @@ class Sink:
         return 0
 
 
-def options(max_queued: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> BatcherOptions:
-    return BatcherOptions(max_queued=max_queued, max_batch=max_batch, delay_s=delay_s)
+def options(max_pending: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> BatcherOptions:
+    return BatcherOptions(max_pending=max_pending, max_batch=max_batch, delay_s=delay_s)
 
 
 def test_everything_arrives_in_order_and_in_batches() -> None:
     """What was put before the end is sent before the end, in batches of bounded size."""
     sink = Sink()
-    pump: Batcher[int] = Batcher("test", sink.send, options(max_queued=1000))
+    pump: Batcher[int] = Batcher("test", sink.send, options(max_pending=1000))
     for number in range(100):
         pump.put(number)
     assert pump.close(LONG_S)
@@ -65,7 +65,7 @@ def test_a_receiver_that_hangs_blocks_nobody() -> None:
     """`put` returns at once; beyond the bound things are dropped and counted, none before."""
     sink = Sink()
     sink.gate.clear()
-    pump: Batcher[int] = Batcher("test", sink.send, options(max_queued=10))
+    pump: Batcher[int] = Batcher("test", sink.send, options(max_pending=10))
     pump.put(0)
     assert sink.entered.wait(LONG_S)
     for number in range(1, 31):

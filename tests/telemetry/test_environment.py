@@ -93,7 +93,7 @@ def test_bounds_and_intervals() -> None:
             "OTEL_METRIC_EXPORT_INTERVAL": "1500",
         }
     )
-    assert (options.max_queued_spans, options.max_batch_spans) == (100, 100)
+    assert (options.max_pending_spans, options.max_batch_spans) == (100, 100)
     assert (options.schedule_delay_s, options.metrics_interval_s) == (0.25, 1.5)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from extproc.admin import arguments as names
+from extproc.admin import arguments
 from extproc.admin.auth.peer import peer_host
 from extproc.admin.call_errors import already, courteous, forbidden, invalid, not_now
 from extproc.admin.dependencies import ADDED, AdminDependencies, NewEndpoint, NewEndpointError
@@ -44,7 +44,7 @@ class EndpointCalls(AdminServicer):
         self, request: pb.ListEndpointsRequest, _: Context
     ) -> pb.ListEndpointsResponse:
         fleet = self._dispatcher.fleet
-        size = names.read_limit(request.page_size, "page_size", PAGE, MAX_PAGE)
+        size = arguments.read_limit(request.page_size, "page_size", PAGE, MAX_PAGE)
         endpoints = sorted(fleet, key=lambda endpoint: endpoint.address)
         total = len(endpoints)
         if request.page_token:
@@ -68,7 +68,7 @@ class EndpointCalls(AdminServicer):
         if request.slots > MAX_SLOTS:
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 uses the number that the server reports")
         plain = request.address.strip()
-        address, hostname = await names.read_new_address(plain.removeprefix(HTTPS))
+        address, hostname = await arguments.read_new_address(plain.removeprefix(HTTPS))
         if refusal := self._dependencies.address_refusal(address, peer_host(context.peer())):
             log.warning("an operator was not allowed to add %s: %s", address, refusal)
             raise forbidden(refusal)
@@ -78,10 +78,14 @@ class EndpointCalls(AdminServicer):
             is_tls=plain.startswith(HTTPS),
             name=request.name,
             slots=request.slots,
-            ca_file=names.at_most(request.ca_file, "ca_file", MAX_PATH_CHARS),
-            server_name=names.at_most(request.server_name, "server_name", names.MAX_NAME_CHARS),
-            api_key_env=names.at_most(request.api_key_env, "api_key_env", names.MAX_NAME_CHARS),
-            api_key_file=names.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
+            ca_file=arguments.at_most(request.ca_file, "ca_file", MAX_PATH_CHARS),
+            server_name=arguments.at_most(
+                request.server_name, "server_name", arguments.MAX_NAME_CHARS
+            ),
+            api_key_env=arguments.at_most(
+                request.api_key_env, "api_key_env", arguments.MAX_NAME_CHARS
+            ),
+            api_key_file=arguments.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
             inject_key=request.inject_key,
             may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
         )
@@ -92,7 +96,7 @@ class EndpointCalls(AdminServicer):
 
     async def _add(self, newcomer: NewEndpoint) -> None:
         fleet, address = self._dispatcher.fleet, newcomer.address
-        names.check_new_name(fleet, newcomer.name)
+        arguments.check_new_name(fleet, newcomer.name)
         known = fleet.get(address)
         if known is not None and not known.is_removed:
             sources = ", ".join(fleet.sources_of(address))
@@ -112,7 +116,7 @@ class EndpointCalls(AdminServicer):
         self, request: pb.RemoveEndpointRequest, _: Context
     ) -> pb.RemoveEndpointResponse:
         fleet = self._dispatcher.fleet
-        address = names.find_endpoint(fleet, request.address).address
+        address = arguments.find_endpoint(fleet, request.address).address
         added = fleet.specs_of(ADDED)
         others = [source for source in fleet.sources_of(address) if source != ADDED]
         if address not in added:
@@ -141,7 +145,7 @@ class EndpointCalls(AdminServicer):
         return pb.DisableResponse(endpoint=self._message(address))
 
     def _intend(self, text: str, intent: Intent) -> Address:
-        endpoint = names.find_endpoint(self._dispatcher.fleet, text)
+        endpoint = arguments.find_endpoint(self._dispatcher.fleet, text)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
         self._dispatcher.set_intent(endpoint.address, intent, self._dependencies.clock())

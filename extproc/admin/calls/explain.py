@@ -48,12 +48,12 @@ class ExplainCalls(AdminServicer):
         )
         explanation = self._dependencies.explain(inquiry)
         message = pb.ExplainResponse(
-            outcome=_outcome(explanation),
+            decision=_decision(explanation),
             reason=explanation.reason.value if explanation.reason is not None else "",
             chosen=str(explanation.chosen) if explanation.chosen is not None else "",
-            position=explanation.position,
+            queue_position=explanation.position,
             expected_s=explanation.expected_s,
-            understood=explanation.understood,
+            resolved=explanation.resolved,
         )
         for candidate in explanation.candidates:
             message.candidates.add(
@@ -71,11 +71,11 @@ class ExplainCalls(AdminServicer):
         return message
 
 
-def _outcome(explanation: Explanation) -> pb.ExplainResponse.Outcome:
+def _decision(explanation: Explanation) -> pb.ExplainResponse.Decision:
     if explanation.reason is not None:
-        return pb.ExplainResponse.OUTCOME_REJECTED
+        return pb.ExplainResponse.DECISION_REJECTED
     if not explanation.takes_slot:
-        return pb.ExplainResponse.OUTCOME_PASSED
+        return pb.ExplainResponse.DECISION_PASSED
     if explanation.chosen is not None:
-        return pb.ExplainResponse.OUTCOME_PICKED
-    return pb.ExplainResponse.OUTCOME_QUEUED
+        return pb.ExplainResponse.DECISION_PICKED
+    return pb.ExplainResponse.DECISION_QUEUED

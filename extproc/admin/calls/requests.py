@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import grpc
 
-from extproc.admin import arguments as names
+from extproc.admin import arguments
 from extproc.admin.arrival_positions import ArrivalPositions
 from extproc.admin.call_errors import Refused, courteous, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminDependencies
@@ -21,14 +21,14 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
-LOOK_S: Final = 0.05
+UPDATE_S: Final = 0.05
 """Seconds between two updates of a watched request."""
-SIGN_OF_LIFE_S: Final = 1.0
+LONGEST_SILENCE_S: Final = 1.0
 MAX_WATCHERS: Final = 500
 MAX_SHARE: Final = 0.1
 """The share of the event loop's time for all watches of the queue."""
-SLOTTED: Final = (ExchangeState.RUNNING, ExchangeState.ANSWERING)
-ALIVE: Final = (ExchangeState.READING, ExchangeState.WAITING, *SLOTTED)
+WITH_SLOT: Final = (ExchangeState.RUNNING, ExchangeState.RESPONDING)
+NOT_PASSING: Final = (ExchangeState.READING, ExchangeState.QUEUED, *WITH_SLOT)
 
 log = logging.getLogger("coxswain.admin")
 
@@ -41,30 +41,30 @@ class RequestCalls(AdminServicer):
     def __init__(self, dependencies: AdminDependencies) -> None:
         self._dependencies = dependencies
         self._dispatcher = dependencies.dispatcher
-        self._places = ArrivalPositions(dependencies.dispatcher, dependencies.clock)
+        self._arrival_positions = ArrivalPositions(dependencies.dispatcher, dependencies.clock)
         self._watchers = 0
 
     @courteous
     async def ListRequests(  # noqa: N802  # gRPC names it
         self, request: pb.ListRequestsRequest, _: Context
     ) -> pb.ListRequestsResponse:
-        limit = names.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
-        wanted = set(request.states) or {STATE[state] for state in ALIVE}
+        limit = arguments.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
+        wanted = set(request.states) or {STATE[state] for state in NOT_PASSING}
         address = None
         if request.endpoint:
-            address = names.find_endpoint(self._dispatcher.fleet, request.endpoint).address
+            address = arguments.find_endpoint(self._dispatcher.fleet, request.endpoint).address
         now = self._dependencies.clock()
-        sights = [exchange.snapshot(now) for exchange in self._dependencies.registry]
+        snapshots = [exchange.snapshot(now) for exchange in self._dependencies.registry]
         matching = [
-            sight
-            for sight in sights
-            if STATE[sight.state] in wanted and (address is None or sight.endpoint == address)
+            snapshot
+            for snapshot in snapshots
+            if STATE[snapshot.state] in wanted and (address is None or snapshot.endpoint == address)
         ]
         matching.sort(key=self._order)
         return pb.ListRequestsResponse(
-            requests=[self._request(sight) for sight in matching[:limit]],
-            total_running=sum(sight.state in SLOTTED for sight in sights),
-            total_waiting=len(self._dispatcher.queue),
+            requests=[self._request(snapshot) for snapshot in matching[:limit]],
+            total_running=sum(snapshot.state in WITH_SLOT for snapshot in snapshots),
+            total_queued=len(self._dispatcher.queue),
             total_matching=len(matching),
         )
 
@@ -72,7 +72,7 @@ class RequestCalls(AdminServicer):
     async def WatchQueue(  # noqa: N802
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
-        exchange = self._find(request.id, is_waiting_first=True)
+        exchange = self._find(request.id, is_queued_first=True)
         if exchange.snapshot(self._dependencies.clock()).state is ExchangeState.READING:
             raise not_now(
                 f"request {quoted(request.id)} has no queue position yet: its body is still "
@@ -86,7 +86,7 @@ class RequestCalls(AdminServicer):
             )
         self._watchers += 1
         try:
-            await self._tell_place(exchange, context)
+            await self._send_positions(exchange, context)
         finally:
             self._watchers -= 1
 
@@ -94,84 +94,93 @@ class RequestCalls(AdminServicer):
     async def CancelRequest(  # noqa: N802
         self, request: pb.CancelRequestRequest, _: Context
     ) -> pb.CancelRequestResponse:
-        exchange = self._find(request.id, is_waiting_first=False)
+        exchange = self._find(request.id, is_queued_first=False)
         now = self._dependencies.clock()
-        sight = exchange.snapshot(now)
-        if sight.state is ExchangeState.OVER:
+        snapshot = exchange.snapshot(now)
+        if snapshot.state is ExchangeState.OVER:
             raise not_now(f"request {quoted(request.id)} is over already")
-        message = self._request(sight)
+        message = self._request(snapshot)
         await exchange.cancel(now)
-        log.info("an operator cancelled exchange %s (%s)", sight.exchange_id, sight.state.value)
+        log.info(
+            "an operator cancelled exchange %s (%s)", snapshot.exchange_id, snapshot.state.value
+        )
         return pb.CancelRequestResponse(request=message)
 
-    def _find(self, id_: str, *, is_waiting_first: bool) -> KnownExchange:
+    def _find(self, id_: str, *, is_queued_first: bool) -> KnownExchange:
         """The exchange with this id; raises `Refused` for none or several."""
-        names.checked(id_, "id", names.MAX_ID_CHARS)
+        arguments.checked(id_, "id", arguments.MAX_ID_CHARS)
         found = self._dependencies.registry.find(id_, self._dependencies.clock())
-        if is_waiting_first and len(found) > 1:
-            waiting = [entry for entry in found if entry[1].state is ExchangeState.WAITING]
-            found = waiting or found[:1]
+        if is_queued_first and len(found) > 1:
+            queued = [entry for entry in found if entry[1].state is ExchangeState.QUEUED]
+            found = queued or found[:1]
         if not found:
             raise not_found(
                 f"no request {quoted(id_)} is running or queued here: it has ended, or it came "
                 "through another picker; `coxswain requests` lists the current ones"
             )
         if len(found) > 1:
-            raise not_now(_ambiguous(id_, [sight for _, sight in found]))
+            raise not_now(_ambiguous(id_, [snapshot for _, snapshot in found]))
         return found[0][0]
 
-    async def _tell_place(self, exchange: KnownExchange, context: Context) -> None:
-        told: pb.WatchQueueResponse | None = None
-        told_at = 0.0
+    async def _send_positions(self, exchange: KnownExchange, context: Context) -> None:
+        last: pb.WatchQueueResponse | None = None
+        last_at = 0.0
         while True:
             now = self._dependencies.clock()
             began_s = time.thread_time()  # time during which the machine stalls does not count
-            message = self._place(exchange.snapshot(now))
+            message = self._position(exchange.snapshot(now))
             cost_s = time.thread_time() - began_s
-            is_news = (
-                told is None
-                or (told.state, told.position, told.of)
-                != (message.state, message.position, message.of)
-                or now - told_at >= SIGN_OF_LIFE_S
+            is_newer = (
+                last is None
+                or (last.state, last.queue_position, last.queued)
+                != (message.state, message.queue_position, message.queued)
+                or now - last_at >= LONGEST_SILENCE_S
             )
-            if is_news:
+            if is_newer:
                 await context.write(message)
-                told, told_at = message, now
-            if message.state != pb.WatchQueueResponse.STATE_WAITING:
+                last, last_at = message, now
+            if message.state != pb.WatchQueueResponse.STATE_QUEUED:
                 return
-            await asyncio.sleep(max(LOOK_S, cost_s * self._watchers / MAX_SHARE))
+            await asyncio.sleep(max(UPDATE_S, cost_s * self._watchers / MAX_SHARE))
 
-    def _place(self, sight: ExchangeSnapshot) -> pb.WatchQueueResponse:
+    def _position(self, snapshot: ExchangeSnapshot) -> pb.WatchQueueResponse:
         message = pb.WatchQueueResponse(
-            exchange_id=sight.exchange_id, waited_s=max(0.0, sight.waited_s)
+            exchange_id=snapshot.exchange_id, waited_s=max(0.0, snapshot.waited_s)
         )
-        if sight.ticket is not None:
-            place = self._dispatcher.position_of(sight.ticket, self._dependencies.clock())
-            message.state = pb.WatchQueueResponse.STATE_WAITING
-            message.position = place.position
-            message.of = place.of
-            if place.expected_s is not None:
-                message.expected_s = place.expected_s
-        elif sight.endpoint is not None:
+        if snapshot.ticket is not None:
+            position = self._dispatcher.position_of(snapshot.ticket, self._dependencies.clock())
+            message.state = pb.WatchQueueResponse.STATE_QUEUED
+            message.queue_position = position.position
+            message.queued = position.queued
+            if position.expected_s is not None:
+                message.expected_s = position.expected_s
+        elif snapshot.endpoint is not None:
             message.state = pb.WatchQueueResponse.STATE_SERVED
-            message.endpoint = str(sight.endpoint)
+            message.endpoint = str(snapshot.endpoint)
         else:
             message.state = pb.WatchQueueResponse.STATE_GONE
         return message
 
-    def _request(self, sight: ExchangeSnapshot) -> pb.Request:
-        if sight.ticket is None:
-            return request_message(sight)
-        position = self._places.position(sight.ticket.id) or len(self._dispatcher.queue)
-        return request_message(sight, position, self._dispatcher.expected_s(position))
+    def _request(self, snapshot: ExchangeSnapshot) -> pb.Request:
+        if snapshot.ticket is None:
+            return request_message(snapshot)
+        position = self._arrival_positions.position(snapshot.ticket.id) or len(
+            self._dispatcher.queue
+        )
+        return request_message(snapshot, position, self._dispatcher.expected_s(position))
 
-    def _order(self, sight: ExchangeSnapshot) -> tuple[bool, float]:
+    def _order(self, snapshot: ExchangeSnapshot) -> tuple[bool, float]:
         """Running exchanges, oldest first, then the queue."""
-        if sight.ticket is None:
-            return (False, -sight.age_s)
-        return (True, self._places.position(sight.ticket.id) or len(self._dispatcher.queue))
+        if snapshot.ticket is None:
+            return (False, -snapshot.age_s)
+        return (
+            True,
+            self._arrival_positions.position(snapshot.ticket.id) or len(self._dispatcher.queue),
+        )
 
 
-def _ambiguous(id_: str, sights: Sequence[ExchangeSnapshot]) -> str:
-    some = ", ".join(sight.exchange_id for sight in sights[:5])
-    return f"{len(sights)} requests have the id {quoted(id_)}: give the exchange id of one ({some})"
+def _ambiguous(id_: str, snapshots: Sequence[ExchangeSnapshot]) -> str:
+    some = ", ".join(snapshot.exchange_id for snapshot in snapshots[:5])
+    return (
+        f"{len(snapshots)} requests have the id {quoted(id_)}: give the exchange id of one ({some})"
+    )

@@ -28,8 +28,8 @@ class StatusCalls(AdminServicer):
     async def GetSettings(  # noqa: N802  # gRPC names it
         self, _request: pb.GetSettingsRequest, _: Context
     ) -> pb.GetSettingsResponse:
-        desk = self._dependencies.settings
-        return pb.GetSettingsResponse(json=json.dumps(desk.describe()), file=desk.file)
+        settings = self._dependencies.settings
+        return pb.GetSettingsResponse(json=json.dumps(settings.describe()), file=settings.file)
 
     @courteous
     async def ReloadSettings(  # noqa: N802
@@ -61,7 +61,7 @@ class StatusCalls(AdminServicer):
             slots.draining += part.draining
             slots.unusable += part.unusable
         now = dependencies.clock()
-        line = take_queue_snapshot(dispatcher, now)
+        queue = take_queue_snapshot(dispatcher, now)
         reason = dependencies.not_ready_reason()
         return pb.GetStatusResponse(
             version=dependencies.version,
@@ -73,11 +73,11 @@ class StatusCalls(AdminServicer):
             endpoints_by_health=healths,
             running=len(dispatcher.state.in_flight),
             exchanges=len(dependencies.registry),
-            waiting=line.waiting,
-            max_waiting=line.max_waiting,
-            waiting_by_class=line.by_class,
-            longest_wait_s=line.longest_wait_s,
-            expected_s=line.expected_s,
+            queued=queue.queued,
+            queue_max_requests=queue.max_requests,
+            queued_by_criticality=queue.by_criticality,
+            longest_wait_s=queue.longest_wait_s,
+            expected_s=queue.expected_s,
             outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
             envoys=[

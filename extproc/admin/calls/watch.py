@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from extproc.admin import arguments as names
+from extproc.admin import arguments
 from extproc.admin.call_errors import courteous, not_now
 from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
@@ -56,8 +56,8 @@ class WatchCalls(AdminServicer):
     async def Drain(  # noqa: N802
         self, request: pb.DrainRequest, context: Context
     ) -> None:
-        patience_s = names.read_deadline(request.deadline_s)
-        endpoint = names.find_endpoint(self._dispatcher.fleet, request.address)
+        patience_s = arguments.read_deadline(request.deadline_s)
+        endpoint = arguments.find_endpoint(self._dispatcher.fleet, request.address)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet and drains without this call")
         began_at = self._dependencies.clock()

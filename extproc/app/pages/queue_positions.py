@@ -12,20 +12,20 @@ from extproc.stream.pending_streams import PendingStreams
 class QueuePositions:
     """Finds the ticket among the pending streams, and asks the core for its position."""
 
-    def __init__(self, dispatcher: Dispatcher, waiting_room: PendingStreams) -> None:
+    def __init__(self, dispatcher: Dispatcher, pending_streams: PendingStreams) -> None:
         self._dispatcher = dispatcher
-        self._waiting_room = waiting_room
+        self._pending_streams = pending_streams
 
     def find(self, request_id: str) -> QueuePosition | None:
         """Its queue position, None if no request with this id is queued."""
-        ticket = self._waiting_room.find(request_id)
+        ticket = self._pending_streams.find(request_id)
         if ticket is None:
             return None
         now = time.monotonic()
-        place = self._dispatcher.position_of(ticket, now)
+        position = self._dispatcher.position_of(ticket, now)
         return QueuePosition(
-            position=place.position,
-            waiting=place.of,
+            position=position.position,
+            queued=position.queued,
             waited_s=now - ticket.entered_at,
-            expected_s=place.expected_s,
+            expected_s=position.expected_s,
         )

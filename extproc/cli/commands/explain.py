@@ -69,7 +69,7 @@ async def explain(
         print_json(plain(answer))
     else:
         show(answer)
-    if answer.outcome == pb.ExplainResponse.OUTCOME_REJECTED:
+    if answer.decision == pb.ExplainResponse.DECISION_REJECTED:
         raise typer.Exit(ExitCode.REFUSED)
 
 

@@ -40,12 +40,12 @@ async def queue(
     Examples:
       coxswain queue
       coxswain queue --watch
-      coxswain queue -o json | jq .total_waiting
+      coxswain queue -o json | jq .total_queued
     """
     from extproc.cli.screens.request_table import show_requests
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    request = pb.ListRequestsRequest(limit=limit, states=[pb.REQUEST_STATE_WAITING])
+    request = pb.ListRequestsRequest(limit=limit, states=[pb.REQUEST_STATE_QUEUED])
     await show_requests(picker, request, output, is_watching=watch)
 
 
@@ -58,7 +58,7 @@ async def watch_place(
         typer.Argument(
             metavar="ID",
             help="A request id or an exchange id.",
-            autocompletion=completion.waiting_requests,
+            autocompletion=completion.queued_requests,
         ),
     ],
     output: OutputOption = Format.TABLE,
@@ -71,7 +71,7 @@ async def watch_place(
     """
     from extproc.cli.admin_client import PickerError
     from extproc.cli.exit_codes import ExitCode
-    from extproc.cli.screens.request_table import place
+    from extproc.cli.screens.request_table import position_line
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     last = pb.WatchQueueResponse()
@@ -79,6 +79,6 @@ async def watch_place(
         if output is Format.JSON:
             print_json(plain(last), is_line=True)
         else:
-            typer.echo(place(last))
+            typer.echo(position_line(last))
     if last.state != pb.WatchQueueResponse.STATE_SERVED:
         raise PickerError(ExitCode.REFUSED, f"request {id_} was rejected, or its client left")

@@ -83,7 +83,7 @@ async def cancel(
         print_json(plain(answer))
     elif answer.request.endpoint:
         typer.echo(f"{id_} was cut off on {answer.request.endpoint}")
-    elif answer.request.state == pb.REQUEST_STATE_WAITING:
+    elif answer.request.state == pb.REQUEST_STATE_QUEUED:
         typer.echo(f"{id_} was removed from the queue")
     else:
         typer.echo(f"{id_} was rejected before all of its body had arrived")

@@ -48,7 +48,7 @@ async def top(
     Examples:
       coxswain top
       coxswain top --interval 5 --picker 10.0.0.1:9003
-      coxswain top -o json | jq .status.waiting
+      coxswain top -o json | jq .status.queued
       coxswain top -o json -n 60 > minute.jsonl
     """
     import asyncio
@@ -56,7 +56,7 @@ async def top(
     from extproc.cli.output import console, print_json
     from extproc.cli.screens.top_data import read_top_data
     from extproc.cli.screens.top_live import Top
-    from extproc.cli.screens.top_screen import picture
+    from extproc.cli.screens.top_screen import screen_of
     from extproc.cli.screens.top_tables import Frame
 
     screen = console()
@@ -69,7 +69,7 @@ async def top(
         if output is Format.JSON:
             print_json(sight.plain(), is_line=count is not None)
         else:
-            screen.print(picture(sight, frame))
+            screen.print(screen_of(sight, frame))
         if left:
             await asyncio.sleep(interval)
             sight = await read_top_data(picker)

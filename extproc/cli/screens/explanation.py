@@ -15,10 +15,10 @@ ESSENTIAL: Final = ("free_share", "cost_s")
 
 
 def show(answer: pb.ExplainResponse) -> None:
-    """Print the outcome, what was understood, and how each endpoint fared."""
+    """Print the decision, the resolved request, and the scores of each endpoint."""
     screen = console()
-    screen.print(Text(outcome(answer), style="bold"))
-    for key, value in sorted(answer.understood.items()):
+    screen.print(Text(decision(answer), style="bold"))
+    for key, value in sorted(answer.resolved.items()):
         screen.print(Text(printable(f"  {key}: {value}")))
     if not answer.candidates:
         return
@@ -50,18 +50,18 @@ def show(answer: pb.ExplainResponse) -> None:
     screen.print(table)
 
 
-def outcome(answer: pb.ExplainResponse) -> str:
-    """The outcome, in one sentence."""
-    match answer.outcome:
-        case pb.ExplainResponse.OUTCOME_PICKED:
+def decision(answer: pb.ExplainResponse) -> str:
+    """The decision, in one sentence."""
+    match answer.decision:
+        case pb.ExplainResponse.DECISION_PICKED:
             return f"It would go to {answer.chosen} at once."
-        case pb.ExplainResponse.OUTCOME_PASSED if "answered_by" in answer.understood:
+        case pb.ExplainResponse.DECISION_PASSED if "answered_by" in answer.resolved:
             return "Coxswain answers it at once, for the whole fleet."
-        case pb.ExplainResponse.OUTCOME_PASSED:
+        case pb.ExplainResponse.DECISION_PASSED:
             where = answer.chosen or "any server that Envoy knows"
             return f"It takes no slot and would go to {where} at once."
-        case pb.ExplainResponse.OUTCOME_QUEUED:
+        case pb.ExplainResponse.DECISION_QUEUED:
             soon = f", about {seconds(answer.expected_s)}" if answer.HasField("expected_s") else ""
-            return f"It would be queued at position {answer.position}{soon}."
+            return f"It would be queued at position {answer.queue_position}{soon}."
         case _:
             return f"It would be rejected: {answer.reason}."

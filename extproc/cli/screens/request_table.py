@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
-STYLES: Final = {"reading": "blue", "waiting": "yellow", "running": "green", "answering": "green"}
-RIGHT: Final = frozenset({"PLACE", "AGE", "WAITED", "EXPECTED"})
+STYLES: Final = {"reading": "blue", "queued": "yellow", "running": "green", "responding": "green"}
+RIGHT: Final = frozenset({"POSITION", "AGE", "WAITED", "EXPECTED"})
 
 
 async def show_requests(
-    picker: AdminClient, question: pb.ListRequestsRequest, output: Format, *, is_watching: bool
+    picker: AdminClient, request: pb.ListRequestsRequest, output: Format, *, is_watching: bool
 ) -> None:
     """Print what matches, once or each second until interrupted; raises `PickerError`."""
-    answer = await picker.ask(picker.admin.ListRequests, question)
+    answer = await picker.ask(picker.admin.ListRequests, request)
     if output is Format.JSON:
         print_json(plain(answer), is_line=is_watching)
         while is_watching:
             await asyncio.sleep(REFRESH_S)
-            answer = await picker.ask(picker.admin.ListRequests, question)
+            answer = await picker.ask(picker.admin.ListRequests, request)
             print_json(plain(answer), is_line=True)
         return
     screen = console()
     if not is_watching:
-        screen.print(picture(answer))
+        screen.print(table_of(answer))
         return
-    with Live(picture(answer), console=screen, auto_refresh=False) as live:
+    with Live(table_of(answer), console=screen, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(REFRESH_S)
-            answer = await picker.ask(picker.admin.ListRequests, question)
-            live.update(picture(answer), refresh=True)
+            answer = await picker.ask(picker.admin.ListRequests, request)
+            live.update(table_of(answer), refresh=True)
 
 
-def picture(answer: pb.ListRequestsResponse) -> Group:
+def table_of(answer: pb.ListRequestsResponse) -> Group:
     """The table, with the totals."""
-    total = Text(f"{answer.total_running} running, {answer.total_waiting} waiting")
+    total = Text(f"{answer.total_running} running, {answer.total_queued} queued")
     if answer.total_matching > len(answer.requests):
         total.append(f"; {len(answer.requests)} of {answer.total_matching} are shown (--limit)")
     if not answer.requests:
@@ -66,7 +66,7 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
     )
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "PLACE", "ENDPOINT"]
+    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION", "ENDPOINT"]
     titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
         table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
@@ -76,7 +76,7 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
         cells += [
             Text(request.exchange_id),
             Text(state, style=STYLES.get(state, "")),
-            Text(str(request.position or "")),
+            Text(str(request.arrival_position or "")),
             Text(request.endpoint),
         ]
         cells += [Text(printable(request.model))] * has_models + [
@@ -91,15 +91,15 @@ def picture(answer: pb.ListRequestsResponse) -> Group:
     return Group(table, Text(), total)
 
 
-def place(message: pb.WatchQueueResponse) -> str:
+def position_line(message: pb.WatchQueueResponse) -> str:
     """One line for each change of the queue position."""
     waited = f"waited {seconds(message.waited_s)}"
     match message.state:
-        case pb.WatchQueueResponse.STATE_WAITING:
+        case pb.WatchQueueResponse.STATE_QUEUED:
             soon = (
                 f", about {seconds(message.expected_s)}" if message.HasField("expected_s") else ""
             )
-            return f"{message.position} of {message.of}{soon} ({waited})"
+            return f"{message.queue_position} of {message.queued}{soon} ({waited})"
         case pb.WatchQueueResponse.STATE_SERVED:
             return f"served by {message.endpoint} ({waited})"
         case _:

@@ -26,7 +26,7 @@ class TopData:
     status: pb.GetStatusResponse
     endpoints: Sequence[pb.Endpoint]
     running: Sequence[pb.Request]
-    waiting: Sequence[pb.Request]
+    queued: Sequence[pb.Request]
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -34,27 +34,27 @@ class TopData:
             "status": plain(self.status),
             "endpoints": [plain(endpoint) for endpoint in self.endpoints],
             "running": [plain(request) for request in self.running],
-            "waiting": [plain(request) for request in self.waiting],
+            "queued": [plain(request) for request in self.queued],
         }
 
 
 async def read_top_data(picker: AdminClient) -> TopData:
     """Request all data at once; raises `PickerError`."""
     running = pb.ListRequestsRequest(
-        limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_ANSWERING]
+        limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_RESPONDING]
     )
-    waiting = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_WAITING])
-    status, endpoints, ran, waited = await asyncio.gather(
+    queued = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_QUEUED])
+    status, endpoints, ran, in_queue = await asyncio.gather(
         picker.ask(picker.admin.GetStatus, pb.GetStatusRequest()),
         all_endpoints(picker),
         picker.ask(picker.admin.ListRequests, running),
-        picker.ask(picker.admin.ListRequests, waiting),
+        picker.ask(picker.admin.ListRequests, queued),
     )
     return TopData(
         status=status,
         endpoints=sorted(endpoints, key=_load),
         running=ran.requests,
-        waiting=waited.requests,
+        queued=in_queue.requests,
     )
 
 

@@ -15,7 +15,7 @@ from extproc.cli.admin_client import PickerError
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import seconds
 from extproc.cli.screens.keys import keys
-from extproc.cli.screens.top_screen import picture
+from extproc.cli.screens.top_screen import screen_of
 from extproc.cli.screens.top_tables import Frame
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Top:
             height_lines=size.height,
             is_ascii=self._screen.options.ascii_only,
         )
-        return picture(self._sight, frame, time.strftime("%H:%M:%S"), self._notice())
+        return screen_of(self._sight, frame, time.strftime("%H:%M:%S"), self._notice())
 
     def _notice(self) -> str:
         silent_s = time.monotonic() - self._seen_at

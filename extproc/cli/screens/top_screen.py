@@ -24,28 +24,28 @@ MAX_ISSUES: Final = 3
 HEAD_LINES: Final = 7
 """The title, five lines of sums and a blank one."""
 FIRST: Final = ("served", "passed", "withdrawn", "broken")
-"""Outcomes in this order; refusals follow, the most frequent first."""
+"""Outcomes in this order; rejections follow, the most frequent first."""
 
 
-def picture(sight: TopData, frame: Frame, clock: str = "", notice: str = "") -> Group:
+def screen_of(data: TopData, frame: Frame, clock: str = "", notice: str = "") -> Group:
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
-    names = {each.address: each.name or each.address for each in sight.endpoints}
-    issues = issue_lines(sight.status.problems, sight.endpoints)
+    names = {each.address: each.name or each.address for each in data.endpoints}
+    issues = issue_lines(data.status.problems, data.endpoints)
     shown_issues = issues if frame.height_lines is None else _first(issues)
     rest = None
     if frame.height_lines is not None:
         rest = frame.height_lines - HEAD_LINES - len(shown_issues) - bool(shown_issues)
-    many, running, waiting = _room(sight, rest)
-    parts: list[Table | Text] = [_title(sight, frame, clock, notice), *_sums(sight, frame)]
+    many, running, queued = _fit(data, rest)
+    parts: list[Table | Text] = [_title(data, frame, clock, notice), *_sums(data, frame)]
     if shown_issues:
         parts += [Text(), *shown_issues]
-    parts += [Text(), endpoint_lines(sight.endpoints[:many], frame)]
-    if len(sight.endpoints) > many:
-        parts.append(Text(f"and {len(sight.endpoints) - many} more endpoints", style="dim"))
-    if running or waiting:
-        requests = [*sight.waiting[:waiting], *sight.running[:running]]
+    parts += [Text(), endpoint_lines(data.endpoints[:many], frame)]
+    if len(data.endpoints) > many:
+        parts.append(Text(f"and {len(data.endpoints) - many} more endpoints", style="dim"))
+    if running or queued:
+        requests = [*data.queued[:queued], *data.running[:running]]
         parts += [Text(), request_lines(requests, names, frame)]
-        more = _more(sight.status, running, waiting)
+        more = _more(data.status, running, queued)
         if more:
             parts.append(Text(more, style="dim"))
     return Group(*parts)
@@ -59,21 +59,21 @@ def _first(issues: list[Text]) -> list[Text]:
     return [*issues[: MAX_ISSUES - 1], more]
 
 
-def _room(sight: TopData, lines: int | None) -> tuple[int, int, int]:
+def _fit(data: TopData, lines: int | None) -> tuple[int, int, int]:
     """The numbers of endpoints, running and queued requests that fit into `lines`."""
-    endpoints, running, waiting = map(len, (sight.endpoints, sight.running, sight.waiting))
+    endpoints, running, queued = map(len, (data.endpoints, data.running, data.queued))
     if lines is None:
-        return endpoints, running, waiting
+        return endpoints, running, queued
     overhead = 5  # two headings, a blank line, two lines about what is not shown
-    room = max(0, lines - overhead)
-    for_requests = min(running + waiting, max(room // 2, room - endpoints))
-    shown = min(endpoints, max(1, room - for_requests))
-    for_waiting = min(waiting, max((for_requests + 1) // 2, for_requests - running))
-    return shown, min(running, for_requests - for_waiting), for_waiting
+    space = max(0, lines - overhead)
+    for_requests = min(running + queued, max(space // 2, space - endpoints))
+    shown = min(endpoints, max(1, space - for_requests))
+    for_queued = min(queued, max((for_requests + 1) // 2, for_requests - running))
+    return shown, min(running, for_requests - for_queued), for_queued
 
 
-def _title(sight: TopData, frame: Frame, clock: str, notice: str) -> Table:
-    status = sight.status
+def _title(data: TopData, frame: Frame, clock: str, notice: str) -> Table:
+    status = data.status
     left = Text(no_wrap=True, overflow="ellipsis")
     left.append("coxswain", style="bold")
     left.append(f" {printable(status.version)} at {frame.address}, up {seconds(status.uptime_s)}, ")
@@ -90,8 +90,8 @@ def _title(sight: TopData, frame: Frame, clock: str, notice: str) -> Table:
     return title
 
 
-def _sums(sight: TopData, frame: Frame) -> list[Table | Text]:
-    status, slots = sight.status, sight.status.slots
+def _sums(data: TopData, frame: Frame) -> list[Table | Text]:
+    status, slots = data.status, data.status.slots
     counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle"
     counts += f", {slots.unusable} unusable" * bool(slots.unusable) + f" of {slots.total}"
     width = max(8, min(60, frame.width - len(counts) - 11))
@@ -102,9 +102,9 @@ def _sums(sight: TopData, frame: Frame) -> list[Table | Text]:
     grid.add_column()
     rows = {
         "Slots": bar,
-        "Endpoints": _endpoint_sums(sight),
+        "Endpoints": _endpoint_sums(data),
         "Running": Text(f"{_requests_of(status.running)}{_envoys(len(status.envoys))}"),
-        "Waiting": _waiting(status),
+        "Queued": _queued(status),
         "Ended": _ended(status.outcomes),
     }
     for label, value in rows.items():
@@ -113,15 +113,15 @@ def _sums(sight: TopData, frame: Frame) -> list[Table | Text]:
     return [grid]
 
 
-def _endpoint_sums(sight: TopData) -> Text:
-    healths = dict(sight.status.endpoints_by_health)
+def _endpoint_sums(data: TopData) -> Text:
+    healths = dict(data.status.endpoints_by_health)
     many = sum(healths.values())
     ready = healths.pop("ready", 0)
     text = Text(f"{ready} of {many} ready")
     for health, count in sorted(healths.items()):
         text.append(f", {count} {health}", style="red" if health == "down" else "yellow")
     for intent in (pb.INTENT_DRAINING, pb.INTENT_DISABLED):
-        count = sum(endpoint.intent == intent for endpoint in sight.endpoints)
+        count = sum(endpoint.intent == intent for endpoint in data.endpoints)
         if count:
             name = word("Intent", pb.Intent.Name(intent))
             text.append(f", {count} {name}", style="magenta")
@@ -136,12 +136,12 @@ def _envoys(many: int) -> str:
     return f", {many} Envoy{'' if many == 1 else 's'} connected" if many else ""
 
 
-def _waiting(status: pb.GetStatusResponse) -> Text:
-    text = Text(f"{status.waiting} (at most {status.max_waiting})")
-    counts = status.waiting_by_class
-    waiting = [f"{counts[name]} {name}" for name in CRITICALITIES if counts.get(name)]
-    if waiting:
-        text.append(f": {', '.join(waiting)}")
+def _queued(status: pb.GetStatusResponse) -> Text:
+    text = Text(f"{status.queued} (at most {status.queue_max_requests})")
+    counts = status.queued_by_criticality
+    queued = [f"{counts[name]} {name}" for name in CRITICALITIES if counts.get(name)]
+    if queued:
+        text.append(f": {', '.join(queued)}")
     if status.HasField("longest_wait_s"):
         text.append(f"; longest {seconds(status.longest_wait_s)}", style="yellow")
     if status.HasField("expected_s"):
@@ -156,16 +156,16 @@ def _ended(outcomes: Mapping[str, int]) -> Text:
 
     text = Text("" if outcomes else "none yet")
     for index, (name, count) in enumerate(sorted(outcomes.items(), key=order)):
-        is_refusal = name not in FIRST or name == "broken"
-        style = "yellow" if is_refusal else ""
+        is_rejection = name not in FIRST or name == "broken"
+        style = "yellow" if is_rejection else ""
         text.append(f"{', ' * bool(index)}{count:,} {printable(name)}", style=style)
     return text
 
 
-def _more(status: pb.GetStatusResponse, running: int, waiting: int) -> str:
+def _more(status: pb.GetStatusResponse, running: int, queued: int) -> str:
     more = []
     if status.running > running:
         more.append(f"{status.running - running} more running")
-    if status.waiting > waiting:
-        more.append(f"{status.waiting - waiting} more waiting")
+    if status.queued > queued:
+        more.append(f"{status.queued - queued} more queued")
     return f"and {', '.join(more)}" if more else ""

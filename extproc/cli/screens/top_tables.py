@@ -36,7 +36,7 @@ WIDE: Final = Widths(name=44, state=35, bar=24)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What the picture has to fit; without `height_lines` it is as long as it needs to be."""
+    """What the screen has to fit; without `height_lines` it is as long as it needs to be."""
 
     address: str
     width: int
@@ -99,10 +99,10 @@ def request_lines(
     )
     for request in requests:
         name = word("RequestState", pb.RequestState.Name(request.state))
-        place = f" {request.position}" if request.position else ""
+        position = f" {request.arrival_position}" if request.arrival_position else ""
         table.add_row(
             _one_line(request.exchange_id),
-            Text(f"{name}{place}", style=STYLES.get(name, "")),
+            Text(f"{name}{position}", style=STYLES.get(name, "")),
             _one_line(names.get(request.endpoint, request.endpoint), frame.widths.name),
             *[_one_line(request.model)] * has_models,
             *[_one_line(request.criticality, 11)] * has_criticalities,

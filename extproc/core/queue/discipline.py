@@ -175,7 +175,7 @@ class QueueDiscipline:
         O(reservations), and only for critical requests: sheddable requests have no reservations.
         """
         criticality = resolved.objective.criticality
-        if criticality is not Criticality.CRITICAL or self._queue.waiting_in(criticality):
+        if criticality is not Criticality.CRITICAL or self._queue.count_of(criticality):
             return None
         first = self._queue.first_arrived()
         has_aged_ticket = first is not None and now - first.entered_at >= self._aging.after_s

@@ -88,7 +88,7 @@ class RequestQueue:
                     return ticket
         return None
 
-    def waiting_in(self, criticality: Criticality) -> int:
+    def count_of(self, criticality: Criticality) -> int:
         """The number of queued requests of this criticality."""
         return len(self._by_criticality[criticality])
 

@@ -66,8 +66,8 @@ CONNECT_FAILED = Issue(
 class DispatcherOptions:
     """Bounds of the dispatcher; docs/settings.md describes them for operators."""
 
-    max_queued: int = 1024
-    max_queued_bytes: int = 1024 * 1024 * 1024
+    queue_max_requests: int = 1024
+    queue_max_body_bytes: int = 1024 * 1024 * 1024
     fallbacks: int = 2
     failures_to_down: int = 3
     stale_after_s: float = 6.0
@@ -78,7 +78,7 @@ class DispatcherOptions:
 
     @property
     def queue_limits(self) -> QueueLimits:
-        return QueueLimits(self.max_queued, self.max_queued_bytes)
+        return QueueLimits(self.queue_max_requests, self.queue_max_body_bytes)
 
 
 class Dispatcher:

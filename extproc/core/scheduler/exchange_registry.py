@@ -19,9 +19,9 @@ class ExchangeState(Enum):
     """The progress of an exchange."""
 
     READING = "reading"  # the part of the body that the decision needs is still coming
-    WAITING = "waiting"  # queued for a slot
+    QUEUED = "queued"
     RUNNING = "running"  # has a slot; its server has not responded yet
-    ANSWERING = "answering"  # has a slot; the response has begun
+    RESPONDING = "responding"  # has a slot; the response has begun
     PASSING = "passing"  # takes no slot
     OVER = "over"  # rejected, or about to leave the registry
 

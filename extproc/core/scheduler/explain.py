@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The outcome is passed, rejected (`reason`), queued (`position`) or picked (`chosen`)."""
+    """The decision is passed, rejected (`reason`), queued (`position`) or picked (`chosen`)."""
 
     candidates: tuple[Candidate, ...]
     chosen: Address | None = None
@@ -60,7 +60,7 @@ class Explanation:
     reason: Reason | None = None
     takes_slot: bool = True
     expected_s: float | None = None
-    understood: Mapping[str, str] = field(default_factory=dict)
+    resolved: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
@@ -72,24 +72,24 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     now = dispatcher.last_event_at if now is None else now
     resolved = dispatcher.state.resolver.resolve(request, Random(0))
     if isinstance(resolved, Reason):
-        return Explanation(candidates=(), reason=resolved, understood=_request_details(request))
+        return Explanation(candidates=(), reason=resolved, resolved=_request_details(request))
     request = dispatcher.state.resolver.apply(request, resolved)
     preview = dispatcher.preview(resolved, request, now)
     candidates = _ranked(dispatcher, resolved, request, now, preview.address)
-    understood = _request_details(request)
-    understood |= _resolution_details(dispatcher, resolved, request, now)
+    details = _request_details(request)
+    details |= _resolution_details(dispatcher, resolved, request, now)
     if preview.address is not None:
-        return Explanation(candidates=candidates, chosen=preview.address, understood=understood)
+        return Explanation(candidates=candidates, chosen=preview.address, resolved=details)
     if preview.reason is not None:
-        return Explanation(candidates=candidates, reason=preview.reason, understood=understood)
+        return Explanation(candidates=candidates, reason=preview.reason, resolved=details)
     if preview.waits_for is not None:
-        understood["waits_for"] = str(preview.waits_for)
+        details["waits_for"] = str(preview.waits_for)
     queue_position = dispatcher.position_of_arrival(resolved, request, now)
     return Explanation(
         candidates=candidates,
         position=queue_position.position,
         expected_s=queue_position.expected_s,
-        understood=understood,
+        resolved=details,
     )
 
 

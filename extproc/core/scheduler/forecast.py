@@ -34,11 +34,11 @@ NEWEST = 2**62
 
 
 class QueuePosition(NamedTuple):
-    """The queue position of a ticket: `position` (from 1) of `of` tickets for the same endpoints,
-    and the seconds until it is served, None while nothing was learned."""
+    """The queue position of a ticket: `position` (from 1) among `queued` tickets for the same
+    endpoints, and the seconds until it is served, None if nothing is known yet."""
 
     position: int
-    of: int
+    queued: int
     expected_s: float | None
 
 

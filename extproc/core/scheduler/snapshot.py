@@ -1,4 +1,4 @@
-"""A snapshot of the queue: how many requests wait, how long, and the expected wait."""
+"""A snapshot of the queue: how many requests are queued, for how long, and the expected wait."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class QueueSnapshot:
     or nothing is known about its rate yet.
     """
 
-    waiting: int
-    max_waiting: int
+    queued: int
+    max_requests: int
     body_bytes: int
     max_body_bytes: int
-    by_class: Mapping[str, int]
+    by_criticality: Mapping[str, int]
     longest_wait_s: float | None
     expected_s: float | None
 
@@ -33,11 +33,11 @@ def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
     queue = dispatcher.queue
     first = queue.first_arrived()
     return QueueSnapshot(
-        waiting=len(queue),
-        max_waiting=dispatcher.options.max_queued,
+        queued=len(queue),
+        max_requests=dispatcher.options.queue_max_requests,
         body_bytes=queue.body_bytes,
-        max_body_bytes=dispatcher.options.max_queued_bytes,
-        by_class={each.label: queue.waiting_in(each) for each in Criticality},
+        max_body_bytes=dispatcher.options.queue_max_body_bytes,
+        by_criticality={each.label: queue.count_of(each) for each in Criticality},
         longest_wait_s=None if first is None else max(0.0, now - first.entered_at),
         expected_s=None if first is None else dispatcher.expected_s(len(queue)),
     )

@@ -43,7 +43,7 @@ class Attempt:
         self._reader = reader
         splits = {"chat": {"tiny": 2.0, "large": 1.0}}
         match = reader.choice((ModelMatch.LENIENT, ModelMatch.STRICT))
-        self.fleet = SmallFleet(1, 1, max_queued=2, splits=splits, match=match)
+        self.fleet = SmallFleet(1, 1, queue_max_requests=2, splits=splits, match=match)
         for number, model in enumerate(("tiny", "large")):
             self._serve(self.fleet.addresses[number], model)
         self._options = ExchangeOptions(

@@ -20,7 +20,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until
 
 A, B = "10.0.0.1:8080", "10.0.0.2:8080"
-WAITING = pb.WatchQueueResponse.STATE_WAITING
+QUEUED = pb.WatchQueueResponse.STATE_QUEUED
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
@@ -60,12 +60,12 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
     calls = [await picker.ask(f"r{number}") for number in range(3)]
     answer = await listed(picker)
     assert [request.request_id for request in answer.requests] == ["r0", "r1", "r2"]
-    assert [request.position for request in answer.requests] == [0, 1, 2]
-    assert (answer.total_running, answer.total_waiting, answer.total_matching) == (1, 2, 3)
+    assert [request.arrival_position for request in answer.requests] == [0, 1, 2]
+    assert (answer.total_running, answer.total_queued, answer.total_matching) == (1, 2, 3)
     assert answer.requests[0].endpoint == A and not answer.requests[1].endpoint
     assert answer.requests[0].state == pb.REQUEST_STATE_RUNNING
     assert answer.requests[1].age_s >= answer.requests[2].age_s >= 0
-    waiting = await listed(picker, states=[pb.REQUEST_STATE_WAITING], limit=1)
+    waiting = await listed(picker, states=[pb.REQUEST_STATE_QUEUED], limit=1)
     assert [request.request_id for request in waiting.requests] == ["r1"]
     assert waiting.total_matching == 2
     assert (await listed(picker, endpoint=A)).total_matching == 1
@@ -112,7 +112,7 @@ async def test_watch_through_the_line(picker: FakePicker) -> None:
     watch = picker.admin.WatchQueue(pb.WatchQueueRequest(id="r2"))
     first = await watch.read()
     assert isinstance(first, pb.WatchQueueResponse)
-    assert (first.state, first.position, first.of) == (WAITING, 2, 2)
+    assert (first.state, first.queue_position, first.queued) == (QUEUED, 2, 2)
     await leave(picker, calls[0], A)
     await leave(picker, calls[1], A)
     last = (await rest_of(watch))[-1]
@@ -125,7 +125,7 @@ async def test_a_stall_while_looking_delays_no_later_look(
 ) -> None:
     """Only the work of a look counts for when the next one is, not how long it took."""
     looks = 0
-    place = RequestCalls._place
+    place = RequestCalls._position
 
     def stalled(calls: RequestCalls, status: ExchangeSnapshot) -> pb.WatchQueueResponse:
         nonlocal looks
@@ -133,7 +133,7 @@ async def test_a_stall_while_looking_delays_no_later_look(
         time.sleep(1.2 * (looks == 1))
         return place(calls, status)
 
-    monkeypatch.setattr(RequestCalls, "_place", stalled)
+    monkeypatch.setattr(RequestCalls, "_position", stalled)
     call = await picker.ask("r1")
     watch = picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1"))
     await until(lambda: looks == 3)
@@ -156,7 +156,7 @@ async def test_cancels_a_waiting_request(picker: FakePicker) -> None:
     picker.add_ready(A)
     calls = [await picker.ask(f"r{number}") for number in range(3)]
     answered = await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r1"))
-    assert answered.request.position == 1
+    assert answered.request.arrival_position == 1
     immediate = (await answer(calls[1])).immediate_response
     assert immediate.status.code == 503
     assert json.loads(immediate.body)["error"]["code"] == "cancelled"
@@ -183,7 +183,7 @@ async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
     call = await picker.ask("r1", has_body=True)
     assert isinstance(await call.read(), ext_proc.ProcessingResponse), "the body is asked for"
     found = await listed(picker)
-    assert (found.total_running, found.total_waiting, found.total_matching) == (0, 0, 1)
+    assert (found.total_running, found.total_queued, found.total_matching) == (0, 0, 1)
     assert found.requests[0].state == pb.REQUEST_STATE_READING
     code, text = await refusal(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body is still arriving" in text
@@ -247,7 +247,7 @@ async def test_explains_a_pick(picker: FakePicker) -> None:
     picker.add_ready(B, slots=2)
     picker.observe(B, slots=2, busy_slots=2)
     answer = await explained(picker, body=b'{"messages": []}')
-    assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PICKED, A)
+    assert (answer.decision, answer.chosen) == (pb.ExplainResponse.DECISION_PICKED, A)
     best, other = answer.candidates
     assert (best.address, best.rank) == (A, 1) and not best.filtered
     assert {score.name: score.value for score in best.scores}["free_share"] == 1.0
@@ -264,16 +264,16 @@ async def test_explains_waiting_and_refusal(picker: FakePicker) -> None:
     picker.add_ready(A)
     call = await picker.ask("r1")
     answer = await explained(picker)
-    assert (answer.outcome, answer.position) == (pb.ExplainResponse.OUTCOME_QUEUED, 1)
+    assert (answer.decision, answer.queue_position) == (pb.ExplainResponse.DECISION_QUEUED, 1)
     answer = await explained(picker, headers={"X-Coxswain-Queue-Timeout-Ms": "0"})
-    assert (answer.outcome, answer.reason) == (
-        pb.ExplainResponse.OUTCOME_REJECTED,
+    assert (answer.decision, answer.reason) == (
+        pb.ExplainResponse.DECISION_REJECTED,
         "queue-timeout",
     )
     answer = await explained(picker, headers={"x-coxswain-queue-timeout-ms": "soon"})
-    assert answer.reason == "bad-request" and "milliseconds" in answer.understood["problem"]
+    assert answer.reason == "bad-request" and "milliseconds" in answer.resolved["problem"]
     answer = await explained(picker, method="get", path="/v1/models")
-    assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PASSED, A)
+    assert (answer.decision, answer.chosen) == (pb.ExplainResponse.DECISION_PASSED, A)
     call.cancel()
 
 
@@ -284,18 +284,18 @@ async def test_explains_who_answers_the_question_for_models(picker: FakePicker) 
     assert answer.chosen == A, "nobody told a model: a server is asked"
     picker.observe(A, models=(ModelReading(name="tiny"),))
     answer = await explained(picker, method="GET", path="/models?x=1")
-    assert (answer.outcome, answer.chosen) == (pb.ExplainResponse.OUTCOME_PASSED, "")
-    assert dict(answer.understood) == {"answered_by": "coxswain"} and not answer.candidates
+    assert (answer.decision, answer.chosen) == (pb.ExplainResponse.DECISION_PASSED, "")
+    assert dict(answer.resolved) == {"answered_by": "coxswain"} and not answer.candidates
     answer = await explained(picker, method="POST", path="/tokenize")
-    assert answer.chosen == A and not answer.understood
+    assert answer.chosen == A and not answer.resolved
 
 
 async def test_explains_that_a_path_is_closed(picker: FakePicker) -> None:
     picker.add_ready(A)
     for method, path in (("POST", "/models"), ("GET", "/v1/stream/abc")):
         answer = await explained(picker, method=method, path=path)
-        assert (answer.outcome, answer.reason) == (
-            pb.ExplainResponse.OUTCOME_REJECTED,
+        assert (answer.decision, answer.reason) == (
+            pb.ExplainResponse.DECISION_REJECTED,
             "blocked-path",
         )
 
@@ -304,14 +304,14 @@ async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> Non
     """It is routed by what stands before the fault, as a real one; but the slip is told."""
     picker.add_ready(A)
     answer = await explained(picker, body=b'{"model": "tiny", "n": 2,, "messages": []}')
-    assert (answer.outcome, answer.understood["weight_slots"]) == (
-        pb.ExplainResponse.OUTCOME_PICKED,
+    assert (answer.decision, answer.resolved["weight_slots"]) == (
+        pb.ExplainResponse.DECISION_PICKED,
         "2",
     )
-    assert answer.understood["body"].startswith("it is not JSON: ")
-    assert (await explained(picker, body=b"[]")).understood["body"] == "it is not a JSON object"
-    assert "body" not in (await explained(picker, body=b'{"messages": []}')).understood
-    assert "body" not in (await explained(picker)).understood
+    assert answer.resolved["body"].startswith("it is not JSON: ")
+    assert (await explained(picker, body=b"[]")).resolved["body"] == "it is not a JSON object"
+    assert "body" not in (await explained(picker, body=b'{"messages": []}')).resolved
+    assert "body" not in (await explained(picker)).resolved
 
 
 async def test_explains_a_body_that_is_not_read(picker: FakePicker) -> None:
@@ -323,8 +323,8 @@ async def test_explains_a_body_that_is_not_read(picker: FakePicker) -> None:
         headers={"content-type": "multipart/form-data; boundary=x"},
         body=b'{"model": "tiny", "n": 2}',
     )
-    assert answer.understood["weight_slots"] == "1"
-    assert not {"model", "body"} & answer.understood.keys()
+    assert answer.resolved["weight_slots"] == "1"
+    assert not {"model", "body"} & answer.resolved.keys()
 
 
 async def test_explains_what_an_operator_did(picker: FakePicker) -> None:
@@ -380,9 +380,9 @@ async def test_status(picker: FakePicker) -> None:
     assert (status.version, status.is_ready) == ("1.2.3", True)
     assert status.slots == pb.Slots(total=3, leased=2, foreign=1)
     assert dict(status.endpoints_by_health) == {"ready": 2}
-    assert (status.running, status.waiting, status.max_waiting) == (2, 1, 10)
+    assert (status.running, status.queued, status.queue_max_requests) == (2, 1, 10)
     assert status.exchanges == 5
-    assert dict(status.waiting_by_class) == {"critical": 0, "standard": 1, "sheddable": 0}
+    assert dict(status.queued_by_criticality) == {"critical": 0, "standard": 1, "sheddable": 0}
     assert status.HasField("longest_wait_s") and not status.HasField("expected_s")
     assert dict(status.outcomes) == {"served": 5}
     assert [envoy.node_id for envoy in status.envoys] == ["envoy-1"]

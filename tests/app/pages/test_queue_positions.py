@@ -26,6 +26,6 @@ def test_place_by_request_id() -> None:
     places = QueuePositions(fleet.dispatcher, room)
     second = places.find("second")
     assert second is not None
-    assert (second.position, second.waiting, second.expected_s) == (2, 3, None)
+    assert (second.position, second.queued, second.expected_s) == (2, 3, None)
     assert second.waited_s >= 0
     assert places.find("nobody") is None

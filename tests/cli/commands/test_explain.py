@@ -26,7 +26,7 @@ async def test_explain(run: Run, tmp_path: Path) -> None:
         file = tmp_path / "body.json"
         file.write_text("{}", encoding="utf-8")
         answer = parsed(await run("explain", "-d", f"@{file}", "-o", "json", picker=picker))
-        assert (answer["outcome"], answer["chosen"]) == ("picked", A)
+        assert (answer["decision"], answer["chosen"]) == ("picked", A)
         assert (await run("explain", "-d", "@-", picker=picker, stdin="{}")).exit_code == 0
         odd = await run("explain", "-H", "x-coxswain-queue-timeout-ms: soon", picker=picker)
         assert odd.exit_code == 1 and "rejected: bad-request" in odd.stdout
@@ -56,10 +56,10 @@ async def test_explain_tells_all_of_it(run: Run) -> None:
         for word in ("COST_S", "FIRST_TOKEN_S", "ANSWER_S", "SAVED_S", "FREE_SHARE"):
             assert word in told.stdout
         assert "an operator made it disabled" in told.stdout
-        assert "class: standard" in told.stdout and "fairness_debt_s: " in told.stdout
+        assert "criticality: standard" in told.stdout and "fairness_debt_s: " in told.stdout
         gold = ("-H", "x-gateway-inference-objective: gold")
-        understood = parsed(await run("explain", *gold, "-o", "json", picker=picker))["understood"]
-        assert (understood["criticality"], understood["slo_attainment"]) == ("critical", "100.0%")
+        resolved = parsed(await run("explain", *gold, "-o", "json", picker=picker))["resolved"]
+        assert (resolved["criticality"], resolved["slo_attainment"]) == ("critical", "100.0%")
         calls = [await picker.ask(name) for name in ("runs", "waits")]
         waits = await run("explain", "-d", body, picker=picker)
         assert "It would be queued at position 2, about " in waits.stdout

@@ -13,11 +13,11 @@ async def test_who_runs_who_waits_and_who_is_ended(run: Run) -> None:
     async with running_picker() as picker:
         picker.add_ready(A)
         calls = [await picker.ask(f"r{number}") for number in range(2)]
-        assert "1 running, 1 waiting" in (await run("requests", picker=picker)).stdout
+        assert "1 running, 1 queued" in (await run("requests", picker=picker)).stdout
         listed = parsed(await run("requests", "-o", "json", picker=picker))["requests"]
         assert [(each["request_id"], each["state"]) for each in listed] == [
             ("r0", "running"),
-            ("r1", "waiting"),
+            ("r1", "queued"),
         ]
         cancelled = await run("requests", "cancel", "r1", picker=picker)
         assert "removed from the queue" in cancelled.stdout

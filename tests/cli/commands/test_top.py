@@ -48,7 +48,7 @@ async def test_once_where_there_is_no_terminal(run: Run) -> None:
     assert "2 requests, 1 Envoy connected" in shown
     assert "1 (at most 10): 1 standard; longest" in shown
     assert "1,200 served, 3 queue-full" in shown
-    assert "waiting 1" in shown and "\x1b" not in shown
+    assert "queued 1" in shown and "\x1b" not in shown
 
 
 async def test_the_busiest_endpoint_comes_first(run: Run) -> None:
@@ -63,7 +63,7 @@ async def test_the_busiest_endpoint_comes_first(run: Run) -> None:
         told = json.loads((await run("top", "-o", "json", picker=picker)).stdout)
     assert shown.index("! gpu-2") < shown.index("ENDPOINT") < shown.index("gpu-1 (")
     assert [each["name"] for each in told["endpoints"]] == ["gpu-2", "gpu-1"]
-    assert told["status"]["slots"]["foreign"] == 4 and told["running"] == told["waiting"] == []
+    assert told["status"]["slots"]["foreign"] == 4 and told["running"] == told["queued"] == []
 
 
 async def test_several_looks(run: Run) -> None:

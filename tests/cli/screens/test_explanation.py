@@ -8,58 +8,61 @@ import pytest
 
 from extproc.cli.output import WIDE
 from extproc.cli.screens import explanation
-from extproc.cli.screens.explanation import outcome, show
+from extproc.cli.screens.explanation import decision, show
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-Told = pb.ExplainResponse
+Decision = pb.ExplainResponse
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         (
-            {"outcome": Told.OUTCOME_PICKED, "chosen": "10.0.0.1:8080"},
+            {"decision": Decision.DECISION_PICKED, "chosen": "10.0.0.1:8080"},
             "It would go to 10.0.0.1:8080 at once.",
         ),
         (
-            {"outcome": Told.OUTCOME_PASSED, "chosen": "10.0.0.1:8080"},
+            {"decision": Decision.DECISION_PASSED, "chosen": "10.0.0.1:8080"},
             "It takes no slot and would go to 10.0.0.1:8080 at once.",
         ),
         (
-            {"outcome": Told.OUTCOME_PASSED},
+            {"decision": Decision.DECISION_PASSED},
             "It takes no slot and would go to any server that Envoy knows at once.",
         ),
         (
-            {"outcome": Told.OUTCOME_PASSED, "understood": {"answered_by": "coxswain"}},
+            {"decision": Decision.DECISION_PASSED, "resolved": {"answered_by": "coxswain"}},
             "Coxswain answers it at once, for the whole fleet.",
         ),
-        ({"outcome": Told.OUTCOME_QUEUED, "position": 3}, "It would be queued at position 3."),
         (
-            {"outcome": Told.OUTCOME_QUEUED, "position": 3, "expected_s": 90.0},
+            {"decision": Decision.DECISION_QUEUED, "queue_position": 3},
+            "It would be queued at position 3.",
+        ),
+        (
+            {"decision": Decision.DECISION_QUEUED, "queue_position": 3, "expected_s": 90.0},
             "It would be queued at position 3, about 1m30s.",
         ),
         (
-            {"outcome": Told.OUTCOME_REJECTED, "reason": "queue-full"},
+            {"decision": Decision.DECISION_REJECTED, "reason": "queue-full"},
             "It would be rejected: queue-full.",
         ),
     ],
 )
 def test_one_sentence(fields: dict[str, Any], sentence: str) -> None:
-    assert outcome(Told(**fields)) == sentence
+    assert decision(Decision(**fields)) == sentence
 
 
 def told() -> pb.ExplainResponse:
     scores = [
-        Told.Score(name="free_share", value=0.5, detail="1 of 2 slots"),
-        Told.Score(name="cost_s", value=1.23456),
-        Told.Score(name="saved_s", value=0.25, detail="half is cached"),
+        Decision.Score(name="free_share", value=0.5, detail="1 of 2 slots"),
+        Decision.Score(name="cost_s", value=1.23456),
+        Decision.Score(name="saved_s", value=0.25, detail="half is cached"),
     ]
-    good = Told.Candidate(address="10.0.0.1:8080", name="gpu-1", rank=1, scores=scores)
-    bad = Told.Candidate(address="10.0.0.2:8080", filtered=["it is down", "\x1b[2Jmodel"])
-    return Told(
-        outcome=Told.OUTCOME_PICKED,
+    good = Decision.Candidate(address="10.0.0.1:8080", name="gpu-1", rank=1, scores=scores)
+    bad = Decision.Candidate(address="10.0.0.2:8080", filtered=["it is down", "\x1b[2Jmodel"])
+    return Decision(
+        decision=Decision.DECISION_PICKED,
         chosen="10.0.0.1:8080",
-        understood={"model": "tiny", "criticality": "standard"},
+        resolved={"model": "tiny", "criticality": "standard"},
         candidates=[good, bad],
     )
 
@@ -76,7 +79,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: Any, width: int) -> list[str]
 def test_who_was_filtered_out_and_every_score(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was understood first; the chosen one with its rank, the other with its reason."""
+    """What was resolved first; the chosen one with its rank, the other with its reason."""
     lines = drawn(monkeypatch, capsys, WIDE)
     assert lines[1:3] == ["  criticality: standard", "  model: tiny"]
     header, first, second = lines[-3:]

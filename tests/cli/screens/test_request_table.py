@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from extproc.cli.screens import request_table
-from extproc.cli.screens.request_table import picture
+from extproc.cli.screens.request_table import table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 RUNNING = pb.Request(
     exchange_id="e1",
     request_id="r1",
-    state=pb.REQUEST_STATE_ANSWERING,
+    state=pb.REQUEST_STATE_RESPONDING,
     endpoint="10.0.0.1:8080",
     model="tiny",
     criticality="critical",
@@ -24,11 +24,11 @@ RUNNING = pb.Request(
 WAITING = pb.Request(
     exchange_id="e2",
     request_id="r2",
-    state=pb.REQUEST_STATE_WAITING,
+    state=pb.REQUEST_STATE_QUEUED,
     criticality="standard",
     age_s=3.0,
     waited_s=3.0,
-    position=1,
+    arrival_position=1,
     expected_s=4.0,
 )
 
@@ -48,10 +48,10 @@ def drawn(*requests: pb.Request, matching: int | None = None) -> list[str]:
     answer = pb.ListRequestsResponse(
         requests=requests,
         total_running=1,
-        total_waiting=1,
+        total_queued=1,
         total_matching=len(requests) if matching is None else matching,
     )
-    screen.print(picture(answer))
+    screen.print(table_of(answer))
     assert isinstance(screen.file, StringIO)
     return screen.file.getvalue().splitlines()
 
@@ -61,11 +61,11 @@ def test_all_that_is_known_of_each() -> None:
     header, running, waiting, _, total = drawn(RUNNING, WAITING)
     assert (
         words(header)
-        == "REQUEST EXCHANGE STATE PLACE ENDPOINT MODEL CRITICALITY AGE WAITED EXPECTED"
+        == "REQUEST EXCHANGE STATE POSITION ENDPOINT MODEL CRITICALITY AGE WAITED EXPECTED"
     )
-    assert words(running) == "r1 e1 answering 10.0.0.1:8080 tiny critical 12s 0.5s"
-    assert words(waiting) == "r2 e2 waiting 1 standard 3.0s 3.0s 4.0s"
-    assert total == "1 running, 1 waiting"
+    assert words(running) == "r1 e1 responding 10.0.0.1:8080 tiny critical 12s 0.5s"
+    assert words(waiting) == "r2 e2 queued 1 standard 3.0s 3.0s 4.0s"
+    assert total == "1 running, 1 queued"
 
 
 def test_columns_that_would_tell_nothing_are_left_out() -> None:
@@ -84,7 +84,7 @@ def test_a_narrow_screen_does_without_the_clients_ids(monkeypatch: pytest.Monkey
 def test_a_list_that_was_cut_says_so() -> None:
     """With the option that shows more; and none at all is just the sums."""
     assert drawn(RUNNING, matching=7)[-1].endswith("1 of 7 are shown (--limit)")
-    assert drawn() == ["1 running, 1 waiting"]
+    assert drawn() == ["1 running, 1 queued"]
 
 
 def test_clients_cannot_write_on_the_terminal() -> None:

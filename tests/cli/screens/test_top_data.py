@@ -16,12 +16,12 @@ async def test_the_busiest_first_then_who_runs_then_who_waits() -> None:
         calls = [await fake.ask(name) for name in ("runs", "waits")]
         fake.add_ready(C, slots=0, name="empty")
         async with AdminClient(Connection(address=f"127.0.0.1:{fake.port}")) as picker:
-            sight = await read_top_data(picker)
-            told = sight.plain()
+            data = await read_top_data(picker)
+            told = data.plain()
         for call in calls:
             call.cancel()
-    assert [endpoint.name for endpoint in sight.endpoints] == ["zebra", "empty"]
-    assert [one.request_id for one in sight.running] == ["runs"]
-    assert [one.request_id for one in sight.waiting] == ["waits"]
-    assert told.keys() == {"status", "endpoints", "running", "waiting"}
-    assert told["endpoints"][0]["slots"]["leased"] == 1 and told["status"]["waiting"] == 1
+    assert [endpoint.name for endpoint in data.endpoints] == ["zebra", "empty"]
+    assert [one.request_id for one in data.running] == ["runs"]
+    assert [one.request_id for one in data.queued] == ["waits"]
+    assert told.keys() == {"status", "endpoints", "running", "queued"}
+    assert told["endpoints"][0]["slots"]["leased"] == 1 and told["status"]["queued"] == 1

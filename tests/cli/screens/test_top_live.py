@@ -16,7 +16,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 def sight(version: str) -> TopData:
     status = pb.GetStatusResponse(version=version, is_ready=True)
-    return TopData(status=status, endpoints=(), running=(), waiting=())
+    return TopData(status=status, endpoints=(), running=(), queued=())
 
 
 class Picker:

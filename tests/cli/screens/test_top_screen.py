@@ -8,17 +8,17 @@ import pytest
 from rich.console import Console
 
 from extproc.cli.screens.top_data import TopData
-from extproc.cli.screens.top_screen import picture
+from extproc.cli.screens.top_screen import screen_of
 from extproc.cli.screens.top_tables import Frame
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 LOAD = {"leased": 3, "foreign": 1, "idle": 12, "total": 16}
 
 
-def sight(endpoints: int, running: int, waiting: int, issues: int = 0) -> TopData:
+def sight(endpoints: int, running: int, queued: int, issues: int = 0) -> TopData:
     """So many of each; the first endpoints have an issue each."""
     return TopData(
-        status=pb.GetStatusResponse(version="1.2.3", running=running, waiting=waiting),
+        status=pb.GetStatusResponse(version="1.2.3", running=running, queued=queued),
         endpoints=[
             pb.Endpoint(
                 address=f"10.0.0.{number}:8080",
@@ -33,19 +33,19 @@ def sight(endpoints: int, running: int, waiting: int, issues: int = 0) -> TopDat
             for number in range(endpoints)
         ],
         running=[request(number, pb.REQUEST_STATE_RUNNING) for number in range(min(50, running))],
-        waiting=[request(number, pb.REQUEST_STATE_WAITING) for number in range(min(50, waiting))],
+        queued=[request(number, pb.REQUEST_STATE_QUEUED) for number in range(min(50, queued))],
     )
 
 
 def request(number: int, state: pb.RequestState) -> pb.Request:
-    is_waiting = state == pb.REQUEST_STATE_WAITING
+    is_queued = state == pb.REQUEST_STATE_QUEUED
     return pb.Request(
         exchange_id=f"{state:08d}{number:08d}",
         state=state,
-        endpoint="" if is_waiting else "10.0.0.0:8080",
+        endpoint="" if is_queued else "10.0.0.0:8080",
         criticality="standard",
         age_s=100.0,
-        position=number + 1 if is_waiting else 0,
+        arrival_position=number + 1 if is_queued else 0,
     )
 
 
@@ -54,27 +54,27 @@ def lines(
 ) -> list[str]:
     screen = Console(file=StringIO(), width=width, height=1000)
     frame = Frame(address="127.0.0.1:9003", width=width, height_lines=height)
-    screen.print(picture(seen, frame, "12:00:00", notice))
+    screen.print(screen_of(seen, frame, "12:00:00", notice))
     assert isinstance(screen.file, StringIO)
     return screen.file.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("height", [16, 24, 40, 100])
 @pytest.mark.parametrize("endpoints", [0, 1, 5, 60])
-@pytest.mark.parametrize(("running", "waiting"), [(0, 0), (1, 0), (0, 9), (80, 3), (400, 400)])
+@pytest.mark.parametrize(("running", "queued"), [(0, 0), (1, 0), (0, 9), (80, 3), (400, 400)])
 @pytest.mark.parametrize("issues", [0, 1, 60])
 def test_the_picture_fits_the_screen(
-    height: int, endpoints: int, running: int, waiting: int, issues: int
+    height: int, endpoints: int, running: int, queued: int, issues: int
 ) -> None:
     """Whatever there is to show; and something of each kind is always on it."""
-    shown = lines(sight(endpoints, running, waiting, issues), height=height)
+    shown = lines(sight(endpoints, running, queued, issues), height=height)
     assert len(shown) <= height
     assert max(map(len, shown)) <= 80
     text = "\n".join(shown)
     if endpoints:
         assert "machine-0" in text
     if height >= 24:
-        assert ("waiting 1" in text) == (waiting > 0)
+        assert ("queued 1" in text) == (queued > 0)
         assert f"{pb.REQUEST_STATE_RUNNING:08d}00000000" in text or not running
 
 
@@ -86,8 +86,8 @@ def test_no_line_of_the_screen_is_wasted() -> None:
 def test_what_is_left_out_is_counted() -> None:
     """The numbers of the status count, not how many the list had."""
     text = "\n".join(lines(sight(60, 400, 400, issues=60), height=24))
-    running, waiting = (text.count(f"\n{state:08d}") for state in (2, 1))
-    assert f"and {400 - running} more running, {400 - waiting} more waiting" in text
+    running, queued = (text.count(f"\n{state:08d}") for state in (2, 1))
+    assert f"and {400 - running} more running, {400 - queued} more queued" in text
     assert "! and 58 more;" in text and text.count("\n! machine-") == 2
     listed = text.count("\nmachine-")
     assert f"and {60 - listed} more endpoints" in text

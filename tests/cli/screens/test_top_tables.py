@@ -101,16 +101,16 @@ def test_columns_of_requests_are_those_that_tell_something(
 def test_requests_name_their_endpoint_or_their_place() -> None:
     """By the name that the operator gave; who waits has a place and an expectation."""
     runs = pb.Request(
-        exchange_id="e1", state=pb.REQUEST_STATE_ANSWERING, endpoint="10.0.0.1:8080", age_s=61.0
+        exchange_id="e1", state=pb.REQUEST_STATE_RESPONDING, endpoint="10.0.0.1:8080", age_s=61.0
     )
     waits = pb.Request(
         exchange_id="e2",
-        state=pb.REQUEST_STATE_WAITING,
-        position=3,
+        state=pb.REQUEST_STATE_QUEUED,
+        arrival_position=3,
         age_s=5.0,
         waited_s=5.0,
         expected_s=12.0,
     )
     lines = drawn(request_lines([runs, waits], {"10.0.0.1:8080": "gpu-1"}, frame(80)), 80)
-    assert words(lines[1]) == "e1 answering gpu-1 1m01s"
-    assert words(lines[2]) == "e2 waiting 3 5.0s 12s"
+    assert words(lines[1]) == "e1 responding gpu-1 1m01s"
+    assert words(lines[2]) == "e2 queued 3 5.0s 12s"

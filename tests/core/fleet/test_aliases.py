@@ -17,7 +17,7 @@ from tests.fakes.steered_fleet import SteeredFleet
 
 def test_waiting_for_one_model_never_blocks_another() -> None:
     """A thousand requests for a busy model do not delay a request for another."""
-    fleet = SteeredFleet(max_queued=2000)
+    fleet = SteeredFleet(queue_max_requests=2000)
     fleet.add(1, models=["a"])
     other = fleet.add(1, models=["b"])
     fleet.pick(model="a")

@@ -230,7 +230,7 @@ def test_it_is_queued_by_its_base_name() -> None:
 
 def test_a_full_queue_rejects_it() -> None:
     """As if no endpoint were eligible: at a retry all may have reported."""
-    fleet = SteeredFleet(max_queued=0)
+    fleet = SteeredFleet(queue_max_requests=0)
     fleet.add(9, models=["m"])
     fleet.join()
     assert fleet.refusal(**POET) == "no-endpoint"

@@ -128,7 +128,7 @@ def test_positions_and_expected_seconds() -> None:
         fleet.pick()
     tickets = [fleet.queue() for _ in range(5)]
     positions = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
-    assert [(queue_position.position, queue_position.of) for queue_position in positions] == [
+    assert [(queue_position.position, queue_position.queued) for queue_position in positions] == [
         (n, 5) for n in range(1, 6)
     ]
     assert [queue_position.expected_s for queue_position in positions] == pytest.approx(
@@ -171,13 +171,13 @@ def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> Non
 
 def test_a_position_counts_only_tickets_that_are_served_before() -> None:
     """A thousand tickets of another tenant are not ahead of a tenant's first."""
-    fleet = SteeredFleet(max_queued=2000)
+    fleet = SteeredFleet(queue_max_requests=2000)
     fleet.add(1)
     fleet.pick()
     for _ in range(1000):
         fleet.queue(fairness_id="crowd")
     queue_position = fleet.dispatcher.position_of(fleet.queue(fairness_id="other"), fleet.now)
-    assert queue_position.position <= 2 and queue_position.of == 1001
+    assert queue_position.position <= 2 and queue_position.queued == 1001
 
 
 def test_a_position_counts_objectives_with_lower_attainment() -> None:
@@ -235,7 +235,7 @@ def test_foreign_slots_of_another_model_do_not_count() -> None:
 
 
 def test_rejections_have_a_retry_time() -> None:
-    fleet = SteeredFleet(max_queued=3)
+    fleet = SteeredFleet(queue_max_requests=3)
     fleet.add(1)
     for _ in range(20):
         lease = fleet.pick()
@@ -251,7 +251,7 @@ def test_rejections_have_a_retry_time() -> None:
 def test_the_retry_time_is_that_of_the_eligible_servers() -> None:
     """One slot serves the rare model, eight the usual one: a request for the rare one waits
     longer."""
-    fleet = SteeredFleet(max_queued=6)
+    fleet = SteeredFleet(queue_max_requests=6)
     fleet.add(1, models=["rare"])
     fleet.add(8, models=["usual"])
     for _ in range(30):

@@ -35,7 +35,7 @@ def test_critical_before_standard_before_nothing() -> None:
 
 
 def test_a_critical_request_evicts_the_newest_of_the_lowest_criticality() -> None:
-    fleet = SteeredFleet(GOLD, max_queued=2)
+    fleet = SteeredFleet(GOLD, queue_max_requests=2)
     fleet.add(1)
     fleet.pick()
     older, newer = fleet.queue(), fleet.queue()
@@ -53,7 +53,7 @@ def test_a_critical_request_evicts_the_newest_of_the_lowest_criticality() -> Non
 def test_the_glossarys_example(lower: Objective) -> None:
     """100 units of capacity, 40 critical and 40 others running, 30 units lost: under the same load,
     only non-critical requests are rejected."""
-    fleet = SteeredFleet(GOLD, lower, max_queued=5)
+    fleet = SteeredFleet(GOLD, lower, queue_max_requests=5)
     for _ in range(10):
         fleet.add(10)
     random = Random(7)
@@ -118,7 +118,7 @@ def test_the_objective_with_the_lowest_attainment_is_served_first() -> None:
 @pytest.mark.parametrize("how", ["queue-full", "evicted", "queue-timeout"])
 def test_a_rejection_for_lack_of_slots_misses_the_slo(how: str) -> None:
     silver = Objective(name="silver", queue_s=60.0)
-    fleet = SteeredFleet(GOLD, silver, max_queued=1)
+    fleet = SteeredFleet(GOLD, silver, queue_max_requests=1)
     fleet.add(1)
     fleet.pick()
     if how == "queue-full":
@@ -149,7 +149,7 @@ def test_attainment_covers_five_minutes() -> None:
 
 
 def test_a_tenant_with_a_thousand_does_not_delay_anothers_first() -> None:
-    fleet = SteeredFleet(max_queued=2000)
+    fleet = SteeredFleet(queue_max_requests=2000)
     fleet.add(2)
     leases = [fleet.pick(fairness_id="crowd") for _ in range(2)]
     for _ in range(1000):
@@ -162,7 +162,7 @@ def test_a_tenant_with_a_thousand_does_not_delay_anothers_first() -> None:
 
 def test_use_is_counted_in_slot_seconds() -> None:
     """Of two tenants the one with long requests gets fewer of them, and as many seconds."""
-    fleet = SteeredFleet(max_queued=5000)
+    fleet = SteeredFleet(queue_max_requests=5000)
     fleet.add(1)
     for _ in range(100):  # it is known how long slots are held
         lease = fleet.pick(fairness_id="x")
@@ -221,7 +221,7 @@ def test_no_criticality_starves(
     and such as take a whole server, are each served when an endpoint has served `every` times as
     many queued tickets as arrived before them, themselves included."""
     aging = Aging()
-    fleet = SteeredFleet(GOLD, max_queued=500)
+    fleet = SteeredFleet(GOLD, queue_max_requests=500)
     for count in slots:
         fleet.add(count)
     random = Random(seed)

@@ -137,7 +137,7 @@ def test_a_tenant_gets_no_more_for_its_many_flows() -> None:
 def test_the_flows_of_a_tenant_divide_its_share() -> None:
     """One of them has a hundred queued, the other one, and another tenant many: the two tenants
     alternate, and so do the flows of the first."""
-    fleet = SteeredFleet(max_queued=500)
+    fleet = SteeredFleet(queue_max_requests=500)
     fleet.add(1)
     lease = fleet.pick(tenant="other")
     tickets = []

@@ -21,11 +21,11 @@ CRITICAL = Objective(name="critical", criticality=Criticality.CRITICAL)
 class Hall:
     """A fleet without servers: every request that may be queued is."""
 
-    def __init__(self, max_queued_bytes: int, *, max_queued: int = 100) -> None:
+    def __init__(self, queue_max_body_bytes: int, *, queue_max_requests: int = 100) -> None:
         self.listener = RecordingListener()
         options = DispatcherOptions(
-            max_queued=max_queued,
-            max_queued_bytes=max_queued_bytes,
+            queue_max_requests=queue_max_requests,
+            queue_max_body_bytes=queue_max_body_bytes,
             resolver=ResolverOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
         )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
@@ -68,7 +68,7 @@ def test_a_critical_request_evicts_one_with_enough_bytes() -> None:
 
 
 def test_the_caller_learns_which_bound_was_met() -> None:
-    hall = Hall(MIB, max_queued=2)
+    hall = Hall(MIB, queue_max_requests=2)
     long = Request(id="r", timeout_s=60, body_bytes=2 * MIB)
     assert hall.dispatcher.lacks_bytes(long)
     hall.enter(0)

@@ -62,7 +62,7 @@ def test_no_fallbacks_if_none_are_configured() -> None:
 def test_changed_bounds_apply_at_once() -> None:
     """For picks, for pass-through requests, and for the queue."""
     fleet = SmallFleet(1, 1, 1)
-    fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, max_queued=0))
+    fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, queue_max_requests=0))
     outcome = fleet.submit()
     assert isinstance(outcome, Picked) and len(outcome.fallbacks) == 1
     assert len(fleet.dispatcher.passing()) == 2
@@ -198,12 +198,12 @@ def test_a_cancelled_request_is_settled() -> None:
     assert (fleet.refused(ticket).reason, fleet.refused(ticket).waited_s) == (Reason.CANCELLED, 3.0)
 
 
-@pytest.mark.parametrize("max_queued", [0, 1, 3])
-def test_a_full_queue(max_queued: int) -> None:
+@pytest.mark.parametrize("queue_max_requests", [0, 1, 3])
+def test_a_full_queue(queue_max_requests: int) -> None:
     """The bound is exact from 0 up, and has its own reason with status 429."""
-    fleet = SmallFleet(1, max_queued=max_queued)
+    fleet = SmallFleet(1, queue_max_requests=queue_max_requests)
     fleet.pick()
-    for _ in range(max_queued):
+    for _ in range(queue_max_requests):
         fleet.queue()
     outcome = fleet.submit()
     assert isinstance(outcome, Rejected)
@@ -212,7 +212,7 @@ def test_a_full_queue(max_queued: int) -> None:
 
 def test_a_free_slot_needs_no_queue() -> None:
     """Neither a queue of 0 nor a timeout of 0 rejects what can be served at once."""
-    fleet = SmallFleet(1, max_queued=0)
+    fleet = SmallFleet(1, queue_max_requests=0)
     assert isinstance(fleet.submit(timeout_s=0.0), Picked)
 
 
@@ -253,7 +253,7 @@ def test_without_any_endpoint_requests_wait() -> None:
 def test_without_any_endpoint_the_reason_is_no_endpoint() -> None:
     """A full queue, a timeout of 0, or a deadline: no endpoint serves, so the reason is
     `no-endpoint`."""
-    outcome = SmallFleet(max_queued=0).submit()
+    outcome = SmallFleet(queue_max_requests=0).submit()
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.NO_ENDPOINT
     fleet = SmallFleet()
     outcome = fleet.submit(timeout_s=0.0)
@@ -285,7 +285,7 @@ def test_without_any_eligible_endpoint_the_reason_is_no_endpoint(
 
 def test_retry_after_follows_the_queue() -> None:
     """An assignment every 5 s and two queued requests: 15 s."""
-    fleet = SmallFleet(1, max_queued=4)
+    fleet = SmallFleet(1, queue_max_requests=4)
     lease = fleet.pick()
     tickets = [fleet.queue() for _ in range(4)]
     for ticket in tickets[:2]:
@@ -301,7 +301,7 @@ def test_retry_after_follows_the_queue() -> None:
 
 def test_retry_after_is_between_a_second_and_a_minute() -> None:
     """While nothing is known yet, and if each request waits for an hour."""
-    fleet = SmallFleet(1, max_queued=1)
+    fleet = SmallFleet(1, queue_max_requests=1)
     lease = fleet.pick()
     ticket = fleet.queue()
     outcome = fleet.submit()
@@ -316,7 +316,7 @@ def test_retry_after_is_between_a_second_and_a_minute() -> None:
 
 def test_an_empty_queue_is_not_slow() -> None:
     """Time with an empty queue does not lengthen the retry time."""
-    fleet = SmallFleet(1, max_queued=1)
+    fleet = SmallFleet(1, queue_max_requests=1)
     lease = fleet.pick()
     for gap in (5.0, 5.0, 3600.0, 5.0):
         ticket = fleet.queue()

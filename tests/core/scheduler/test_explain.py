@@ -124,22 +124,22 @@ def test_it_shows_debt_position_and_time() -> None:
     explanation = ask(fleet, fairness_id="greedy")
     assert explanation.position == 3
     assert explanation.expected_s is not None and 9.0 < explanation.expected_s < 15.0
-    assert 3.0 < float(explanation.understood["fairness_debt_s"]) < 5.0
-    assert float(ask(fleet, fairness_id="other").understood["fairness_debt_s"]) == 0.0
+    assert 3.0 < float(explanation.resolved["fairness_debt_s"]) < 5.0
+    assert float(ask(fleet, fairness_id="other").resolved["fairness_debt_s"]) == 0.0
 
 
 def test_it_shows_criticality_position_and_rejection() -> None:
     gold = Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=1.0)
     cheap = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
-    fleet = SteeredFleet(gold, cheap, max_queued=2)
+    fleet = SteeredFleet(gold, cheap, queue_max_requests=2)
     fleet.add(1)
     fleet.pick()
     for _ in range(2):
         fleet.queue(fairness_id="crowd")
     waiting = ask(fleet, objective="gold")
     assert (waiting.position, waiting.reason) == (1, None)
-    assert waiting.understood["criticality"] == "critical"
-    assert waiting.understood["slo_attainment"] == "100.0%"
+    assert waiting.resolved["criticality"] == "critical"
+    assert waiting.resolved["slo_attainment"] == "100.0%"
     assert ask(fleet).reason is Reason.QUEUE_FULL
     assert ask(fleet, objective="cheap").reason is Reason.SHED
 
@@ -164,7 +164,7 @@ def test_a_dry_run_changes_nothing() -> None:
 def test_the_server_of_a_session_is_shown() -> None:
     fleet = SteeredFleet()
     target, _ = fleet.add(2), fleet.add(2)
-    assert "session_served_by" not in ask(fleet, session_id="s").understood
+    assert "session_served_by" not in ask(fleet, session_id="s").resolved
     fleet.finish(fleet.pick(session_id="s", allowed=frozenset({target})))
     found = ask(fleet, session_id="s")
-    assert (found.understood["session_served_by"], found.chosen) == (str(target), target)
+    assert (found.resolved["session_served_by"], found.chosen) == (str(target), target)

@@ -30,7 +30,7 @@ def test_positions_follow_the_order_of_service() -> None:
     lease = running(fleet)
     tickets = [waiting(fleet) for _ in range(3)]
     positions = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
-    assert [(queue_position.position, queue_position.of) for queue_position in positions] == [
+    assert [(queue_position.position, queue_position.queued) for queue_position in positions] == [
         (1, 3),
         (2, 3),
         (3, 3),
@@ -38,7 +38,7 @@ def test_positions_follow_the_order_of_service() -> None:
     arrival = fleet.dispatcher.position_of_arrival(
         UNCONSTRAINED_REQUEST, Request(id="n", timeout_s=60.0), fleet.now
     )
-    assert (arrival.position, arrival.of) == (4, 4)
+    assert (arrival.position, arrival.queued) == (4, 4)
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
     assert fleet.dispatcher.position_of(tickets[1], fleet.now)[:2] == (1, 2)
 

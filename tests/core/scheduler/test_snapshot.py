@@ -8,9 +8,9 @@ from tests.fakes.small_fleet import SmallFleet
 
 def test_an_empty_queue() -> None:
     """It has no longest wait, and no expected time."""
-    status = take_queue_snapshot(SmallFleet(1, max_queued=7).dispatcher, 100.0)
-    assert (status.waiting, status.max_waiting) == (0, 7)
-    assert status.by_class == {"critical": 0, "standard": 0, "sheddable": 0}
+    status = take_queue_snapshot(SmallFleet(1, queue_max_requests=7).dispatcher, 100.0)
+    assert (status.queued, status.max_requests) == (0, 7)
+    assert status.by_criticality == {"critical": 0, "standard": 0, "sheddable": 0}
     assert status.longest_wait_s is None and status.expected_s is None
 
 
@@ -22,7 +22,7 @@ def test_the_first_to_arrive_waited_longest() -> None:
         fleet.queue()
         fleet.now += 2.0
     status = take_queue_snapshot(fleet.dispatcher, fleet.now)
-    assert status.waiting == status.by_class["standard"] == 2
+    assert status.queued == status.by_criticality["standard"] == 2
     assert status.longest_wait_s == 4.0 and status.expected_s is None
 
 
@@ -38,5 +38,5 @@ def test_the_expected_time_follows_the_drain_rate() -> None:
     fleet.now += 3.0
     fleet.finish(fleet.handed(ticket))
     status = take_queue_snapshot(fleet.dispatcher, fleet.now)
-    assert status.waiting == 2
+    assert status.queued == 2
     assert status.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)

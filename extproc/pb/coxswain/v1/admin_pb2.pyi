@@ -27,9 +27,9 @@ class Intent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 class RequestState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REQUEST_STATE_UNSPECIFIED: _ClassVar[RequestState]
-    REQUEST_STATE_WAITING: _ClassVar[RequestState]
+    REQUEST_STATE_QUEUED: _ClassVar[RequestState]
     REQUEST_STATE_RUNNING: _ClassVar[RequestState]
-    REQUEST_STATE_ANSWERING: _ClassVar[RequestState]
+    REQUEST_STATE_RESPONDING: _ClassVar[RequestState]
     REQUEST_STATE_PASSING: _ClassVar[RequestState]
     REQUEST_STATE_READING: _ClassVar[RequestState]
 HEALTH_UNSPECIFIED: Health
@@ -43,9 +43,9 @@ INTENT_ACTIVE: Intent
 INTENT_DRAINING: Intent
 INTENT_DISABLED: Intent
 REQUEST_STATE_UNSPECIFIED: RequestState
-REQUEST_STATE_WAITING: RequestState
+REQUEST_STATE_QUEUED: RequestState
 REQUEST_STATE_RUNNING: RequestState
-REQUEST_STATE_ANSWERING: RequestState
+REQUEST_STATE_RESPONDING: RequestState
 REQUEST_STATE_PASSING: RequestState
 REQUEST_STATE_READING: RequestState
 
@@ -250,7 +250,7 @@ class DisableResponse(_message.Message):
     def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "position", "expected_s", "weight_slots")
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "arrival_position", "expected_s", "weight_slots")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -260,7 +260,7 @@ class Request(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_POSITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
@@ -272,10 +272,10 @@ class Request(_message.Message):
     objective: str
     age_s: float
     waited_s: float
-    position: int
+    arrival_position: int
     expected_s: float
     weight_slots: int
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ...) -> None: ...
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., arrival_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
     __slots__ = ("limit", "states", "endpoint")
@@ -288,16 +288,16 @@ class ListRequestsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ...) -> None: ...
 
 class ListRequestsResponse(_message.Message):
-    __slots__ = ("requests", "total_running", "total_waiting", "total_matching")
+    __slots__ = ("requests", "total_running", "total_queued", "total_matching")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_RUNNING_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_WAITING_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_QUEUED_FIELD_NUMBER: _ClassVar[int]
     TOTAL_MATCHING_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[Request]
     total_running: int
-    total_waiting: int
+    total_queued: int
     total_matching: int
-    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., total_running: _Optional[int] = ..., total_waiting: _Optional[int] = ..., total_matching: _Optional[int] = ...) -> None: ...
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., total_running: _Optional[int] = ..., total_queued: _Optional[int] = ..., total_matching: _Optional[int] = ...) -> None: ...
 
 class WatchQueueRequest(_message.Message):
     __slots__ = ("id",)
@@ -306,32 +306,32 @@ class WatchQueueRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class WatchQueueResponse(_message.Message):
-    __slots__ = ("state", "position", "of", "expected_s", "waited_s", "endpoint", "exchange_id")
+    __slots__ = ("state", "queue_position", "queued", "expected_s", "waited_s", "endpoint", "exchange_id")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[WatchQueueResponse.State]
-        STATE_WAITING: _ClassVar[WatchQueueResponse.State]
+        STATE_QUEUED: _ClassVar[WatchQueueResponse.State]
         STATE_SERVED: _ClassVar[WatchQueueResponse.State]
         STATE_GONE: _ClassVar[WatchQueueResponse.State]
     STATE_UNSPECIFIED: WatchQueueResponse.State
-    STATE_WAITING: WatchQueueResponse.State
+    STATE_QUEUED: WatchQueueResponse.State
     STATE_SERVED: WatchQueueResponse.State
     STATE_GONE: WatchQueueResponse.State
     STATE_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    OF_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     state: WatchQueueResponse.State
-    position: int
-    of: int
+    queue_position: int
+    queued: int
     expected_s: float
     waited_s: float
     endpoint: str
     exchange_id: str
-    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., position: _Optional[int] = ..., of: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
 
 class CancelRequestRequest(_message.Message):
     __slots__ = ("id",)
@@ -365,19 +365,19 @@ class ExplainRequest(_message.Message):
     def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("outcome", "reason", "chosen", "position", "expected_s", "candidates", "understood")
-    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved")
+    class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        OUTCOME_UNSPECIFIED: _ClassVar[ExplainResponse.Outcome]
-        OUTCOME_PICKED: _ClassVar[ExplainResponse.Outcome]
-        OUTCOME_QUEUED: _ClassVar[ExplainResponse.Outcome]
-        OUTCOME_REJECTED: _ClassVar[ExplainResponse.Outcome]
-        OUTCOME_PASSED: _ClassVar[ExplainResponse.Outcome]
-    OUTCOME_UNSPECIFIED: ExplainResponse.Outcome
-    OUTCOME_PICKED: ExplainResponse.Outcome
-    OUTCOME_QUEUED: ExplainResponse.Outcome
-    OUTCOME_REJECTED: ExplainResponse.Outcome
-    OUTCOME_PASSED: ExplainResponse.Outcome
+        DECISION_UNSPECIFIED: _ClassVar[ExplainResponse.Decision]
+        DECISION_PICKED: _ClassVar[ExplainResponse.Decision]
+        DECISION_QUEUED: _ClassVar[ExplainResponse.Decision]
+        DECISION_REJECTED: _ClassVar[ExplainResponse.Decision]
+        DECISION_PASSED: _ClassVar[ExplainResponse.Decision]
+    DECISION_UNSPECIFIED: ExplainResponse.Decision
+    DECISION_PICKED: ExplainResponse.Decision
+    DECISION_QUEUED: ExplainResponse.Decision
+    DECISION_REJECTED: ExplainResponse.Decision
+    DECISION_PASSED: ExplainResponse.Decision
     class Score(_message.Message):
         __slots__ = ("name", "value", "detail")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -400,28 +400,28 @@ class ExplainResponse(_message.Message):
         scores: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Score]
         rank: int
         def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., filtered: _Optional[_Iterable[str]] = ..., scores: _Optional[_Iterable[_Union[ExplainResponse.Score, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
-    class UnderstoodEntry(_message.Message):
+    class ResolvedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CHOSEN_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
-    UNDERSTOOD_FIELD_NUMBER: _ClassVar[int]
-    outcome: ExplainResponse.Outcome
+    RESOLVED_FIELD_NUMBER: _ClassVar[int]
+    decision: ExplainResponse.Decision
     reason: str
     chosen: str
-    position: int
+    queue_position: int
     expected_s: float
     candidates: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Candidate]
-    understood: _containers.ScalarMap[str, str]
-    def __init__(self, outcome: _Optional[_Union[ExplainResponse.Outcome, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., understood: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    resolved: _containers.ScalarMap[str, str]
+    def __init__(self, decision: _Optional[_Union[ExplainResponse.Decision, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., resolved: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetSettingsRequest(_message.Message):
     __slots__ = ()
@@ -454,7 +454,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "waiting", "max_waiting", "fleet_version", "envoys", "waiting_by_class", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -469,7 +469,7 @@ class GetStatusResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    class WaitingByClassEntry(_message.Message):
+    class QueuedByCriticalityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -490,11 +490,11 @@ class GetStatusResponse(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_BY_HEALTH_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
-    WAITING_FIELD_NUMBER: _ClassVar[int]
-    MAX_WAITING_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     FLEET_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVOYS_FIELD_NUMBER: _ClassVar[int]
-    WAITING_BY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BY_CRITICALITY_FIELD_NUMBER: _ClassVar[int]
     LONGEST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
@@ -507,14 +507,14 @@ class GetStatusResponse(_message.Message):
     slots: Slots
     endpoints_by_health: _containers.ScalarMap[str, int]
     running: int
-    waiting: int
-    max_waiting: int
+    queued: int
+    queue_max_requests: int
     fleet_version: int
     envoys: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Envoy]
-    waiting_by_class: _containers.ScalarMap[str, int]
+    queued_by_criticality: _containers.ScalarMap[str, int]
     longest_wait_s: float
     expected_s: float
     outcomes: _containers.ScalarMap[str, int]
     exchanges: int
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., max_waiting: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., waiting_by_class: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...

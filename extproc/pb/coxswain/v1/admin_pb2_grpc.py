@@ -117,82 +117,82 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchEndpoints(self, request, context):
-        """First all endpoints, then each change. A watcher that reads slowly misses states in
-        between, never the last one.
+        """Sends all endpoints, then each change. A slow reader misses intermediate states, never the
+        last one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddEndpoint(self, request, context):
-        """Take a server into the fleet until the picker restarts or RemoveEndpoint is called.
+        """Add a server to the fleet until the picker restarts or RemoveEndpoint is called.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveEndpoint(self, request, context):
-        """Take out a server that AddEndpoint took in. Its running requests end, no new ones come.
+        """Remove a server that AddEndpoint added. It gets no new requests; running ones finish.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Give an endpoint no new requests, and tell how many still run until none does or the
-        deadline passes. It stays draining after either, and when the caller leaves earlier.
+        """Send an endpoint no new requests, and report how many still run until none does or the
+        deadline passes. It stays draining after that, and also if the caller leaves earlier.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Activate(self, request, context):
-        """Give an endpoint requests again, after Drain or Disable.
+        """Send requests to an endpoint again, after Drain or Disable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Disable(self, request, context):
-        """Give an endpoint no new requests until Activate; its running ones end undisturbed.
+        """Send an endpoint no new requests until Activate. Running requests finish.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRequests(self, request, context):
-        """The requests that the picker knows now: the oldest first, then the line.
+        """The current requests: first those that are not queued, oldest first, then the queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchQueue(self, request, context):
-        """Where one waiting request stands: at once, then whenever that changes. The last message
-        says what became of it.
+        """The queue position of one request: at once, then whenever it changes. The last message has
+        the result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRequest(self, request, context):
-        """End a request. One that waits, or whose body still comes, is refused with 503 and the reason
-        `cancelled`; a running one gets the same answer while its server is silent, and is cut off
-        once the answer has begun.
+        """End a request. A queued request, or one whose body is still arriving, is rejected with 503
+        and the reason `cancelled`. A running request gets the same response if its server has not
+        responded yet; otherwise its response is cut off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """What would become of a request that Envoy lets through, and why. Changes nothing.
+        """The decision for a request that Envoy lets through, and why. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSettings(self, request, context):
-        """The settings in force. They name where keys and tokens are, never what they are.
+        """The current settings. They say where keys and tokens are, but do not contain them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +206,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """The picker at a glance.
+        """An overview of the picker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

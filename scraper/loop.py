@@ -155,7 +155,7 @@ class Scraper:
 
     async def _pause(self, watch: _Watch, delay_s: float) -> None:
         """Wait for the next scrape or for `scrape_now`; at least the minimum gap."""
-        gap_s = min(self._options.poke_gap_s, delay_s)
+        gap_s = min(self._options.scrape_gap_s, delay_s)
         await asyncio.sleep(gap_s)
         try:
             async with asyncio.timeout(delay_s - gap_s):

@@ -11,21 +11,22 @@ from scraper.schedule import Cadence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScraperOptions:
-    """`patience_s` is how long one look waits for /slots before it reports that it is slow;
-    the question itself lives on for `timeouts.slots_read_s`. /props is asked again after
-    `props_every_looks` looks, and whenever something hints at another process. A poked
-    endpoint is looked at once more at once, but not sooner than `poke_gap_s` after the last
-    look."""
+    """`slow_after_s` is how long one scrape waits for /slots before it reports that it is slow;
+    the request itself continues for `timeouts.slots_read_s`. /props is requested again after
+    `props_every_scrapes` scrapes, and when something hints at another process. An immediate
+    scrape starts at once, but not sooner than `scrape_gap_s` after the previous one."""
 
     cadence: Cadence = field(default_factory=Cadence)
     timeouts: Timeouts = field(default_factory=Timeouts)
     sleep_trial: SleepTrial = field(default_factory=SleepTrial)
-    patience_s: float = 1.0
-    props_every_looks: int = 100
-    poke_gap_s: float = 0.02
+    slow_after_s: float = 1.0
+    props_every_scrapes: int = 100
+    scrape_gap_s: float = 0.02
 
     def __post_init__(self) -> None:
-        if self.patience_s <= 0 or self.poke_gap_s <= 0:
-            raise ValueError("patience_s and poke_gap_s must be greater than 0")
-        if self.props_every_looks < 1:
-            raise ValueError(f"props_every_looks must be at least 1, not {self.props_every_looks}")
+        if self.slow_after_s <= 0 or self.scrape_gap_s <= 0:
+            raise ValueError("slow_after_s and scrape_gap_s must be greater than 0")
+        if self.props_every_scrapes < 1:
+            raise ValueError(
+                f"props_every_scrapes must be at least 1, not {self.props_every_scrapes}"
+            )

@@ -52,7 +52,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         status=_status_place(settings) if envoy.countdown else None,
         message_timeout_s=envoy.message_timeout_s,
         max_message_timeout_s=envoy.max_message_timeout_s,
-        end_reports=envoy.end_reports,
+        access_log_stream=envoy.access_log_stream,
         connect_timeout_s=envoy.connect_timeout_s,
         per_try_idle_timeout_s=envoy.per_try_idle_timeout_s,
         retries=envoy.retries,

@@ -25,7 +25,7 @@ HOT: Final = frozenset(
         "agents.allowed_networks",
         "agents.ttl_s",
         "agents.forget_s",
-        "queue.max_bytes",
+        "queue.max_body_bytes",
         "queue.max_requests",
         "queue.timeout_s",
         "picker.fallbacks",

@@ -31,7 +31,7 @@ from scraper.schedule import Cadence
 def dispatcher_options(settings: Settings) -> DispatcherOptions:
     return DispatcherOptions(
         queue_max_requests=settings.queue.max_requests,
-        queue_max_body_bytes=settings.queue.max_bytes,
+        queue_max_body_bytes=settings.queue.max_body_bytes,
         # Without discovery an answer names exactly one server.
         fallbacks=settings.picker.fallbacks if settings.envoy.discovery else 0,
         failures_to_down=settings.scraper.failures_to_down,
@@ -130,7 +130,7 @@ def scraper_options(settings: Settings) -> ScraperOptions:
             write_s=scraper.write_timeout_s,
             pool_s=scraper.pool_timeout_s,
         ),
-        patience_s=scraper.patience_s,
+        slow_after_s=scraper.slow_after_s,
     )
 
 

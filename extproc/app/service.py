@@ -95,7 +95,7 @@ class Service:
         )
         self._registry = ExchangeRegistry()
         self._auditor = Auditor(self.dispatcher, self._registry, self._waiting_room, time.monotonic)
-        self._end_reports = AccessLog(
+        self._access_log = AccessLog(
             self._registry, self._poke, UploadWatchdog(self._registry, time.monotonic)
         )
         self._discovery = EndpointDiscovery(
@@ -192,7 +192,7 @@ class Service:
         safety.check_exposure(settings)
         self._core_events.listen()
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        for part in (self._processor, self._end_reports, self._discovery, self._clusters):
+        for part in (self._processor, self._access_log, self._discovery, self._clusters):
             part.add_to(self._server)
         self._health.add_to(self._server)
         listen = settings.listen

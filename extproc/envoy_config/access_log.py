@@ -82,20 +82,20 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
     ]
 
 
-def end_reports(options: EnvoyOptions) -> list[AccessLog]:
+def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     """One message to the picker for each exchange that ended badly, none for the others.
 
     The end of an ext_proc stream does not tell a finished answer from a client that left or
     a server that died. This report does, and it goes out, unbuffered and on the connection
     of that stream, just before the stream's end.
     """
-    if not options.end_reports:
+    if not options.access_log_stream:
         return []
     flagged = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
     return [_to_picker("coxswain-ends", _all_of(_is_over(), flagged), options)]
 
 
-def upload_reports(options: EnvoyOptions) -> list[AccessLog]:
+def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
     """Now and then a message to the picker about each request that got its server before its
     body was whole, and has no answer yet.
 
@@ -124,7 +124,7 @@ def upload_reports(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
-    """How often `upload_reports` are made; None where no setting needs them."""
+    """How often `upload_watchdog_log` are made; None where no setting needs them."""
     times_s = [options.request_body_idle_timeout_s / 2]
     if options.request_body_min_rate_bytes_per_s:
         times_s.append(options.request_body_grace_s / REPORTS_PER_GRACE)

@@ -28,9 +28,9 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from extproc.envoy_config import names
 from extproc.envoy_config.access_log import (
     access_lines,
-    end_reports,
+    access_log_stream,
     report_interval,
-    upload_reports,
+    upload_watchdog_log,
 )
 from extproc.envoy_config.filters import ext_proc, first_filters, router
 from extproc.envoy_config.local_replies import local_replies, local_replies_on
@@ -70,7 +70,7 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
         # A client may name its request, and ask by that name where it stands.
         preserve_external_request_id=True,
         request_id_extension=untouched_request_ids(),
-        access_log=[*end_reports(options), *upload_reports(options)],
+        access_log=[*access_log_stream(options), *upload_watchdog_log(options)],
         access_log_options=report_interval(options),
         local_reply_config=local_replies_on([route.name for route in routes(options)], options),
     )
@@ -105,8 +105,8 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         server_name="envoy",
         access_log=[
             *access_lines(options),
-            *end_reports(options),
-            *upload_reports(options),
+            *access_log_stream(options),
+            *upload_watchdog_log(options),
         ],
         tracing=tracing(options),
         local_reply_config=local_replies(options),

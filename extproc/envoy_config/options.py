@@ -73,7 +73,9 @@ class EnvoyOptions:
     # The conversation with the picker.
     message_timeout_s: float = 1.0  # a picker silent for this long is passed over
     max_message_timeout_s: float = 3600.0  # the longest time a request may wait in line
-    end_reports: bool = True  # tell the picker which answers broke off, and on whose side
+    access_log_stream: bool = (
+        True  # report broken responses to the picker, and which side ended them
+    )
 
     # The way to a server.
     connect_timeout_s: float = 1.0

@@ -82,7 +82,7 @@ class EnvoySettings(Section):
     max_message_timeout_s: SomeSeconds = Field(default=3600.0, le=3600.0)  # Envoy's own bound
     """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be at
     least 5 s shorter."""
-    end_reports: bool = True
+    access_log_stream: bool = True
     """Whether Envoy reports responses that were cut off, and by which side."""
     connect_timeout_s: SomeSeconds = 1.0
     """How many seconds Envoy waits for a connection to a server."""

@@ -16,7 +16,7 @@ class QueueSettings(Section):
     max_requests: Count = 1024
     """The highest number of queued requests. Further requests are rejected with 429; 0 disables the
     queue."""
-    max_bytes: Whole = Field(default=1024 * 1024 * 1024, ge=0, le=10**15)
+    max_body_bytes: Whole = Field(default=1024 * 1024 * 1024, ge=0, le=10**15)
     """The highest number of buffered body bytes of all queued requests, in Envoy or, in full
     duplex, in Coxswain: up to envoy.body_buffer_bytes of each. A request with a body of more than
     64 KiB that does not fit is rejected with 429."""

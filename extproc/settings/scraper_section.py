@@ -44,7 +44,7 @@ class ScraperSettings(Section):
     """Seconds to wait until a request is sent."""
     pool_timeout_s: SomeSeconds = 2.0
     """Seconds to wait for a free connection of the pool."""
-    patience_s: SomeSeconds = 1.0
+    slow_after_s: SomeSeconds = 1.0
     """The number of seconds after which an unanswered /slots counts as slow. A slow server is not
     down, and the request continues."""
     stale_after_s: SomeSeconds = 6.0

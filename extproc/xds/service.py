@@ -256,7 +256,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             self._set_routable(address, is_known and issue is None, now)
             if issue is not None and issue != before.get(address) and self._streams:
                 loop = asyncio.get_running_loop()
-                loop.call_later(self._options.patience_s, self._complain, address, issue)
+                loop.call_later(self._options.log_after_s, self._complain, address, issue)
 
     def _complain(self, address: Address, issue: Issue) -> None:
         """Tell what has not mended itself, as it does where Envoy takes another cluster over."""

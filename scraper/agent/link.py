@@ -128,17 +128,17 @@ class Link:
     async def _read(
         self, call: grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
     ) -> None:
-        patience_s = WELCOME_S
+        silence_limit_s = WELCOME_S
         messages: AsyncIterator[pb.PickerMessage] = aiter(call)
         while True:
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(silence_limit_s):
                     message = await anext(messages)
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise LinkError(f"the picker has sent nothing for {patience_s:g} s") from None
-            patience_s = PICKER_SILENT_S
+                raise LinkError(f"the picker has sent nothing for {silence_limit_s:g} s") from None
+            silence_limit_s = PICKER_SILENT_S
             self._echo = message.number
             self._heard_at = self._clock()
             self._welcomed.set()

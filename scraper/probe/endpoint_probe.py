@@ -88,7 +88,7 @@ class EndpointProbe:
             await self._client.aclose()
 
     async def scrape(self, attention: ScrapePriority) -> Observation:
-        """Ask what has to be asked now. Takes `patience_s` and a few short answers at most.
+        """Ask what has to be asked now. Takes `slow_after_s` and a few short answers at most.
 
         Never raises for anything the server or the network does.
         """
@@ -113,7 +113,7 @@ class EndpointProbe:
         return await self._await_slots()
 
     def _is_learning_due(self, attention: ScrapePriority) -> bool:
-        if self._must_learn or self._looks_since_learnt > self._options.props_every_looks:
+        if self._must_learn or self._looks_since_learnt > self._options.props_every_scrapes:
             return True
         return not self._facts.is_router and self._sleep.needs_props(self._clock(), attention)
 
@@ -199,7 +199,7 @@ class EndpointProbe:
     async def _await_slots(self) -> Observation:
         """Wait for the open request; report it as slow without a response."""
         assert self._question is not None
-        await asyncio.wait({self._question}, timeout=self._options.patience_s)
+        await asyncio.wait({self._question}, timeout=self._options.slow_after_s)
         if not self._question.done():
             return await self._look_at_slow()
         outcome = self._question.result()

@@ -109,13 +109,13 @@ def test_agents_and_looks() -> None:
         "slots_read_timeout_s": 1.3,
         "write_timeout_s": 1.4,
         "pool_timeout_s": 1.5,
-        "patience_s": 1.6,
+        "slow_after_s": 1.6,
     }
     scraper = scraper_options(settings(scraper=looks))
     cadence, timeouts = scraper.cadence, scraper.timeouts
     assert (cadence.fast_s, cadence.slow_s, cadence.jitter) == (0.3, 3, 0.2)
     assert (timeouts.connect_s, timeouts.read_s, timeouts.slots_read_s) == (1.1, 1.2, 1.3)
-    assert (timeouts.write_s, timeouts.pool_s, scraper.patience_s) == (1.4, 1.5, 1.6)
+    assert (timeouts.write_s, timeouts.pool_s, scraper.slow_after_s) == (1.4, 1.5, 1.6)
 
 
 def test_telemetry() -> None:

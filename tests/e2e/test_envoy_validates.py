@@ -60,7 +60,7 @@ VARIANTS = {
     "odd rules": EnvoyOptions(blocked_paths=ODD_RULES, open_paths=ODD_RULES),
     "bare": EnvoyOptions(
         access_log=False,
-        end_reports=False,
+        access_log_stream=False,
         max_heap_bytes=0,
         retries=0,
         per_try_idle_timeout_s=0,

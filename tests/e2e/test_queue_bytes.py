@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 async def test_long_bodies_wait_up_to_the_bytes_that_are_set(mode: str, tmp_path: Path) -> None:
     """Two of 4 MiB fit, also one that is longer than what is kept of it; short ones still do."""
-    settings = {**QUICK, "queue": {"max_bytes": 9 * MIB}}
+    settings = {**QUICK, "queue": {"max_body_bytes": 9 * MIB}}
     async with Stack.running(
         tmp_path, slots=(1,), kind="simulator", settings=settings, mode=mode
     ) as stack:
@@ -37,7 +37,7 @@ async def test_long_bodies_wait_up_to_the_bytes_that_are_set(mode: str, tmp_path
         refused = await ask(2 * MIB)
         assert refused.status_code == 429
         assert refused.headers["x-coxswain-reason"] == "queue-full"
-        assert "queue.max_bytes" in refused.json()["error"]["message"]
+        assert "queue.max_body_bytes" in refused.json()["error"]["message"]
         short = asyncio.create_task(ask(60_000))
         await stack.until_waiting(3)
         await held.leave()

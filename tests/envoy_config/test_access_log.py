@@ -11,9 +11,9 @@ from extproc.envoy_config.access_log import (
     LINE,
     REPORTS_PER_GRACE,
     access_lines,
-    end_reports,
+    access_log_stream,
     report_interval,
-    upload_reports,
+    upload_watchdog_log,
 )
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.stream import upload_pace as upload
@@ -45,20 +45,20 @@ def test_a_line_is_written_once_and_can_be_left_out() -> None:
 
 def test_the_picker_hears_only_of_bad_ends() -> None:
     """Unbuffered, since a report that comes after its stream's end tells nothing."""
-    (report,) = end_reports(EnvoyOptions())
+    (report,) = access_log_stream(EnvoyOptions())
     kinds = [next(iter(each)) for each in filters_of(report)]
     assert kinds == ["log_type_filter", "response_flag_filter"]
     common = plain(report)["typed_config"]["common_config"]
     assert common["log_name"] == "coxswain-ends" and common["buffer_size_bytes"] == 0
     assert common["grpc_service"]["envoy_grpc"]["cluster_name"] == "coxswain"
-    assert end_reports(EnvoyOptions(end_reports=False)) == []
+    assert access_log_stream(EnvoyOptions(access_log_stream=False)) == []
 
 
 def test_uploads_are_told_of_while_they_have_a_server_and_no_answer() -> None:
     """Only the periodic ones, only without a status, only those that were not whole when they got
     their server: the others would be thousands of reports that tell nothing."""
     options = EnvoyOptions()
-    (report,) = upload_reports(options)
+    (report,) = upload_watchdog_log(options)
     periodic, silent, chosen = filters_of(report)
     assert periodic == {"log_type_filter": {"types": ["DownstreamPeriodic"]}}
     assert silent["status_code_filter"]["comparison"]["value"].get("default_value", 0) == 0
@@ -97,4 +97,4 @@ def test_the_picker_counts_on_as_many_reports() -> None:
 
 def test_no_bound_for_uploads_no_reports() -> None:
     options = EnvoyOptions(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
-    assert upload_reports(options) == [] and report_interval(options) is None
+    assert upload_watchdog_log(options) == [] and report_interval(options) is None

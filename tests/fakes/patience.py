@@ -17,4 +17,4 @@ PATIENT = Timeouts(
     pool_s=PATIENCE_S,
     slots_read_s=PATIENCE_S,
 )
-PATIENT_LOOKS = ScraperOptions(patience_s=PATIENCE_S, timeouts=PATIENT)
+PATIENT_SCRAPES = ScraperOptions(slow_after_s=PATIENCE_S, timeouts=PATIENT)

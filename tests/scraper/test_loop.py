@@ -15,9 +15,9 @@ from scraper.loop import Scraper
 from scraper.schedule import Cadence, ScrapePriority
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
-from tests.fakes.patience import PATIENT_LOOKS
+from tests.fakes.patience import PATIENT_SCRAPES
 
-QUICK = replace(PATIENT_LOOKS, cadence=Cadence(fast_s=0.005, slow_s=0.01), poke_gap_s=0.001)
+QUICK = replace(PATIENT_SCRAPES, cadence=Cadence(fast_s=0.005, slow_s=0.01), scrape_gap_s=0.001)
 RARE = replace(QUICK, cadence=Cadence(fast_s=3_600.0, slow_s=3_600.0))
 
 

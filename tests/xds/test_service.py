@@ -55,12 +55,12 @@ async def eventually(is_true: Callable[[], bool]) -> None:
 class Served:
     """A discovery service on a port of its own."""
 
-    def __init__(self, grace_s: float = 3600, hold_s: float = 3600, patience_s: float = 5) -> None:
+    def __init__(self, grace_s: float = 3600, hold_s: float = 3600, log_after_s: float = 5) -> None:
         self.fleet = FakeFleet()
         self.discovery = EndpointDiscovery(
             lambda: self.fleet.membership,
             self.fleet.set_routable,
-            EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s, patience_s=patience_s),
+            EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s, log_after_s=log_after_s),
             set_issue=self.fleet.set_issue,
         )
         self.server = grpc.aio.server()
@@ -415,7 +415,7 @@ async def test_the_log_complains_of_what_stays_withheld_and_of_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An Envoy that takes another cluster over lacks what a new server needs for a moment."""
-    subject = Served(patience_s=0.05)
+    subject = Served(log_after_s=0.05)
     subject.discovery.open()
     await subject.server.start()
     async with DiscoveryClient(subject.port, "old") as old:

@@ -56,7 +56,7 @@ class WatchCalls(AdminServicer):
     async def Drain(  # noqa: N802
         self, request: pb.DrainRequest, context: Context
     ) -> None:
-        patience_s = arguments.read_deadline(request.deadline_s)
+        deadline_s = arguments.read_deadline(request.deadline_s)
         endpoint = arguments.find_endpoint(self._dispatcher.fleet, request.address)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet and drains without this call")
@@ -69,7 +69,7 @@ class WatchCalls(AdminServicer):
                 watcher.take(len(watcher.pending))
                 elapsed_s = self._dependencies.clock() - began_at
                 message = pb.DrainResponse(
-                    state=self._state(endpoint, elapsed_s, patience_s),
+                    state=self._state(endpoint, elapsed_s, deadline_s),
                     running=self._running(endpoint),
                     running_at_start=at_start,
                     elapsed_s=elapsed_s,
@@ -78,28 +78,28 @@ class WatchCalls(AdminServicer):
                 if message.state != pb.DrainResponse.STATE_DRAINING:
                     return
                 rest_s = SIGN_OF_LIFE_S
-                if patience_s is not None:
-                    rest_s = min(rest_s, max(0.001, patience_s - elapsed_s))
+                if deadline_s is not None:
+                    rest_s = min(rest_s, max(0.001, deadline_s - elapsed_s))
                 await self._next_change(watcher.changed, endpoint, message.running, rest_s)
 
     async def _next_change(
-        self, changed: asyncio.Event, endpoint: Endpoint, running: int, patience_s: float
+        self, changed: asyncio.Event, endpoint: Endpoint, running: int, deadline_s: float
     ) -> None:
         """Wait until fewer run there or something else is wanted of it, or patience ends."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(deadline_s):
                 while self._running(endpoint) == running and self._is_draining(endpoint):
                     changed.clear()
                     await changed.wait()
 
     def _state(
-        self, endpoint: Endpoint, elapsed_s: float, patience_s: float | None
+        self, endpoint: Endpoint, elapsed_s: float, deadline_s: float | None
     ) -> pb.DrainResponse.State:
         if not self._is_draining(endpoint):
             return pb.DrainResponse.STATE_CALLED_OFF
         if self._running(endpoint) == 0:
             return pb.DrainResponse.STATE_DRAINED
-        if patience_s is not None and elapsed_s >= patience_s:
+        if deadline_s is not None and elapsed_s >= deadline_s:
             return pb.DrainResponse.STATE_DEADLINE_PASSED
         return pb.DrainResponse.STATE_DRAINING
 

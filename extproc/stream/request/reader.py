@@ -44,7 +44,7 @@ TOO_MANY_SLOW_UPLOADS: Final = (
 )
 TOO_MANY_BYTES: Final = (
     "All slots are busy, and the bodies of queued requests use all of their "
-    "memory (queue.max_bytes)."
+    "memory (queue.max_body_bytes)."
 )
 
 

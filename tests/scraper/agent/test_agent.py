@@ -30,10 +30,10 @@ from scraper.schedule import Cadence
 from scraper.target import EndpointTarget
 from tests.fakes.agents import FakeAgentsPort, agents_port
 from tests.fakes.llama_server import FakeLlamaServer
-from tests.fakes.patience import PATIENT_LOOKS
+from tests.fakes.patience import PATIENT_SCRAPES
 
 HERE = "10.0.0.1:8080"
-QUICK = replace(PATIENT_LOOKS, cadence=Cadence(fast_s=0.01, slow_s=0.02), poke_gap_s=0.001)
+QUICK = replace(PATIENT_SCRAPES, cadence=Cadence(fast_s=0.01, slow_s=0.02), scrape_gap_s=0.001)
 RARE = replace(QUICK, cadence=Cadence(fast_s=3600, slow_s=3600))
 
 

@@ -20,10 +20,10 @@ from scraper.probe.server_identity import MAX_ADAPTER_FAILURES
 from scraper.schedule import ScrapePriority
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
-from tests.fakes.patience import PATIENT, PATIENT_LOOKS
+from tests.fakes.patience import PATIENT, PATIENT_SCRAPES
 
 RECORDED = Path(__file__).parents[2] / "data" / "llamacpp"
-IMPATIENT = replace(PATIENT_LOOKS, patience_s=0.02)
+IMPATIENT = replace(PATIENT_SCRAPES, slow_after_s=0.02)
 NEVER_ASLEEP = {"may_sleep": False}
 
 
@@ -40,7 +40,7 @@ Open = Callable[..., EndpointProbe]
 async def open_lookout(fake: FakeLlamaServer) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        def open_one(options: ScraperOptions = PATIENT_LOOKS, **target: Any) -> EndpointProbe:
+        def open_one(options: ScraperOptions = PATIENT_SCRAPES, **target: Any) -> EndpointProbe:
             lookout = EndpointProbe(
                 EndpointTarget(address=fake.address, **target), options, time.monotonic
             )
@@ -292,7 +292,7 @@ async def test_slots_that_never_answer_stay_no_failure(
     fake: FakeLlamaServer, open_lookout: Open
 ) -> None:
     timeouts = replace(PATIENT, slots_read_s=0.05)
-    options = replace(PATIENT_LOOKS, timeouts=timeouts)
+    options = replace(PATIENT_SCRAPES, timeouts=timeouts)
     lookout = open_lookout(options)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
     for _ in range(2):
@@ -304,7 +304,7 @@ async def test_a_server_that_stalls_altogether_fails(
     fake: FakeLlamaServer, open_lookout: Open
 ) -> None:
     timeouts = replace(PATIENT, read_s=0.5, slots_read_s=0.5)
-    lookout = open_lookout(ScraperOptions(patience_s=0.05, timeouts=timeouts))
+    lookout = open_lookout(ScraperOptions(slow_after_s=0.05, timeouts=timeouts))
     await look_until_counted(lookout)
     for path in ("/slots", "/health", "/props"):
         fake.replies[path] = Reply(gate=asyncio.Event())

@@ -16,7 +16,7 @@ from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
 from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
-from extproc.app.security import exposure as safety
+from extproc.app.security import exposure
 from extproc.app.version import own_version
 from extproc.core.address import Address
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -85,7 +85,7 @@ class AdminPort:
             self._server,
             settings.listen.admin,
             "listen.admin",
-            safety.admin_credentials(settings),
+            exposure.admin_credentials(settings),
         )
         await self._server.start()
         return port

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from extproc.app.discovery.entries import entries_of, names_of
-from extproc.app.security import exposure as safety
+from extproc.app.security import exposure
 from extproc.app.security.ca_bundles import read_ca_bundles
 from extproc.envoy_config.options import OptionsError
 from extproc.security.path_rule import PathRuleError
@@ -31,11 +31,11 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: read_ca_bundles(servers),
         lambda: entries_of(settings.endpoints),
         lambda: names_of(settings.discovery.dns),
-        lambda: safety.operators_token(settings),
-        lambda: safety.agents_token(settings),
-        lambda: safety.grpc_credentials(settings),
-        lambda: safety.admin_credentials(settings),
-        lambda: safety.check_exposure(settings),
+        lambda: exposure.operators_token(settings),
+        lambda: exposure.agents_token(settings),
+        lambda: exposure.grpc_credentials(settings),
+        lambda: exposure.admin_credentials(settings),
+        lambda: exposure.check_exposure(settings),
     )
 
 

@@ -27,7 +27,7 @@ from extproc.app.pages.pages import Pages
 from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.ports import ListenError, bind
 from extproc.app.request_log import is_logged, log_request
-from extproc.app.security import exposure as safety
+from extproc.app.security import exposure
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -188,8 +188,8 @@ class Service:
     async def start(self) -> None:
         """Begin to serve; raises `ListenError` when a port cannot be had, and `SettingsError`."""
         settings = self.settings.present
-        guard = safety.guard(settings)
-        safety.check_exposure(settings)
+        guard = exposure.guard(settings)
+        exposure.check_exposure(settings)
         self._core_events.listen()
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for part in (self._processor, self._access_log, self._discovery, self._clusters):
@@ -197,7 +197,7 @@ class Service:
         self._health.add_to(self._server)
         listen = settings.listen
         self.grpc_port = bind(
-            self._server, listen.grpc, "listen.grpc", safety.grpc_credentials(settings)
+            self._server, listen.grpc, "listen.grpc", exposure.grpc_credentials(settings)
         )
         try:
             self.admin_port = await self._admin_port.start(settings, guard)

@@ -3,8 +3,8 @@
 Rules:
 - Each child leads its own session, so the terminal's Ctrl-C reaches only us and we stop the
   children in order; a stop is SIGTERM to its process group, then SIGKILL after a grace.
-- Each child is tied to this process by the kernel (`tether`), so that kill -9 ends it too. The
-  tie is to the thread that started it: start children from a thread that lives on.
+- The kernel ends each child when this process ends, also after kill -9 (`parent_death_signal`).
+  It watches the thread that started the child: start children from a thread that keeps running.
 - What a child prints goes to one log file, whose end is part of every error about it.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from extproc.demo import parent_death_signal as tether
+from extproc.demo import parent_death_signal
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -71,7 +71,7 @@ class Child:
         # Appending, so that a file that `trim_log` emptied goes on from its beginning.
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
+                *(sys.executable, "-I", "-S", parent_death_signal.__file__, str(os.getpid())),
                 *map(str, command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sink,

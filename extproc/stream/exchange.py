@@ -33,7 +33,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream import response_feedback as answer
+from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
@@ -311,7 +311,7 @@ class Exchange:
             return self._answered_at
         end = LeaseEnd.ABANDONED  # released even if the code below fails: a scrape shows the slot
         try:
-            end = answer.lease_end(
+            end = response_feedback.lease_end(
                 self._response,
                 is_cut=self._is_cut(),
                 is_unsent=self._is_unsent(),
@@ -324,7 +324,7 @@ class Exchange:
         return first_token_at
 
     def _is_cut(self) -> bool:
-        return answer.was_cut(
+        return response_feedback.was_cut(
             self._response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
         )
 
@@ -411,7 +411,9 @@ class Exchange:
         response = self._response = codec.read_response_head(request)
         if not response.is_local_reply and self._answered_at is None:
             self._answered_at = now
-        answer.apply_response(self._dispatcher, response, self._addresses, self._lease, now)
+        response_feedback.apply_response(
+            self._dispatcher, response, self._addresses, self._lease, now
+        )
         is_told = self._options.adds_response_headers and self.stage in ROUTED
         self._say(
             codec.routing_headers(response.served, round(self._waited_s * 1000), response.attempts)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.app.security import exposure as safety
+from extproc.app.security import exposure
 
 
 @pytest.fixture(autouse=True)
 def _no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have a picker of their own, with tokens in the environment."""
-    monkeypatch.delenv(safety.ADMIN_TOKEN, raising=False)
-    monkeypatch.delenv(safety.AGENTS_TOKEN, raising=False)
+    monkeypatch.delenv(exposure.ADMIN_TOKEN, raising=False)
+    monkeypatch.delenv(exposure.AGENTS_TOKEN, raising=False)

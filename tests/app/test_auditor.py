@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.app import auditor as module
+from extproc.app import auditor as auditor_module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.core.rejection import Reason
@@ -174,7 +174,7 @@ async def test_a_draining_lease_that_nothing_ends() -> None:
 
 async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is stopped, also after an audit that failed."""
-    monkeypatch.setattr(module, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(auditor_module, "INTERVAL_S", 0.01)
     picker = Picker(1)
     picker.fleet.pick()
     corrected = asyncio.Event()

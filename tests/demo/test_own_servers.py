@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from extproc.demo import own_servers as module
+from extproc.demo import own_servers as own_servers_module
 from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
 from extproc.settings import DiscoverySettings, EndpointSettings
 
@@ -41,7 +41,7 @@ async def test_a_name_with_two_addresses_is_two_servers() -> None:
 
 
 async def test_a_name_that_nobody_knows_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(own_servers_module, "PATIENCE_S", 0.01)
     own = await told("nowhere:1", "asleep:1", "nowhere:1")
     assert own == OwnServers(
         count=2, different=("nowhere:1", "asleep:1"), again=(("nowhere:1", "nowhere:1"),)

@@ -16,7 +16,7 @@ from extproc.envoy_config.access_log import (
     upload_watchdog_log,
 )
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.stream import upload_pace as upload
+from extproc.stream import upload_pace
 from extproc.stream.envoy import codec
 from tests.envoy_config.parts import plain
 
@@ -91,7 +91,7 @@ def test_reports_come_as_often_as_the_limits_need(
 
 
 def test_the_picker_counts_on_as_many_reports() -> None:
-    assert REPORTS_PER_GRACE == upload.REPORTS_PER_GRACE
+    assert REPORTS_PER_GRACE == upload_pace.REPORTS_PER_GRACE
     assert names.UPLOAD == codec.UPLOAD
 
 

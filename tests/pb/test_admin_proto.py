@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from extproc.core.scheduler import explain as explanation
+from extproc.core.scheduler import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = (ROOT / "proto/coxswain/v1/admin.proto").read_text(encoding="utf-8").splitlines()
@@ -30,6 +30,6 @@ def test_every_call_field_and_value_is_explained() -> None:
 def test_the_scores_that_it_names_exist() -> None:
     """Somebody will look for them in an answer."""
     (line,) = (line for line in LINES if "The name of the scorer" in line)
-    source = Path(explanation.__file__).read_text(encoding="utf-8")
+    source = Path(explain.__file__).read_text(encoding="utf-8")
     named = re.findall(r"`(\w+)`", line)
     assert named and all(f'name="{name}"' in source for name in named)

@@ -27,10 +27,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.stream import exchange, servicer
-from extproc.stream import pending_streams as waiting_room
-from extproc.stream import response_feedback as answer
-from extproc.stream import running_stream as running_module
+from extproc.stream import exchange, pending_streams, response_feedback, running_stream, servicer
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
@@ -47,8 +44,8 @@ pytestmark = [
     ),
 ]
 SHELL: tuple[ModuleType, ...] = (
-    *(servicer, exchange, running_module),
-    *(waiting_room, answer, core_events),
+    *(servicer, exchange, running_stream),
+    *(pending_streams, response_feedback, core_events),
 )
 FILES = {str(module.__file__): module for module in SHELL}
 
@@ -323,7 +320,7 @@ async def untaken(shell: Shell) -> None:
     slow.slow_writes = []
     await shell.open(ask(5), stream=slow)
     for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "head"), strict=False):
-        assert isinstance(stream, running_module.RunningStream)
+        assert isinstance(stream, running_stream.RunningStream)
         if lacks == "head":
             stream.exchange._reception.head = None
         elif stream.ticket is not None:

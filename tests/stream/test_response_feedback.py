@@ -7,7 +7,7 @@ import pytest
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
-from extproc.stream import response_feedback as answer
+from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
 from tests.fakes.small_fleet import SmallFleet
 
@@ -45,7 +45,7 @@ def told(status: int, details: str = "via_upstream") -> codec.ResponseHead:
 )
 def test_what_is_the_servers_fault(status: int, details: str, fault: Fault | None) -> None:
     """4xx is the client's, 501 what a server was not started for, the rest nobody's here."""
-    assert answer.fault_of(told(status, details)) is fault
+    assert response_feedback.fault_of(told(status, details)) is fault
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,7 @@ def test_the_core_hears_of_it(response: codec.ResponseHead, is_ejected: bool) ->
         request = Request(id="r", timeout_s=1.0, allowed=frozenset({bad}))
         outcome = fleet.dispatcher.submit(request, fleet.now)
         assert isinstance(outcome, Picked)
-        answer.apply_response(fleet.dispatcher, response, (bad,), outcome.lease, fleet.now)
+        response_feedback.apply_response(
+            fleet.dispatcher, response, (bad,), outcome.lease, fleet.now
+        )
     assert fleet.endpoint(bad).is_ejected is is_ejected

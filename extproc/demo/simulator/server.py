@@ -15,7 +15,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from extproc.demo.simulator import responses as shapes
+from extproc.demo.simulator import responses
 from extproc.demo.simulator.body import (
     MAX_CHOICES,
     BadRequestError,
@@ -140,10 +140,10 @@ class Simulator:
         return _json({"status": "ok"})
 
     async def _props(self, _: web.Request) -> web.Response:
-        return _json(shapes.props(self.options))
+        return _json(responses.props(self.options))
 
     async def _models(self, _: web.Request) -> web.Response:
-        return _json(shapes.models(self.options, self._started_at))
+        return _json(responses.models(self.options, self._started_at))
 
     async def _adapters(self, _: web.Request) -> web.Response:
         return _json([])
@@ -163,7 +163,7 @@ class Simulator:
         is_full = all(slot.is_processing for slot in self.slots.all)
         if "fail_on_no_slot" in request.query and is_full:
             return _error(503, "unavailable_error", "no slot available")
-        return _json(shapes.slots(self.slots, self.options))
+        return _json(responses.slots(self.slots, self.options))
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         content = read_object(await request.read()).get("content", "")
@@ -178,15 +178,15 @@ class Simulator:
                 if self.options.has_early_headers:
                     yield b""
                 async for number in tasks[0].steps():
-                    text = shapes.word(tasks[0], number)
-                    yield _event(shapes.completion_event(tasks[0], number, text))
-                yield _event(shapes.completion(tasks[0], self.options, content=""))
+                    text = responses.word(tasks[0], number)
+                    yield _event(responses.completion_event(tasks[0], number, text))
+                yield _event(responses.completion(tasks[0], self.options, content=""))
 
         if body.get("stream"):
             return await _stream(request, events())
         await self._finished(tasks)
         answers = [
-            shapes.completion(task, self.options, content=_text(task)) | {"index": index}
+            responses.completion(task, self.options, content=_text(task)) | {"index": index}
             for index, task in enumerate(tasks)
         ]
         return _json(answers[0] if len(answers) == 1 else answers)
@@ -209,14 +209,14 @@ class Simulator:
             return await _stream(request, events)
         await self._finished(tasks)
         choices = [dialect.whole(index, _text(task)) for index, task in enumerate(tasks)]
-        told = {"usage": shapes.usage(tasks), "timings": shapes.timings(tasks[0])}
-        return _json(shapes.openai(dialect.kind, identity, self.options, choices) | told)
+        told = {"usage": responses.usage(tasks), "timings": responses.timings(tasks[0])}
+        return _json(responses.openai(dialect.kind, identity, self.options, choices) | told)
 
     async def _openai_events(
         self, tasks: list[Task], identity: str, dialect: Dialect, *, has_usage: bool
     ) -> AsyncGenerator[bytes, None]:
         def event(choices: list[Json], told: Json) -> bytes:
-            frame = shapes.openai(dialect.streamed_kind, identity, self.options, choices)
+            frame = responses.openai(dialect.streamed_kind, identity, self.options, choices)
             return _event(frame | told)
 
         with self._running(tasks):
@@ -227,13 +227,13 @@ class Simulator:
                 async for number in task.steps():
                     if number == 0 and dialect.opening is not None:
                         yield event([dialect.opening(index)], {})
-                    yield event([dialect.part(index, shapes.word(task, number))], {})
-                told = {"timings": shapes.timings(task)}
+                    yield event([dialect.part(index, responses.word(task, number))], {})
+                told = {"timings": responses.timings(task)}
                 if dialect is TEXT:
-                    told["usage"] = shapes.usage([task])
+                    told["usage"] = responses.usage([task])
                 yield event([dialect.last(index)], told)
             if has_usage and dialect is CHAT:
-                yield event([], {"usage": shapes.usage(tasks)})
+                yield event([], {"usage": responses.usage(tasks)})
             yield _DONE
 
     async def _embedding(self, request: web.Request) -> web.Response:
@@ -241,7 +241,7 @@ class Simulator:
         texts = await self._embedded(body.get("content", body.get("input")))
         return _json(
             [
-                {"index": index, "embedding": [shapes.embedding(text)]}
+                {"index": index, "embedding": [responses.embedding(text)]}
                 for index, text in enumerate(texts)
             ]
         )
@@ -249,13 +249,13 @@ class Simulator:
     async def _openai_embedding(self, request: web.Request) -> web.Response:
         texts = await self._embedded(read_object(await request.read()).get("input"))
         data = [
-            {"embedding": shapes.embedding(text), "index": index, "object": "embedding"}
+            {"embedding": responses.embedding(text), "index": index, "object": "embedding"}
             for index, text in enumerate(texts)
         ]
         read = sum(len(text) + 1 for text in texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
         told = {"model": self.options.alias, "object": "list", "usage": usage, "data": data}
-        return _json(told | {"system_fingerprint": shapes.FINGERPRINT})
+        return _json(told | {"system_fingerprint": responses.FINGERPRINT})
 
     async def _embedded(self, given: object) -> list[bytes]:
         """Take each input through a slot of its own, as llama-server does."""
@@ -316,7 +316,7 @@ class Simulator:
 
 
 def _text(task: Task) -> str:
-    return "".join(shapes.word(task, number) for number in range(task.decoded))
+    return "".join(responses.word(task, number) for number in range(task.decoded))
 
 
 def _event(value: Json) -> bytes:
@@ -327,7 +327,7 @@ _json = partial(web.json_response, dumps=partial(json.dumps, separators=(",", ":
 
 
 def _error(status: int, kind: str, message: str) -> web.Response:
-    return _json(shapes.error(status, kind, message), status=status)
+    return _json(responses.error(status, kind, message), status=status)
 
 
 async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:

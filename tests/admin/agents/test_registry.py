@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.admin.agents import registry as module
+from extproc.admin.agents import registry as registry_module
 from extproc.admin.agents.registry import AgentRegistry, CrowdedError, TakenError
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -68,7 +68,7 @@ def test_rivals_are_remembered_up_to_a_bound(registry: AgentRegistry) -> None:
     agent, _ = registry.attach(HERE, "first", 1, 0.0)
     for number in range(100):
         agent, _ = registry.attach(HERE, f"a{number}", number, 0.0)
-    assert len(agent.replaced) == module.MAX_REPLACED
+    assert len(agent.replaced) == registry_module.MAX_REPLACED
 
 
 def test_a_farewell_names_it_no_more_and_forgets_it_with_its_stream(
@@ -104,7 +104,7 @@ def test_our_own_absence_is_nobodys_silence(registry: AgentRegistry) -> None:
 
 
 def test_there_is_a_bound(registry: AgentRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_AGENTS", 1)
+    monkeypatch.setattr(registry_module, "MAX_AGENTS", 1)
     registry.attach(HERE, "a", 1, 0.0)
     registry.attach(HERE, "b", 2, 0.0)
     with pytest.raises(CrowdedError):

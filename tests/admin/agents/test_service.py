@@ -10,8 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.admin.agents import AgentsOptions, service
-from extproc.admin.agents import liveness as silence
+from extproc.admin.agents import AgentsOptions, liveness, service
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
@@ -129,8 +128,8 @@ async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() 
 
 
 async def test_a_heartbeat_is_enough_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "DEAF_AFTER_S", 3600)  # no silence is excused
-    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    monkeypatch.setattr(liveness, "DEAF_AFTER_S", 3600)  # no silence is excused
+    monkeypatch.setattr(liveness, "SWEEP_S", 0.01)
     clock = HandClock()
     async with agents_port(ttl_s=3.0, clock=clock) as port:
         agent = HandAgent(port.channel, pace=0.0)
@@ -214,8 +213,8 @@ async def test_the_same_agent_on_a_new_connection_replaces_its_half_open_one(
 async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether an agent ever spoke there or not, and however often it is spoken to; one who
     speaks keeps its own."""
-    monkeypatch.setattr(silence, "DEAF_AFTER_S", 3600)  # no silence is excused
-    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    monkeypatch.setattr(liveness, "DEAF_AFTER_S", 3600)  # no silence is excused
+    monkeypatch.setattr(liveness, "SWEEP_S", 0.01)
     clock = HandClock()
     async with agents_port(clock=clock) as port:
         mute, gone, alive = (HandAgent(port.channel, pace=0.0) for _ in range(3))
@@ -226,7 +225,7 @@ async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.Monkey
         known = port.service.registry.get(Address.parse("10.0.0.2:8080"))
         assert known is not None
         for _ in range(4):
-            clock.now += silence.CLOSE_AFTER_S / 3
+            clock.now += liveness.CLOSE_AFTER_S / 3
             await alive.beat()
             await port.until(lambda: known.heard_at == clock.now)
             await port.swept()
@@ -240,7 +239,7 @@ async def test_a_half_open_stream_is_ended_in_the_end(monkeypatch: pytest.Monkey
 
 async def test_our_own_absence_makes_nobody_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A picker that stood still, as under SIGSTOP, heard nobody because it did not listen."""
-    monkeypatch.setattr(silence, "SWEEP_S", 0.01)
+    monkeypatch.setattr(liveness, "SWEEP_S", 0.01)
     clock = HandClock()
     async with agents_port(ttl_s=3.0, clock=clock) as port:
         agent = HandAgent(port.channel, pace=0.0)
@@ -336,7 +335,7 @@ async def test_who_died_in_its_farewell_takes_its_successor_not_along(
 
 async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a restart of the picker; one process plays them all, so none is hurried."""
-    monkeypatch.setattr(silence, "CLOSE_AFTER_S", 3600)
+    monkeypatch.setattr(liveness, "CLOSE_AFTER_S", 3600)
     monkeypatch.setattr(service, "GATHER_S", 0.5)
     async with agents_port() as port:
         agents = [HandAgent(port.channel) for _ in range(500)]

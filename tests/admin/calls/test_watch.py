@@ -10,7 +10,7 @@ from itertools import count
 import grpc
 import pytest
 
-from extproc.admin import endpoint_broadcaster as board_module
+from extproc.admin import endpoint_broadcaster
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster, Watcher
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
@@ -162,7 +162,7 @@ def test_watcher_forgets_what_was_never_told() -> None:
 
 async def test_too_many_watchers(picker: FakePicker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound a watcher is refused, and told what to do."""
-    monkeypatch.setattr(board_module, "MAX_WATCHERS", 1)
+    monkeypatch.setattr(endpoint_broadcaster, "MAX_WATCHERS", 1)
     picture = Picture(picker)
     await picture.snapshot()
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from extproc.app import Service
-from extproc.app.security import exposure as safety
+from extproc.app.security import exposure
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.settings import Settings, SettingsError
@@ -20,8 +20,8 @@ FREE = "127.0.0.1:0"
 
 def checked(**values: Any) -> None:
     settings = Settings(**values)
-    safety.guard(settings)
-    safety.check_exposure(settings)
+    exposure.guard(settings)
+    exposure.check_exposure(settings)
 
 
 @pytest.mark.parametrize("port", ["grpc", "admin"])
@@ -57,12 +57,12 @@ def test_insecure_must_be_said() -> None:
 def test_a_token_opens_the_admin_port_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Envoy shows no token: its port needs mutual TLS. The agents' token does not guard
     operators' calls."""
-    monkeypatch.setenv(safety.ADMIN_TOKEN, "a-token")
+    monkeypatch.setenv(exposure.ADMIN_TOKEN, "a-token")
     checked(listen={"admin": "0.0.0.0:0"})
     with pytest.raises(SettingsError, match=r"listen\.grpc"):
         checked(listen={"grpc": "0.0.0.0:0"})
-    monkeypatch.delenv(safety.ADMIN_TOKEN)
-    monkeypatch.setenv(safety.AGENTS_TOKEN, "a-token")
+    monkeypatch.delenv(exposure.ADMIN_TOKEN)
+    monkeypatch.setenv(exposure.AGENTS_TOKEN, "a-token")
     with pytest.raises(SettingsError, match=r"listen\.admin"):
         checked(listen={"admin": "0.0.0.0:0"})
     file = tmp_path / "token"
@@ -92,7 +92,7 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
         {"grpc_tls": {"cert_file": "/no/such", "key_file": "/no/such"}}
     )
     with pytest.raises(SettingsError, match="/no/such"):
-        safety.grpc_credentials(settings)
+        exposure.grpc_credentials(settings)
 
 
 async def test_a_service_with_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ async def test_a_service_with_all_of_it(tmp_path: Path, monkeypatch: pytest.Monk
         "key_file": str(server.key),
         "client_ca_file": str(authority.ca),
     }
-    monkeypatch.setenv(safety.ADMIN_TOKEN, "sk-token")
+    monkeypatch.setenv(exposure.ADMIN_TOKEN, "sk-token")
     monkeypatch.setenv("MY_LLAMA_KEY", "sk-llama")
     endpoint = {"address": "127.0.0.1:9", "api_key_env": "MY_LLAMA_KEY"}
     service = Service(

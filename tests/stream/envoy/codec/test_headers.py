@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec import headers as heads
 from extproc.stream.envoy.codec import names
+from extproc.stream.envoy.codec.headers import MAX_ID_CHARS, MAX_PATH_CHARS
 from tests.fakes import envoy_messages as envoy
 
 A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
@@ -104,8 +104,8 @@ def test_huge_values_are_cut() -> None:
     """They are kept for as long as the exchange lives, and are written into logs."""
     long = "x" * 60_000
     read = head(envoy.request_headers("/" * 60_000, x_request_id=long, traceparent=long))
-    assert (len(read.path), len(read.id)) == (heads.MAX_PATH_CHARS, heads.MAX_ID_CHARS)
-    assert len(read.trace_parent) == heads.MAX_ID_CHARS
+    assert (len(read.path), len(read.id)) == (MAX_PATH_CHARS, MAX_ID_CHARS)
+    assert len(read.trace_parent) == MAX_ID_CHARS
 
 
 @given(

@@ -53,7 +53,7 @@ def measure_fleet(size: int) -> tuple[float, float]:
     random = Random(size)
     dispatcher = listen(Dispatcher(random, DispatcherOptions(queue_max_requests=2 * WAITING)), ear)
     addresses = fill(dispatcher, size, lambda: random.choice(SLOTS))
-    total = sum(dispatcher.ledger.endpoint_slots(one).slots for one in addresses)
+    total = sum(dispatcher.slots_at(one).slots for one in addresses)
     request = Request(id="bench", timeout_s=60.0)
     leases = []
     for _ in range(total // 2):

@@ -138,7 +138,7 @@ class EndpointBroadcaster:
                 watcher.note(address, None)
 
     def _print(self, endpoint: Endpoint) -> Print:
-        account = self._dispatcher.ledger.endpoint_slots(endpoint.address)
+        account = self._dispatcher.slots_at(endpoint.address)
         return (
             account.slots,
             account.leased_slots,

@@ -36,7 +36,7 @@ STATE: Final = {
 
 def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
     """One endpoint as a message."""
-    account = dispatcher.ledger.endpoint_slots(endpoint.address)
+    account = dispatcher.slots_at(endpoint.address)
     message = pb.Endpoint(
         address=str(endpoint.address),
         name=endpoint.spec.name,

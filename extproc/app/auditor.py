@@ -134,7 +134,7 @@ class Auditor:
 
     def _leases_without_stream(self) -> Iterator[Fault]:
         owned = {stream.lease.id for stream in self._registry if stream.lease is not None}
-        for lease in list(self._dispatcher.ledger.leases()):
+        for lease in list(self._dispatcher.leases()):
             if lease.state is LeaseState.OPEN and lease.id not in owned:
                 yield Fault(
                     *("lease", f"lease {lease.id}"),

@@ -10,8 +10,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.snapshot import take_queue_snapshot
-from extproc.core.slots.endpoint_slots import EndpointSlots
-from extproc.core.slots.slot_counts import count_slots
+from extproc.core.slots.slot_counts import SlotCounts
 
 
 def status_json(
@@ -28,9 +27,7 @@ def status_json(
     """
     queue = take_queue_snapshot(dispatcher, now)
     endpoints = {
-        str(endpoint.address): _endpoint(
-            endpoint, dispatcher.ledger.endpoint_slots(endpoint.address), now
-        )
+        str(endpoint.address): _endpoint(endpoint, dispatcher.slot_counts(endpoint), now)
         for endpoint in dispatcher.fleet
     }
     return {
@@ -48,7 +45,7 @@ def status_json(
             "longest_wait_s": _rounded(queue.longest_wait_s),
             "expected_s": _rounded(queue.expected_s),
         },
-        "running": len(dispatcher.state.in_flight),
+        "running": dispatcher.running_requests,
         "exchanges": exchanges,
         "outcomes": dict(outcomes),
         "fleet_version": dispatcher.fleet.membership().version,
@@ -61,7 +58,7 @@ def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
     return {"node_id": envoy.node_id, "acknowledged_version": version if version >= 0 else None}
 
 
-def _endpoint(endpoint: Endpoint, account: EndpointSlots, now: float) -> dict[str, Any]:
+def _endpoint(endpoint: Endpoint, counts: SlotCounts, now: float) -> dict[str, Any]:
     return {
         "name": endpoint.spec.name,
         "hostname": endpoint.spec.hostname,
@@ -72,7 +69,7 @@ def _endpoint(endpoint: Endpoint, account: EndpointSlots, now: float) -> dict[st
         "is_known_to_envoy": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
         "is_ejected": endpoint.ejection_issue is not None,
-        "slots": asdict(count_slots(endpoint, account)),
+        "slots": asdict(counts),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _rounded(
             None if endpoint.observed_at is None else now - endpoint.observed_at

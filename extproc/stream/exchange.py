@@ -428,9 +428,7 @@ class Exchange:
 
     def _objective(self) -> Objective | None:
         request = self._reception.request or self._reception.announced
-        return (
-            self._dispatcher.state.resolver.objective_of(request) if request is not None else None
-        )
+        return self._dispatcher.resolver.objective_of(request) if request is not None else None
 
     def _endpoint(self) -> Address | None:
         if self._lease is not None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics
 from extproc.telemetry.prometheus import prometheus_text
@@ -142,10 +141,7 @@ class Telemetry:
         return dropped
 
     def _gauges(self) -> Gauges:
-        ledger = self._dispatcher.ledger
-        counts = [
-            count_slots(one, ledger.endpoint_slots(one.address)) for one in self._dispatcher.fleet
-        ]
+        counts = [self._dispatcher.slot_counts(one) for one in self._dispatcher.fleet]
         return Gauges(
             slots_idle=sum(slots.idle for slots in counts),
             slots_processing=sum(slots.leased + slots.foreign for slots in counts),

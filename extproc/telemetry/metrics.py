@@ -12,7 +12,6 @@ from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.slots.slot_counts import count_slots
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Histogram
 from extproc.telemetry.labels import endpoint_labels
@@ -113,9 +112,7 @@ class Metrics:
                 FamilyReading(definitions.QUEUE_WAIT, {(): self._queue_wait.read()}),
                 FamilyReading(definitions.PICK, {(): self._pick.read()}),
                 FamilyReading(definitions.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
-                FamilyReading(
-                    definitions.SLO_REQUESTS, self._dispatcher.state.slo_attainment.totals()
-                ),
+                FamilyReading(definitions.SLO_REQUESTS, self._dispatcher.slo_totals()),
                 FamilyReading(definitions.PROBLEMS, {(): len(self._problems())}),
                 FamilyReading(
                     definitions.DROPPED,
@@ -130,7 +127,7 @@ class Metrics:
         )
 
     def _read_endpoints(self) -> tuple[FamilyReading, ...]:
-        fleet, ledger = self._dispatcher.fleet, self._dispatcher.ledger
+        fleet = self._dispatcher.fleet
         now = self._clock()
         labels = endpoint_labels(fleet)
         slots: dict[tuple[str, ...], float] = defaultdict(float)
@@ -139,18 +136,17 @@ class Metrics:
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
         ejected: dict[tuple[str, ...], float] = defaultdict(float)
         ejections: dict[tuple[str, ...], float] = defaultdict(float)
-        totals = self._dispatcher.state.outliers.totals
         self._forget_strangers()
         for endpoint in fleet:
             label = labels[endpoint.address]
-            counts = count_slots(endpoint, ledger.endpoint_slots(endpoint.address))
+            counts = self._dispatcher.slot_counts(endpoint)
             slots[label, "idle"] += counts.idle
             slots[label, "leased"] += counts.leased
             slots[label, "foreign"] += counts.foreign
             slots[label, "unusable"] += counts.unusable
             health[endpoint.health.value,] += 1
             ejected[label,] += endpoint.ejection_issue is not None
-            for cause, count in totals.get(endpoint.address, {}).items():
+            for cause, count in self._dispatcher.ejection_totals(endpoint.address).items():
                 ejections[label, cause.value] += count
             if endpoint.observed_at is not None:
                 oldest_s[label,] = max(oldest_s[label,], now - endpoint.observed_at)

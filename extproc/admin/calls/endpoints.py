@@ -125,7 +125,7 @@ class EndpointCalls(AdminServicer):
             raise not_now(
                 f"{address} is also in {', '.join(others)}: remove it there, or drain or disable it"
             )
-        running = len(self._dispatcher.ledger.endpoint_slots(address).leases)
+        running = len(self._dispatcher.slots_at(address).leases)
         self._dependencies.added.remove(address)
         log.info("an operator removed %s", address)
         return pb.RemoveEndpointResponse(running=running, remaining_sources=others)

@@ -53,7 +53,7 @@ class StatusCalls(AdminServicer):
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
             healths[endpoint.health.value] += 1
-            part = slots_message(endpoint, dispatcher.ledger.endpoint_slots(endpoint.address))
+            part = slots_message(endpoint, dispatcher.slots_at(endpoint.address))
             slots.total += part.total
             slots.leased += part.leased
             slots.foreign += part.foreign
@@ -71,7 +71,7 @@ class StatusCalls(AdminServicer):
             problems=dependencies.problems(),
             slots=slots,
             endpoints_by_health=healths,
-            running=len(dispatcher.state.in_flight),
+            running=dispatcher.running_requests,
             exchanges=len(dependencies.registry),
             queued=queue.queued,
             queue_max_requests=queue.max_requests,

@@ -110,4 +110,4 @@ class WatchCalls(AdminServicer):
         """Leases of it; none once it is dropped from the fleet."""
         if self._dispatcher.fleet.get(endpoint.address) is not endpoint:
             return 0
-        return len(self._dispatcher.ledger.endpoint_slots(endpoint.address).leases)
+        return len(self._dispatcher.slots_at(endpoint.address).leases)

@@ -17,130 +17,44 @@ if the call itself raises, all derived state is derived again from the leases an
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Iterable, Mapping
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
-from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
-from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.resolver import RequestResolver
+from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
-from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.outliers.outlier_detection import OutlierOptions
-from extproc.core.queue.aging import Aging
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
-from extproc.core.scheduler.admission import Admission, Preview, QueueLimits
-from extproc.core.scheduler.audit import faults, rebuild
-from extproc.core.scheduler.blame import blame, credit, seen
+from extproc.core.scheduler.admission import Preview
+from extproc.core.scheduler.blame import blame, credit
 from extproc.core.scheduler.decision import Decision, Queued
-from extproc.core.scheduler.events import CallScope, Event, Outbox
 from extproc.core.scheduler.feedback import (
     on_completion,
-    on_observation,
     on_response_headers,
     record_prediction,
 )
+from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
-from extproc.core.scheduler.slot_allocator import SlotAllocator
-from extproc.core.scheduler.state import State
 from extproc.core.selection.cost import Cost
+from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
-from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.slots.slot_counts import SlotCounts, count_slots
 
-CONNECT_FAILED = Issue(
-    code="connect-failed",
-    message="Envoy could not connect to it, or got a 503 response",
-    remedy="check that the server runs, has loaded its model, and that Envoy can reach it",
-)
+__all__ = ["Dispatcher", "DispatcherOptions"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherOptions:
-    """Bounds of the dispatcher; docs/settings.md describes them for operators."""
+class Dispatcher(FleetUpdates):
+    """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds.
 
-    queue_max_requests: int = 1024
-    queue_max_body_bytes: int = 1024 * 1024 * 1024
-    fallbacks: int = 2
-    failures_to_down: int = 3
-    stale_after_s: float = 6.0
-    draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
-    resolver: ResolverOptions = field(default_factory=ResolverOptions)
-    aging: Aging = field(default_factory=Aging)
-    outliers: OutlierOptions = field(default_factory=OutlierOptions)
-
-    @property
-    def queue_limits(self) -> QueueLimits:
-        return QueueLimits(self.queue_max_requests, self.queue_max_body_bytes)
-
-
-class Dispatcher:
-    """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds."""
-
-    def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
-        self.options = options or DispatcherOptions()
-        self._outbox = Outbox()
-        self.state = State(
-            random,
-            self.options.draining_caps,
-            self.options.resolver,
-            self.options.outliers,
-            self._outbox,
-        )
-        self.fleet = self.state.fleet
-        self.ledger = self.state.ledger
-        self.queue = self.state.queue
-        self._call = CallScope(self._outbox, self._repair)
-        self._allocator = SlotAllocator(
-            self.state, self._outbox, self.options.fallbacks, self.options.aging
-        )
-        self._admission = Admission(self._allocator, self.queue, self.state.uploads, random)
-        self._limits = self.options.queue_limits
-        self._fresh_until: OrderedDict[Address, float] = OrderedDict()
-        self._is_closed = False
-
-    def renew(self, options: DispatcherOptions) -> None:
-        """Apply changed bounds; those of the resolver, the ledger and aging need a restart."""
-        self.options = options
-        self._limits = options.queue_limits
-        self._allocator.fallbacks = options.fallbacks
-
-    # Events
-
-    def on_events(self, announce: Callable[[], None]) -> None:
-        """Call `announce` after each call that left events. `announce` takes them and must not
-        raise. It may call the dispatcher again."""
-        self._call.announce = announce
-
-    def take_events(self) -> list[Event]:
-        """The events of the calls so far, in order; each is returned once."""
-        return self._outbox.take()
-
-    def faults(self, now: float) -> list[str]:
-        """Inconsistencies of the state, as text for the log; empty if there are none.
-
-        For the auditor and for tests: O(leases + tickets).
-        """
-        return faults(self.state, now)
-
-    def rebuild(self, now: float) -> None:
-        """Derive all derived state again, from the existing leases and tickets."""
-        with self._call:
-            self._repair()
-            for endpoint in list(self.fleet):
-                self._allocator.after_capacity_change(endpoint.address, now)
-
-    def _repair(self) -> None:
-        rebuild(self.state)
-        self._allocator.rerank_all()
-        self._wake()
+    Code outside the core reads `fleet` and `queue`, and calls methods; a test holds it to that.
+    """
 
     # Requests
 
@@ -301,109 +215,49 @@ class Dispatcher:
         constraints = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
         return self.state.rankings.at(constraints).best(1 + self.options.fallbacks)
 
-    # Fleet and observations
-
-    def observe(self, observation: Observation, now: float) -> None:
-        """Apply the result of a scrape.
-
-        An observation of an endpoint outside the fleet is ignored, and so is one that began
-        before the last one that was applied.
-        """
-        endpoint = self.fleet.get(observation.address)
-        if endpoint is None or not self.ledger.endpoint_slots(endpoint.address).is_newer(
-            observation
-        ):
-            return
-        with self._call:
-            self._observe(endpoint, observation, now)
-
-    def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
-        endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
-        is_replaced = endpoint_slots.is_replaced_by(observation)
-        if is_replaced:
-            self.state.prefix_caches.forget(endpoint.address)
-            self.state.sessions.forget(endpoint.address)
-            self.state.latency.endpoint(endpoint.address).replaced()
-            endpoint.replaced()
-        seen(self.state, observation, now, is_replaced=is_replaced)
-        endpoint.observe(observation, self.options.failures_to_down)
-        self.ledger.observe(observation, now)
-        if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
-            self._wake()
-        if observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
-            if endpoint.spec.slots is not None:
-                endpoint_slots.slots = endpoint.spec.slots
-            elif endpoint_slots.slots == 0 and observation.slots is None:
-                endpoint_slots.slots = ASSUMED_SLOTS
-            # Neither a count nor an issue: `/slots` was left alone, and what is known holds.
-            is_current = observation.busy_slots is not None or not observation.issues
-            if is_current or not endpoint_slots.reports_busy_slots:
-                endpoint.refresh(observation.answered_at)
-                self._expect_next_scrape(endpoint, now)
-        if observation.busy_slots is not None:
-            try:
-                on_observation(self.state, endpoint, observation)
-            except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
-                self._outbox.step_failed("learning from an observation", error)
-        if is_replaced and not is_router(observation.models):
-            self._allocator.close_model_pools(endpoint_slots, now)
-        self._allocator.change_models(self.state.resolver.report(endpoint), now)
-        self._allocator.drop_reservations(endpoint, endpoint_slots, now)
-        self._allocator.on_capacity_change(endpoint.address, now)
-        if observation.models:
-            self._allocator.on_model_loads(endpoint, observation.began_at, now)
-
-    def connect_failed(self, address: Address, now: float) -> None:
-        """Envoy could not connect, or got a 503: the endpoint is down until a scrape that begins
-        after `now` succeeds."""
-        endpoint = self.fleet.get(address)
-        if endpoint is not None:
-            with self._call:
-                self.state.outliers.connect_failed(endpoint, now)
-                self._outbox.wake_at(self.state.outliers.next_expiry())
-                endpoint.lose((CONNECT_FAILED,))
-                self.ledger.endpoint_slots(address).ignore_before(now)
-                self._outbox.scrape(address)
-                self._allocator.on_capacity_change(address, now)
-
-    def set_members(self, source: str, specs: Iterable[EndpointSpec], now: float) -> None:
-        """Replace the endpoints of `source`; removed endpoints finish their requests."""
-        with self._call:
-            changed = self.fleet.set_members(source, specs)
-            for address in changed:
-                self.ledger.add_endpoint(address, now)
-                self.state.resolver.expect(address)
-            if changed:
-                self._outbox.membership_changed()
-                self._allocator.on_capacity_changes(changed, now)
-
-    def set_intent(self, address: Address, intent: Intent, now: float) -> None:
-        """Set the operator's intent for an endpoint; raises `KeyError` if it is unknown."""
-        with self._call:
-            self.fleet.set_intent(address, intent)
-            self._outbox.membership_changed()
-            self._allocator.on_capacity_change(address, now)
-
-    def set_routable(self, address: Address, is_routable: bool, now: float) -> None:
-        """Whether every Envoy has this endpoint in its configuration."""
-        endpoint = self.fleet.get(address)
-        if endpoint is not None and endpoint.is_routable is not is_routable:
-            with self._call:
-                endpoint.is_routable = is_routable
-                self._allocator.on_capacity_change(address, now)
-
-    def set_envoy_issue(self, address: Address, issue: Issue | None) -> None:
-        """The problem in Envoy's configuration that keeps requests away, for display."""
-        endpoint = self.fleet.get(address)
-        if endpoint is not None:
-            endpoint.envoy_issue = issue
-
     def close(self, now: float) -> None:
         """Shut down: reject all queued requests and all arrivals."""
         self._is_closed = True
         with self._call:
             for ticket in list(self.queue):
                 self._allocator.reject(ticket, Reason.SHUTTING_DOWN, now)
+
+    # What others see
+
+    @property
+    def resolver(self) -> RequestResolver:
+        """What the names in a request mean."""
+        return self.state.resolver
+
+    @property
+    def subset_hints(self) -> SubsetHints:
+        """The subsets of endpoints that gateways named lately."""
+        return self.state.subset_hints
+
+    @property
+    def running_requests(self) -> int:
+        """The number of requests that hold a slot."""
+        return len(self.state.in_flight)
+
+    def slots_at(self, address: Address) -> EndpointSlots:
+        """The slots of an endpoint, to read. Raises `KeyError` for an unknown one."""
+        return self.ledger.endpoint_slots(address)
+
+    def slot_counts(self, endpoint: Endpoint) -> SlotCounts:
+        """The slots of an endpoint, counted by use. O(1)."""
+        return count_slots(endpoint, self.ledger.endpoint_slots(endpoint.address))
+
+    def leases(self) -> Iterable[Lease]:
+        """All leases, open and draining."""
+        return self.ledger.leases()
+
+    def slo_totals(self) -> dict[tuple[str, ...], float]:
+        """Requests with an SLO since the start, by objective and result."""
+        return self.state.slo_attainment.totals()
+
+    def ejection_totals(self, address: Address) -> Mapping[Fault, int]:
+        """Ejections of an endpoint since the start, by cause."""
+        return self.state.outliers.totals.get(address, {})
 
     def needs_frequent_scrapes(self, address: Address) -> bool:
         """Whether its state may change without our requests, so that it needs many scrapes."""
@@ -458,69 +312,3 @@ class Dispatcher:
     def expected_s(self, position: int) -> float | None:
         """Seconds until the request at `position` (from 1) gets a slot; None if unknown."""
         return self._allocator.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)
-
-    # Time
-
-    def advance(self, now: float) -> None:
-        """Handle what is due: queue deadlines, expired draining leases, old observations."""
-        with self._call:
-            try:
-                self._time_out_expired(now)
-                for address in self.ledger.expire(now):
-                    self._allocator.after_capacity_change(address, now)
-                self._scrape_agents_again()
-                self._allocator.expire_affinity_waits(now)
-                for model in self.state.model_loads.expired(now):
-                    self._allocator.load_ended(model, now)
-                for address in self.state.outliers.advance(now):
-                    self._allocator.after_capacity_change(address, now)
-                self._age(now)
-            finally:
-                self._wake()
-
-    def _scrape_agents_again(self) -> None:
-        """After a client left, our scraper returns often by itself; an agent must be asked."""
-        for address in self.ledger.unproved:
-            endpoint = self.fleet.get(address)
-            if endpoint is not None and endpoint.spec.is_reported:
-                self._outbox.scrape(address)
-
-    def _time_out_expired(self, now: float) -> None:
-        late = self.queue.expired(now)
-        for ticket in late:
-            self._allocator.leave_expired(ticket)
-        for ticket in late:
-            self._allocator.time_out(ticket, now)
-        for ticket in late:
-            self._allocator.release_reservation(ticket, now)
-
-    def _age(self, now: float) -> None:
-        """Endpoints whose last observation is too old become the last choice."""
-        while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
-            address, _ = self._fresh_until.popitem(last=False)
-            endpoint = self.fleet.get(address)
-            if endpoint is not None:
-                endpoint.is_fresh = False
-                self._allocator.after_capacity_change(address, now)
-
-    def next_wakeup(self) -> float | None:
-        """When `advance` must be called next, or None."""
-        stale = next(iter(self._fresh_until.values()), None)
-        times = (
-            self.queue.next_deadline(),
-            self.ledger.next_expiry(),
-            self.state.model_loads.next_expiry(),
-            self.state.affinity_waits.next_expiry(),
-            self.state.outliers.next_expiry(),
-            stale,
-        )
-        return min((when for when in times if when is not None), default=None)
-
-    def _expect_next_scrape(self, endpoint: Endpoint, now: float) -> None:
-        self._fresh_until[endpoint.address] = now + self.options.stale_after_s
-        self._fresh_until.move_to_end(endpoint.address)
-        if len(self._fresh_until) == 1:
-            self._wake()
-
-    def _wake(self) -> None:
-        self._outbox.wake_at(self.next_wakeup())

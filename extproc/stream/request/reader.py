@@ -106,7 +106,7 @@ class RequestReader:
             self.head = error.head
             return InvalidRequest(Reason.BAD_REQUEST, str(error))
         try:
-            self._hint = read_subset(message, self._dispatcher.state.subset_hints)
+            self._hint = read_subset(message, self._dispatcher.subset_hints)
         except HintError as hint_error:  # mypyc allows one type for each name
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
         paths = self._options.paths
@@ -153,7 +153,7 @@ class RequestReader:
         if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
             return TOO_MANY_BYTES
         if reason is Reason.SHED and self.request.is_partial:
-            objective = self._dispatcher.state.resolver.objective_of(self.request)
+            objective = self._dispatcher.resolver.objective_of(self.request)
             is_meant = objective.criticality is Criticality.SHEDDABLE
             return "" if is_meant else TOO_MANY_SLOW_UPLOADS
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
@@ -199,7 +199,7 @@ class RequestReader:
             is_whole=question.is_whole,
             allowed=allowed,
             longest_s=self._options.queue_timeout_s,
-            intake=self._dispatcher.state.resolver,
+            intake=self._dispatcher.resolver,
             kept_bytes=self._options.reading.kept_of(
                 head, len(question.body), has_all=question.has_all
             ),
@@ -215,7 +215,7 @@ class RequestReader:
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the body may have to change for the picked server."""
         splits = self._dispatcher.options.resolver.splits
-        names = self._dispatcher.state.resolver.names
+        names = self._dispatcher.resolver.names
         is_named = request.adapter is not None or request.model in splits
         return is_named or names.is_ambiguous(request)
 
@@ -240,7 +240,7 @@ class RequestReader:
     def _allowed(self) -> frozenset[Address] | None:
         if self._hint is None:
             return None
-        return self._dispatcher.state.subset_hints.allowed(self._hint)
+        return self._dispatcher.subset_hints.allowed(self._hint)
 
 
 def _kind_of(head: codec.RequestHead, paths: Paths) -> Kind | None:

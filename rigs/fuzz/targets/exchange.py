@@ -98,7 +98,7 @@ class Attempt:
         """Nothing is left."""
         dispatcher = self.fleet.dispatcher
         assert not faults(dispatcher.state, self.fleet.now)
-        assert not len(dispatcher.queue) and not len(dispatcher.state.in_flight)
+        assert not len(dispatcher.queue) and not dispatcher.running_requests
         for account in self._accounts():
             assert all(one.state is not LeaseState.OPEN for one in account.leases.values())
             assert 0 <= account.free_slots <= account.slots

@@ -12,7 +12,8 @@ from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued
-from extproc.core.scheduler.dispatcher import CONNECT_FAILED, DispatcherOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
+from extproc.core.scheduler.fleet_updates import CONNECT_FAILED
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet

@@ -5,42 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from extproc.core.address import Address
-from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED, Constraints
+from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.discipline import QueueDiscipline
-from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
-from extproc.core.rejection import Reason, Rejected
+from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
-from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.events import Outbox
-from extproc.core.scheduler.feedback import record_prediction
-from extproc.core.scheduler.forecast import Forecast
+from extproc.core.scheduler.settlements import Settlements
 from extproc.core.scheduler.state import State
 from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.slots.endpoint_slots import EndpointSlots
-from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import close_model_pools, slot_pool
 
 
-class SlotAllocator:
+class SlotAllocator(Settlements):
     """Assigns free slots to queued requests. Synchronous; O(eligible constraint queues) a call."""
 
     def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
-        self._state = state
-        self._outbox = outbox
-        self.fallbacks = fallbacks
+        super().__init__(state, outbox, fallbacks)
         self._discipline = QueueDiscipline(
             state.queue, state.fleet, state.ledger, state.slo_attainment, state.model_loads, aging
         )
-        self.forecast = Forecast(state)
-        self.last_event_at = 0.0
 
     # Assignment
 
@@ -81,73 +73,6 @@ class SlotAllocator:
         except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
             self._outbox.step_failed("placing a queued request", error)
         return ticket
-
-    def pick(
-        self,
-        address: Address,
-        request: Request,
-        resolved: ResolvedRequest,
-        arrived_at: float,
-        now: float,
-        *,
-        is_from_queue: bool = False,
-    ) -> Picked:
-        """Open a lease for a request that arrived at `arrived_at`."""
-        state = self._state
-        endpoint = state.fleet.get(address)
-        assert endpoint is not None, "only members are ranked"
-        endpoint_slots = state.ledger.endpoint_slots(address)
-        ranking = state.rankings.at(resolved.constraints)
-        others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
-        model = resolved.constraints.model
-        slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
-        if is_from_queue or slots.reservation is not None:
-            # A request that bypasses a reservation counts as served from the queue.
-            endpoint_slots.served_from_queue += 1
-        adapter = request.adapter
-        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
-        adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
-        is_cold = pool is not None and not is_loaded
-        lease = state.ledger.open(address, request.weight_slots, now, pool, model)
-        lease.is_uploading = request.is_uploading
-        if request.is_partial:
-            state.uploads.began(lease)
-        try:
-            if state.outliers.picked(lease, request, now):
-                self._outbox.wake_at(state.outliers.next_expiry())
-            state.rankings.changed(endpoint)
-            if pool is not None and is_cold:
-                state.model_loads.start(pool, address, now, lease)
-                state.rankings.load_changed(pool)
-                self._outbox.wake_at(state.model_loads.next_expiry())
-            self._record_pick(endpoint, request, resolved, lease, arrived_at, is_cold=is_cold)
-        except Exception as error:  # noqa: BLE001 - the lease is open, whatever is recorded
-            self._outbox.step_failed("recording a pick", error)
-        return Picked(
-            lease=lease,
-            fallbacks=fallbacks,
-            waited_s=now - arrived_at,
-            model=resolved.model,
-            adapter_id=adapter_id,
-        )
-
-    def _record_pick(
-        self,
-        endpoint: Endpoint,
-        request: Request,
-        resolved: ResolvedRequest,
-        lease: Lease,
-        arrived_at: float,
-        *,
-        is_cold: bool,
-    ) -> None:
-        state, address, now = self._state, lease.address, lease.opened_at
-        charged_s = state.latency.estimate(address, now).slot_s * lease.weight_slots
-        run = state.in_flight.begin(lease, request, resolved.objective, arrived_at, charged_s)
-        record_prediction(state, run, address)
-        if endpoint.health is Health.ASLEEP or is_cold:
-            run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
-        state.usage_share.assigned(address, lease.weight_slots, now)
 
     def after_capacity_change(self, address: Address, now: float) -> None:
         """`on_capacity_change` after a decision that stands even if the assignment fails."""
@@ -250,69 +175,16 @@ class SlotAllocator:
 
     # Removal from the queue
 
-    def leave(self, ticket: Ticket) -> None:
-        """Remove a ticket from the queue."""
-        self._state.queue.leave(ticket)
-        self._state.affinity_waits.left(ticket)
-
     def release_reservation(self, ticket: Ticket, now: float) -> None:
         """After a ticket left the queue: assign the slots that were reserved for it."""
         if ticket.reserved_at is not None:
             self.after_capacity_change(ticket.reserved_at, now)
-
-    def reject(
-        self, ticket: Ticket, reason: Reason, now: float, constraints: Constraints = UNCONSTRAINED
-    ) -> None:
-        """Remove a ticket from the queue, and settle it with a rejection."""
-        self.leave_expired(ticket)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
 
     def evict(self, victim: Ticket, now: float) -> None:
         """Remove a ticket from a full queue in favour of a request of higher criticality."""
         self.reject(victim, Reason.EVICTED, now, victim.resolved.constraints)
         self._record_rejection(victim, now)
         self.release_reservation(victim, now)
-
-    def leave_expired(self, ticket: Ticket) -> None:
-        """Remove a ticket that is settled next, even if the removal fails."""
-        ticket.is_waiting = False
-        try:
-            self.leave(ticket)
-        except Exception as error:  # noqa: BLE001 - it is queued no more; the rest is repaired
-            self._outbox.step_failed("taking a ticket out of the queue", error)
-
-    def time_out(self, ticket: Ticket, now: float) -> None:
-        """The ticket has left the queue because its deadline passed."""
-        constraints = ticket.resolved.constraints
-        reason = Reason.QUEUE_TIMEOUT
-        try:
-            reason = self.unless_empty(reason, constraints)
-        except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
-            self._outbox.step_failed("explaining a timeout", error)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
-        self._record_rejection(ticket, now)
-
-    def _record_rejection(self, ticket: Ticket, now: float) -> None:
-        try:
-            self._state.in_flight.rejected(ticket.objective, now)
-        except Exception as error:  # noqa: BLE001 - it was rejected, whatever is recorded
-            self._outbox.step_failed("recording a rejection", error)
-
-    def rejected(
-        self, reason: Reason, waited_s: float, constraints: Constraints = UNCONSTRAINED
-    ) -> Rejected:
-        """A rejection; retry after the time in which the queue for the constraints drains."""
-        expected_s = 0.0
-        try:
-            expected_s = self.forecast.behind_all(constraints, self.last_event_at).expected_s or 0.0
-        except Exception as error:  # noqa: BLE001 - it is rejected all the same
-            self._outbox.step_failed("forecasting the time of a retry", error)
-        retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
-        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
-
-    def unless_empty(self, reason: Reason, constraints: Constraints) -> Reason:
-        """`NO_ENDPOINT` if no endpoint is eligible, otherwise the given reason."""
-        return reason if len(self._state.rankings.at(constraints)) else Reason.NO_ENDPOINT
 
     # Changes of the fleet
 

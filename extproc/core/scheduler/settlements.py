@@ -1,0 +1,151 @@
+"""Ends the wait of a request: opens a lease, or rejects it. The queue is told in either case."""
+
+from __future__ import annotations
+
+from extproc.core.address import Address
+from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
+from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
+from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Reason, Rejected
+from extproc.core.request import Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.events import Outbox
+from extproc.core.scheduler.feedback import record_prediction
+from extproc.core.scheduler.forecast import Forecast
+from extproc.core.scheduler.state import State
+from extproc.core.slots.lease import Lease
+from extproc.core.slots.model_pools import slot_pool
+
+
+class Settlements:
+    """Picks and rejections. Synchronous; the slot allocator decides which."""
+
+    def __init__(self, state: State, outbox: Outbox, fallbacks: int) -> None:
+        self._state = state
+        self._outbox = outbox
+        self.fallbacks = fallbacks
+        self.forecast = Forecast(state)
+        self.last_event_at = 0.0
+
+    def pick(
+        self,
+        address: Address,
+        request: Request,
+        resolved: ResolvedRequest,
+        arrived_at: float,
+        now: float,
+        *,
+        is_from_queue: bool = False,
+    ) -> Picked:
+        """Open a lease for a request that arrived at `arrived_at`."""
+        state = self._state
+        endpoint = state.fleet.get(address)
+        assert endpoint is not None, "only members are ranked"
+        endpoint_slots = state.ledger.endpoint_slots(address)
+        ranking = state.rankings.at(resolved.constraints)
+        others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
+        model = resolved.constraints.model
+        slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
+        if is_from_queue or slots.reservation is not None:
+            # A request that bypasses a reservation counts as served from the queue.
+            endpoint_slots.served_from_queue += 1
+        adapter = request.adapter
+        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
+        adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
+        is_cold = pool is not None and not is_loaded
+        lease = state.ledger.open(address, request.weight_slots, now, pool, model)
+        lease.is_uploading = request.is_uploading
+        if request.is_partial:
+            state.uploads.began(lease)
+        try:
+            if state.outliers.picked(lease, request, now):
+                self._outbox.wake_at(state.outliers.next_expiry())
+            state.rankings.changed(endpoint)
+            if pool is not None and is_cold:
+                state.model_loads.start(pool, address, now, lease)
+                state.rankings.load_changed(pool)
+                self._outbox.wake_at(state.model_loads.next_expiry())
+            self._record_pick(endpoint, request, resolved, lease, arrived_at, is_cold=is_cold)
+        except Exception as error:  # noqa: BLE001 - the lease is open, whatever is recorded
+            self._outbox.step_failed("recording a pick", error)
+        return Picked(
+            lease=lease,
+            fallbacks=fallbacks,
+            waited_s=now - arrived_at,
+            model=resolved.model,
+            adapter_id=adapter_id,
+        )
+
+    def _record_pick(
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        resolved: ResolvedRequest,
+        lease: Lease,
+        arrived_at: float,
+        *,
+        is_cold: bool,
+    ) -> None:
+        state, address, now = self._state, lease.address, lease.opened_at
+        charged_s = state.latency.estimate(address, now).slot_s * lease.weight_slots
+        run = state.in_flight.begin(lease, request, resolved.objective, arrived_at, charged_s)
+        record_prediction(state, run, address)
+        if endpoint.health is Health.ASLEEP or is_cold:
+            run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
+        state.usage_share.assigned(address, lease.weight_slots, now)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Remove a ticket from the queue."""
+        self._state.queue.leave(ticket)
+        self._state.affinity_waits.left(ticket)
+
+    def reject(
+        self, ticket: Ticket, reason: Reason, now: float, constraints: Constraints = UNCONSTRAINED
+    ) -> None:
+        """Remove a ticket from the queue, and settle it with a rejection."""
+        self.leave_expired(ticket)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
+
+    def leave_expired(self, ticket: Ticket) -> None:
+        """Remove a ticket that is settled next, even if the removal fails."""
+        ticket.is_waiting = False
+        try:
+            self.leave(ticket)
+        except Exception as error:  # noqa: BLE001 - it is queued no more; the rest is repaired
+            self._outbox.step_failed("taking a ticket out of the queue", error)
+
+    def time_out(self, ticket: Ticket, now: float) -> None:
+        """The ticket has left the queue because its deadline passed."""
+        constraints = ticket.resolved.constraints
+        reason = Reason.QUEUE_TIMEOUT
+        try:
+            reason = self.unless_empty(reason, constraints)
+        except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
+            self._outbox.step_failed("explaining a timeout", error)
+        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
+        self._record_rejection(ticket, now)
+
+    def _record_rejection(self, ticket: Ticket, now: float) -> None:
+        try:
+            self._state.in_flight.rejected(ticket.objective, now)
+        except Exception as error:  # noqa: BLE001 - it was rejected, whatever is recorded
+            self._outbox.step_failed("recording a rejection", error)
+
+    def rejected(
+        self, reason: Reason, waited_s: float, constraints: Constraints = UNCONSTRAINED
+    ) -> Rejected:
+        """A rejection; retry after the time in which the queue for the constraints drains."""
+        expected_s = 0.0
+        try:
+            expected_s = self.forecast.behind_all(constraints, self.last_event_at).expected_s or 0.0
+        except Exception as error:  # noqa: BLE001 - it is rejected all the same
+            self._outbox.step_failed("forecasting the time of a retry", error)
+        retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
+        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
+
+    def unless_empty(self, reason: Reason, constraints: Constraints) -> Reason:
+        """`NO_ENDPOINT` if no endpoint is eligible, otherwise the given reason."""
+        return reason if len(self._state.rankings.at(constraints)) else Reason.NO_ENDPOINT

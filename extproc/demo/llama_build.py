@@ -4,7 +4,8 @@ The llama.cpp source comes from the source distribution of llama-cpp-python, so 
 package index (the one pip is set up for) is all it needs. Rules:
 - One build at a time: a lock file beside the cache; who comes second waits and finds it done.
 - The cache is filled by one rename of a server that has already answered `--version`.
-- Sources and objects are removed when the build ends well; the log stays when it does not.
+- Sources and objects are removed, however the build ends. pip, cmake and ninja say themselves what
+  went wrong.
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from extproc.demo.build_step import StepError, run_step
 from extproc.demo.llama_server import (
     LLAMA_CPP_PYTHON,
     LLAMA_SERVER_VARIABLE,
@@ -73,8 +73,8 @@ def missing_compiler() -> str | None:
 def build_llama_server(out: IO[str]) -> Path:
     """Build the pinned `llama-server` into the cache and return its path; blocks for minutes.
 
-    Returns at once when the cache has it. Progress goes to `out`. Raises `LlamaServerError`
-    whose text holds the last lines of the log, where all of it lies, and a remedy.
+    Returns at once when the cache has it. The names of the steps go to `out`, the output of their
+    commands to this process's own. Raises `LlamaServerError` with a remedy.
     """
     target = cached_llama_server()
     root = cache_folder()
@@ -84,82 +84,76 @@ def build_llama_server(out: IO[str]) -> Path:
             return target
         work = root / f"{LLAMA_CPP_PYTHON}.building"
         shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed
-        work.mkdir()
-        log = root / f"{LLAMA_CPP_PYTHON}.log"
-        log.unlink(missing_ok=True)
         try:
-            binary = _build(work, log, out)
             staged = work / "staged"
             (staged / "bin").mkdir(parents=True)
-            shutil.move(binary, staged / "bin" / "llama-server")
+            shutil.move(_build(work, out), staged / "bin" / "llama-server")
             shutil.rmtree(target.parent.parent, ignore_errors=True)
             staged.rename(target.parent.parent)
-        except StepError as error:
-            raise LlamaServerError(f"{error}\n{error.tail}\nThe whole log: {log}") from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
-        log.unlink(missing_ok=True)
     return target
 
 
-def _build(work: Path, log: Path, out: IO[str]) -> Path:
+def _build(work: Path, out: IO[str]) -> Path:
     """Download, unpack, configure, compile and try; returns the fresh binary below `work`."""
-    archive = _download(work, log, out)
-    source = _unpack(archive, work)
+    source = _unpack(_download(work, out), work)
     environment = dict(os.environ)
-    cmake, ninja = _build_tools(work, log, out, environment)
+    cmake, ninja = _build_tools(work, out, environment)
     objects = work / "objects"
-    configure = [cmake, "-S", str(source), "-B", str(objects), "-G", "Ninja"]
-    configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}", *CMAKE_FLAGS]
-    run_step(
-        "configuring llama.cpp",
-        configure,
-        log=log,
-        out=out,
-        environment=environment,
-        remedy="a C++17 compiler is needed, e.g. g++ 9 or newer",
+    configure = [cmake, "-S", str(source), "-B", str(objects), "--log-level=WARNING"]
+    configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", *CMAKE_FLAGS]
+    remedy = "a C++17 compiler is needed, e.g. g++ 9 or newer"
+    _run("configuring llama.cpp", configure, remedy, out, environment)
+    compile_ = [ninja, "-C", str(objects), "-j", str(parallel_jobs()), "llama-server"]
+    remedy = (
+        "free memory and disk space, then run it again; or set the path of your llama-server in "
+        f"{LLAMA_SERVER_VARIABLE}"
     )
-    run_step(
-        "building llama-server (several minutes, once)",
-        [ninja, "-C", str(objects), "-j", str(parallel_jobs()), "llama-server"],
-        log=log,
-        out=out,
-        environment=environment,
-        remedy="free memory and disk space, then run it again; or set the path of your "
-        "llama-server in {LLAMA_SERVER_VARIABLE}",
-    )
+    _run("building llama-server (several minutes, once)", compile_, remedy, out, environment)
     binary = objects / "bin" / "llama-server"
-    run_step(
-        "trying llama-server",
-        [str(binary), "--version"],
-        log=log,
-        out=out,
-        remedy="the built llama-server does not run here; please report this with the log",
-    )
+    remedy = "the built llama-server does not run here; please report this"
+    _run("trying llama-server", [str(binary), "--version"], remedy, out)
     return binary
 
 
-def _download(work: Path, log: Path, out: IO[str]) -> Path:
+def _run(
+    title: str,
+    command: Sequence[str],
+    remedy: str,
+    out: IO[str],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run one step at a low priority. It dies when the call unwinds."""
+    print(f"{title} ...", file=out, flush=True)
+    try:
+        with subprocess.Popen(
+            ["nice", "-n", "5", *command], stdin=subprocess.DEVNULL, env=environment
+        ) as process:
+            try:
+                status = process.wait()
+            finally:
+                process.terminate()
+    except OSError as error:
+        raise LlamaServerError(f"{title}: {error}; {remedy}") from error
+    if status != 0:
+        raise LlamaServerError(f"{title} failed (exit status {status}); {remedy}")
+
+
+def _download(work: Path, out: IO[str]) -> Path:
     """Fetch the source distribution by pip, which also checks its hash and knows the index."""
-    if find_spec("pip") is None:
-        raise LlamaServerError(
-            f"{sys.executable} has no pip, which downloads llama.cpp; install it: "
-            f"{sys.executable} -m ensurepip"
-        )
     requirements = work / "requirements.txt"
     requirements.write_text(
         f"llama-cpp-python=={LLAMA_CPP_PYTHON} --hash=sha256:{SDIST_SHA256}\n", encoding="utf-8"
     )
-    downloads = work / "downloads"
-    run_step(
+    options = ["--no-deps", "--no-binary", "llama-cpp-python", "--no-cache-dir", "--require-hashes"]
+    _run(
         "downloading llama.cpp (75 MB)",
-        [*_pip("download"), "--no-deps", "--no-binary", "llama-cpp-python", "--no-cache-dir"]
-        + ["--require-hashes", "--requirement", str(requirements), "--dest", str(downloads)],
-        log=log,
-        out=out,
-        remedy="check the network and pip's index (`pip config list`), then run it again",
+        [*_pip("download"), *options, "--requirement", str(requirements), "--dest", str(work)],
+        "check the network and pip's index (`pip config list`), then run it again",
+        out,
     )
-    return downloads / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz"
+    return work / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz"
 
 
 def _unpack(archive: Path, work: Path) -> Path:
@@ -178,34 +172,26 @@ def _unpack(archive: Path, work: Path) -> Path:
     return work / LLAMA_CPP_FOLDER
 
 
-def _build_tools(
-    work: Path, log: Path, out: IO[str], environment: dict[str, str]
-) -> tuple[str, str]:
-    """Find cmake and ninja; those that PATH lacks come from their wheels, for this build only."""
+def _build_tools(work: Path, out: IO[str], environment: dict[str, str]) -> tuple[str, str]:
+    """cmake and ninja; where PATH lacks one, both come from their wheels, for this build only."""
     cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
-    wheels = [
-        wheel for found, wheel in ((cmake, CMAKE_WHEEL), (ninja, NINJA_WHEEL)) if found is None
-    ]
-    if wheels:
-        tools = work / "tools"
-        run_step(
-            f"installing {' and '.join(wheels)} for this build",
-            [*_pip("install"), "--only-binary", ":all:", "--no-deps"]
-            + ["--target", str(tools), *wheels],
-            log=log,
-            out=out,
-            remedy="install cmake and ninja yourself (e.g. apt-get install cmake ninja-build)",
-        )
-        # The wheels' commands are Python scripts that import what lies beside them.
-        environment["PYTHONPATH"] = str(tools)
-        cmake = cmake or str(tools / "bin" / "cmake")
-        ninja = ninja or str(tools / "bin" / "ninja")
-    assert cmake is not None and ninja is not None
-    return cmake, ninja
+    if cmake is not None and ninja is not None:
+        return cmake, ninja
+    tools = work / "tools"
+    _run(
+        "installing cmake and ninja for this build",
+        [*_pip("install"), "--only-binary", ":all:", "--no-deps", "--target", str(tools)]
+        + [CMAKE_WHEEL, NINJA_WHEEL],
+        "install cmake and ninja yourself (e.g. apt-get install cmake ninja-build)",
+        out,
+    )
+    # The wheels' commands are Python scripts that import what lies beside them.
+    environment["PYTHONPATH"] = str(tools)
+    return str(tools / "bin" / "cmake"), str(tools / "bin" / "ninja")
 
 
 def _pip(command: str) -> list[str]:
-    return [*own_module("pip"), "--disable-pip-version-check", command]
+    return [*own_module("pip"), "--disable-pip-version-check", "--quiet", command]
 
 
 def parallel_jobs() -> int:

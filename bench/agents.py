@@ -76,10 +76,10 @@ async def _agent(number: int, port: int) -> None:
     hello = agent_pb2.Hello(address=str(address), agent_id=str(number))
     link = Link(
         hello,
-        Callbacks(scrape_now=lambda: link.tell(_look()), set_priority=_ignore),
+        Callbacks(scrape_now=lambda: link.report(_scrape()), set_priority=_ignore),
         time.monotonic,
     )
-    link.tell(_look())
+    link.report(_scrape())
     pushing = asyncio.create_task(_push(link))
     options = (("grpc.use_local_subchannel_pool", 1),)
     try:
@@ -97,10 +97,10 @@ async def _push(link: Link) -> None:
     await asyncio.sleep(random.random())
     while True:
         await asyncio.sleep(PERIOD_S)
-        link.tell(_look())
+        link.report(_scrape())
 
 
-def _look() -> Observation:
+def _scrape() -> Observation:
     now = time.monotonic()
     return Observation(
         address=HERE,

@@ -21,30 +21,30 @@ from scraper.target import EndpointTarget
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Watch:
     target: EndpointTarget
-    lookout: EndpointProbe
-    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    probe: EndpointProbe
+    is_requested: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
 
 class Scraper:
     """Turns servers into observations. Use it from one event loop; end it with `aclose`.
 
-    `sink` takes each observation, synchronously and soon. `attention` says how much the
-    ledger cares about an endpoint; it is asked before and after each look. An exception of
-    either, or of a look, is logged when it begins and harms no other endpoint.
+    `sink` receives each observation; it is synchronous and must return quickly. `priority` returns
+    the scrape priority of an endpoint; it is called before and after each scrape. An exception of
+    either, or of a scrape, is logged when it begins and affects no other endpoint.
     """
 
     def __init__(
         self,
         *,
         sink: Callable[[Observation], None],
-        attention: Callable[[Address], ScrapePriority] = lambda _: ScrapePriority.IDLE,
+        priority: Callable[[Address], ScrapePriority] = lambda _: ScrapePriority.IDLE,
         options: ScraperOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
         self._sink = sink
-        self._attention = attention
+        self._priority = priority
         self._options = options or ScraperOptions()
         self._clock = clock
         self._random = random
@@ -58,7 +58,7 @@ class Scraper:
         return tuple(watch.target for watch in self._watches.values())
 
     def watch(self, target: EndpointTarget) -> None:
-        """Look at `target` from now on, at once for the first time. Does not block.
+        """Scrape `target` from now on, at once for the first time. Does not block.
 
         A target that is watched already stays as it is; another target at the same address
         replaces it. Raises `RuntimeError` after `aclose`, and `OSError` when no certificates
@@ -69,9 +69,9 @@ class Scraper:
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
-        lookout = EndpointProbe(target, self._options, self._clock)
+        probe = EndpointProbe(target, self._options, self._clock)
         self.forget(target.address)
-        watch = _Watch(target=target, lookout=lookout)
+        watch = _Watch(target=target, probe=probe)
         self._watches[target.address] = watch
         watch.task = asyncio.create_task(self._run(watch), name=f"scrape {target.address}")
 
@@ -84,13 +84,13 @@ class Scraper:
             watch.task.add_done_callback(self._ending.discard)
 
     def scrape_now(self, address: Address) -> None:
-        """Look at `address` now. Pokes coalesce: any number of them is one more look.
+        """Scrape `address` now. Several calls before that scrape are one.
 
-        A poke in the middle of a look is followed by another look, which begins after it.
+        A call during a scrape is followed by another scrape, which begins after it.
         """
         watch = self._watches.get(address)
         if watch is not None:
-            watch.poked.set()
+            watch.is_requested.set()
 
     async def aclose(self) -> None:
         """Stop scraping, close all connections, and wait for all tasks to end."""
@@ -103,29 +103,29 @@ class Scraper:
     async def _run(self, watch: _Watch) -> None:
         address = watch.target.address
         schedule = Schedule(self._options.cadence, self._random)
-        journal = IssueLog(address)
-        lookout = watch.lookout
+        issue_log = IssueLog(address)
+        probe = watch.probe
         try:
             while True:
-                watch.poked.clear()
-                observation = await self._look(lookout, address, journal)
-                journal.record(observation)
-                self._tell(observation, journal)
-                attention = self._attention_to(address, journal)
-                delay_s = schedule.next_delay_s(self._clock(), observation, attention)
+                watch.is_requested.clear()
+                observation = await self._scrape(probe, address, issue_log)
+                issue_log.record(observation)
+                self._emit(observation, issue_log)
+                priority = self._priority_of(address, issue_log)
+                delay_s = schedule.next_delay_s(self._clock(), observation, priority)
                 await self._pause(watch, delay_s)
         finally:
-            await lookout.aclose()
+            await probe.aclose()
 
-    async def _look(
-        self, lookout: EndpointProbe, address: Address, journal: IssueLog
+    async def _scrape(
+        self, probe: EndpointProbe, address: Address, issue_log: IssueLog
     ) -> Observation:
-        attention = self._attention_to(address, journal)
+        priority = self._priority_of(address, issue_log)
         began_at = self._clock()
         try:
-            observation = await lookout.scrape(attention)
-        except Exception as error:  # noqa: BLE001 - a bug met at one endpoint must stay there
-            journal.crash("the scrape", error)
+            observation = await probe.scrape(priority)
+        except Exception as error:  # noqa: BLE001 - a bug must not affect other endpoints
+            issue_log.crash("the scrape", error)
             return Observation(
                 address=address,
                 began_at=began_at,
@@ -133,25 +133,25 @@ class Scraper:
                 status=ScrapeStatus.FAILED,
                 issues=(issues.internal_error(type(error).__name__),),
             )
-        journal.recover("the scrape")
+        issue_log.recover("the scrape")
         return observation
 
-    def _tell(self, observation: Observation, journal: IssueLog) -> None:
+    def _emit(self, observation: Observation, issue_log: IssueLog) -> None:
         try:
             self._sink(observation)
-        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
-            journal.crash("the observation callback", error)
+        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the scrapes
+            issue_log.crash("the observation callback", error)
         else:
-            journal.recover("the observation callback")
+            issue_log.recover("the observation callback")
 
-    def _attention_to(self, address: Address, journal: IssueLog) -> ScrapePriority:
+    def _priority_of(self, address: Address, issue_log: IssueLog) -> ScrapePriority:
         try:
-            attention = self._attention(address)
-        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the looks
-            journal.crash("the scrape-priority callback", error)
+            priority = self._priority(address)
+        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the scrapes
+            issue_log.crash("the scrape-priority callback", error)
             return ScrapePriority.IDLE
-        journal.recover("the scrape-priority callback")
-        return attention
+        issue_log.recover("the scrape-priority callback")
+        return priority
 
     async def _pause(self, watch: _Watch, delay_s: float) -> None:
         """Wait for the next scrape or for `scrape_now`; at least the minimum gap."""
@@ -159,6 +159,6 @@ class Scraper:
         await asyncio.sleep(gap_s)
         try:
             async with asyncio.timeout(delay_s - gap_s):
-                await watch.poked.wait()
+                await watch.is_requested.wait()
         except TimeoutError:
             pass

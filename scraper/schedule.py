@@ -1,20 +1,20 @@
 """The schedule of scrapes. Pure: time and randomness are arguments.
 
-    what the look told                        | interval
+    result of the scrape                      | interval
     ------------------------------------------|---------------------------------------
-    ready, somebody is restless about it      | fast, with a pause after every few looks
-    ready, nobody is                          | slow
-    ready, /slots is still being answered     | fast
-    ready, it does not show its slots         | slow: looking faster tells nothing more
+    ready, high priority                      | fast, with a pause after every few scrapes
+    ready, other priority                     | slow
+    ready, /slots is still open               | fast
+    ready, without reported slots             | slow: frequent scrapes show nothing more
     loading                                   | fast
     asleep                                    | slow; fast while a lease of ours wakes it
     unreachable, failed                       | fast at first, then doubling up to slow
 
-Every interval is spread by the jitter, so that looks at a fleet do not fall into step.
+Every interval is spread by the jitter, so that the scrapes of a fleet do not synchronise.
 
-Why the pause: llama-server notices that the client of an unstreamed answer has left only when
-a whole second went by without any result of any of its tasks, and each answer to /slots is
-such a result (docs/decisions/0007-pauses-between-fast-looks.md).
+Why the pause: llama-server notices that the client of an unstreamed response has left only after
+a whole second without a result of any task, and each response to /slots is such a result
+(docs/decisions/0007-pauses-between-fast-looks.md).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from extproc.core.observation import Observation, ScrapeStatus
 from scraper.probe.issues import SLOW_SLOTS
 
 PAUSE_S = 1.2
-"""Longer than the second of silence after which llama-server looks for clients that left."""
-LOOKS_BETWEEN_PAUSES = 3
+"""Longer than the second after which llama-server checks for clients that left."""
+SCRAPES_BETWEEN_PAUSES = 3
 
 
 class ScrapePriority(Enum):
@@ -37,13 +37,13 @@ class ScrapePriority(Enum):
 
     IDLE = "idle"  # no leases and no foreign slots: no change is expected
     STEADY = "steady"  # it has leases, and they account for every busy slot
-    HIGH = "restless"  # it has foreign slots or a draining lease: scrape often
+    HIGH = "high"  # it has foreign slots or a draining lease: scrape often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Intervals in seconds. `eager_s` is how long a dead server is looked at as if it were back
-    any moment; `jitter` is the part of an interval by which it is spread to both sides."""
+    """Intervals in seconds. `eager_s` is how long a dead server is scraped at the fast interval;
+    `jitter` is the share of an interval by which it varies to both sides."""
 
     fast_s: float = 0.2
     slow_s: float = 2.0
@@ -60,8 +60,8 @@ class Cadence:
 
 
 class Schedule:
-    """The cadence of one endpoint. It remembers since when the endpoint fails, and how many
-    fast looks there were since the last pause."""
+    """The cadence of one endpoint: since when it fails, and the number of fast scrapes since the
+    last pause."""
 
     def __init__(self, cadence: Cadence, random: Callable[[], float]) -> None:
         """`random` gives numbers in [0, 1)."""
@@ -69,24 +69,22 @@ class Schedule:
         self._random = random
         self._failing_since: float | None = None
         self._backoff_s = cadence.fast_s
-        self._looks_since_pause = 0
+        self._scrapes_since_pause = 0
 
-    def next_delay_s(
-        self, now: float, observation: Observation, attention: ScrapePriority
-    ) -> float:
+    def next_delay_s(self, now: float, observation: Observation, priority: ScrapePriority) -> float:
         """Seconds from `now` to the next scrape, after `observation`. Call it once per scrape."""
-        interval_s = self._interval_s(now, observation, attention)
-        if attention is ScrapePriority.HIGH and observation.busy_slots is not None:
-            self._looks_since_pause += 1
-            if self._looks_since_pause > LOOKS_BETWEEN_PAUSES:
-                self._looks_since_pause = 0
+        interval_s = self._interval_s(now, observation, priority)
+        if priority is ScrapePriority.HIGH and observation.busy_slots is not None:
+            self._scrapes_since_pause += 1
+            if self._scrapes_since_pause > SCRAPES_BETWEEN_PAUSES:
+                self._scrapes_since_pause = 0
                 return max(interval_s, PAUSE_S)
         else:
-            self._looks_since_pause = 0
+            self._scrapes_since_pause = 0
         jitter = self._cadence.jitter * (2 * self._random() - 1)
         return interval_s * (1 + jitter)
 
-    def _interval_s(self, now: float, observation: Observation, attention: ScrapePriority) -> float:
+    def _interval_s(self, now: float, observation: Observation, priority: ScrapePriority) -> float:
         fast_s, slow_s = self._cadence.fast_s, self._cadence.slow_s
         status = observation.status
         if status is ScrapeStatus.UNREACHABLE or status is ScrapeStatus.FAILED:
@@ -95,12 +93,12 @@ class Schedule:
         if status is ScrapeStatus.LOADING:
             return fast_s
         if status is ScrapeStatus.ASLEEP:
-            return slow_s if attention is ScrapePriority.IDLE else fast_s
+            return slow_s if priority is ScrapePriority.IDLE else fast_s
         if status is ScrapeStatus.READY:
             if observation.busy_slots is None:
                 is_slow = any(issue.code == SLOW_SLOTS for issue in observation.issues)
                 return fast_s if is_slow else slow_s
-            return fast_s if attention is ScrapePriority.HIGH else slow_s
+            return fast_s if priority is ScrapePriority.HIGH else slow_s
         assert_never(status)
 
     def _failing_interval_s(self, now: float) -> float:

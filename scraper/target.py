@@ -15,11 +15,11 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointTarget:
-    """One server to look at. Connections always go to `address`, whatever it is called.
+    """One server to scrape. Connections always go to `address`, whatever it is called.
 
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
     TLS). `ca_file` names the authorities to trust under TLS, None the system's; `ca_digest`
-    tells one content of that file from another. `api_key` is
+    distinguishes the contents of that file. `api_key` is
     sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
     over what the server says. `may_sleep` says if the server was started with
     `--sleep-idle-seconds`; None lets the scraper find out (`scraper/probe/idle_sleep.py`).

@@ -65,7 +65,7 @@ class Pilot:
         for server in servers:
             server.on_answer = self._answered
             server.on_end = self._ended
-            self._look(server, 0.0)
+            self._scrape(server, 0.0)
 
     # The core's surroundings
 
@@ -169,12 +169,12 @@ class Pilot:
 
     # Looks
 
-    def _look(self, server: Server, now: float) -> None:
+    def _scrape(self, server: Server, now: float) -> None:
         self._observe(server, now)
         is_restless = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
         next_at = now + (FAST_LOOK_S if is_restless else self._look_s)
         if next_at <= self.looks_until:
-            self._clock.at(next_at, lambda at: self._look(server, at))
+            self._clock.at(next_at, lambda at: self._scrape(server, at))
 
     def _observe(self, server: Server, now: float) -> None:
         address = self._addresses[server.index]

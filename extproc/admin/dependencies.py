@@ -70,7 +70,7 @@ class NewEndpointError(ValueError):
 class AdminEndpoints(Protocol):
     """The endpoints that operators added; their source in the fleet is `ADDED`."""
 
-    async def add(self, newcomer: NewEndpoint) -> None:
+    async def add(self, arrival: NewEndpoint) -> None:
         """Add it; raises `NewEndpointError` and changes nothing."""
 
     def remove(self, address: Address) -> None:

@@ -90,7 +90,7 @@ class Service:
         self._timer = CoreTimer(self.dispatcher.advance)
         self._scraper = Scraper(
             sink=self._observe,
-            attention=self._attention,
+            priority=self._attention,
             options=options.scraper_options(settings),
         )
         self._registry = ExchangeRegistry()

@@ -2,7 +2,7 @@
 
     10.0.0.5:8080   said
     auto            the address of this machine on its route to the picker
-    aws             the private address that EC2's metadata service tells (IMDSv2)
+    aws             the private address from EC2's metadata service (IMDSv2)
 
 `auto:8080` and `aws:8080` say the port; without it, it is the one that the agent itself asks. So
 is whether it speaks TLS: `https://` or `http://` before any of them says otherwise.

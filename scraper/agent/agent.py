@@ -69,7 +69,7 @@ class Agent:
         self._scrape_priority = ScrapePriority.IDLE
         self._scraper = Scraper(
             sink=self._on_observation,
-            attention=lambda _: self._scrape_priority,
+            priority=lambda _: self._scrape_priority,
             options=options.scraper,
             clock=clock,
         )
@@ -109,27 +109,27 @@ class Agent:
         if observation.status in ANSWERS:
             self._answered.set()
         if self._link is not None:
-            self._link.tell(observation)
+            self._link.report(observation)
 
     async def _report(self) -> None:
         await self._answered.wait()
         while not self._leaving.is_set():
             self._renewed.clear()
             began_at = self._clock()
-            is_refused = False
+            is_rejected = False
             try:
                 if await self._attach():
                     return
                 continue
             except LinkError as error:
-                is_refused = error.is_refusal
+                is_rejected = error.is_rejection
                 self._log_problem(str(error))
             except AdvertiseError as error:
                 self._log_problem(str(error))
             if self._clock() - began_at > LONGEST_S:
                 self._backoff.reset()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff.next_s(is_refused=is_refused)):
+                async with asyncio.timeout(self._backoff.next_s(is_rejected=is_rejected)):
                     await self._renewed.wait()
 
     def renew(self, target: EndpointTarget, options: AgentOptions) -> None:
@@ -164,7 +164,7 @@ class Agent:
         callbacks = Callbacks(scrape_now=self._scrape_now, set_priority=self._set_priority)
         self._link = link = Link(hello, callbacks, self._clock)
         assert self._newest is not None, "an agent attaches after its first scrape"
-        link.tell(self._newest)
+        link.report(self._newest)
         try:
             return await link.run(channel, self.options.metadata)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 FIRST_S = 0.1
 LONGEST_S = 2.0
 """Short, so that a restarted picker soon has its fleet again."""
-REFUSED_S = 15.0
+REJECTED_S = 15.0
 """After a rejection, which repeats until an operator fixes its cause."""
 
 
@@ -24,10 +24,10 @@ class Backoff:
         """Reset after a working connection."""
         self._failures = 0
 
-    def next_s(self, *, is_refused: bool) -> float:
+    def next_s(self, *, is_rejected: bool) -> float:
         """Seconds until the next attempt."""
         base_s = min(LONGEST_S, FIRST_S * 2.0 ** min(self._failures, 9))
-        if is_refused:
-            base_s = REFUSED_S
+        if is_rejected:
+            base_s = REJECTED_S
         self._failures += 1
         return base_s * (0.5 + 0.5 * self._random())

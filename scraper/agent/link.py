@@ -29,14 +29,14 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class LinkError(ConnectionError):
-    """The stream ended, or never began. `is_refusal`: a retry will fail in the same way."""
+    """The stream ended, or never began. `is_rejection`: a retry will fail in the same way."""
 
-    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
+    def __init__(self, text: str, *, is_rejection: bool = False) -> None:
         super().__init__(text)
-        self.is_refusal = is_refusal
+        self.is_rejection = is_rejection
 
 
-REFUSALS = frozenset(
+REJECTIONS = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNAUTHENTICATED,
@@ -57,7 +57,7 @@ class Callbacks:
 
 
 class Link:
-    """One stream. `run` it once; `tell` and `leave` may be called before or during it."""
+    """One stream. `run` it once; `report` and `leave` may be called before or during it."""
 
     def __init__(self, hello: pb.Hello, callbacks: Callbacks, clock: Callable[[], float]) -> None:
         self._hello = hello
@@ -77,7 +77,7 @@ class Link:
         """Whether the picker has sent a message."""
         return self._welcomed.is_set()
 
-    def tell(self, observation: Observation) -> None:
+    def report(self, observation: Observation) -> None:
         """Send this observation; it replaces one that has not been sent yet."""
         self._newest = observation
         self._due.set()
@@ -100,8 +100,8 @@ class Link:
         """
         call = AgentsStub(channel).Attach(metadata=metadata)
         tasks = (
-            asyncio.create_task(self._read(call), name="hear the picker"),
-            asyncio.create_task(self._write(call), name="tell the picker"),
+            asyncio.create_task(self._read(call), name="read from the picker"),
+            asyncio.create_task(self._write(call), name="write to the picker"),
         )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -191,4 +191,4 @@ class Link:
 
 def _explained(error: grpc.aio.AioRpcError) -> LinkError:
     details = " ".join((error.details() or error.code().name).split())[:300]
-    return LinkError(details, is_refusal=error.code() in REFUSALS)
+    return LinkError(details, is_rejection=error.code() in REJECTIONS)

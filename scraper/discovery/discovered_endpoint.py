@@ -57,43 +57,43 @@ class DiscoveredEndpoint:
 
 Publish: TypeAlias = Callable[[str, Sequence[DiscoveredEndpoint], bool], None]
 """`publish(source, nominations, is_complete)`: all that `source` names now, replacing what it
-named before. Not complete means that it knows of more and cannot tell their addresses yet.
+named before. Not complete means that it knows of more endpoints whose addresses are not known yet.
 Synchronous and soon."""
 
 
-def discover(listing: EndpointEntry, ip: str) -> DiscoveredEndpoint:
+def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
     """The endpoint that a listing means, its host being `ip`; its key and slots go with it.
 
     Raises `AddressError` where `ip` is none, or where no server could be asked like this.
     """
-    address = Address.of(ip, listing.port)
-    hostname = "" if ip == listing.host else listing.host
-    server_name = listing.server_name or hostname
+    address = Address.of(ip, entry.port)
+    hostname = "" if ip == entry.host else entry.host
+    server_name = entry.server_name or hostname
     try:
         target = EndpointTarget(
             address=address,
-            is_tls=listing.is_tls,
-            ca_file=listing.ca_file,
-            ca_digest=listing.ca_digest,
+            is_tls=entry.is_tls,
+            ca_file=entry.ca_file,
+            ca_digest=entry.ca_digest,
             host_name=server_name or None,
-            api_key=listing.api_key,
-            slots=listing.slots,
-            may_sleep=listing.may_sleep,
+            api_key=entry.api_key,
+            slots=entry.slots,
+            may_sleep=entry.may_sleep,
         )
     except TargetError as error:
         raise AddressError(str(error)) from None
     return DiscoveredEndpoint(
         spec=EndpointSpec(
             address=address,
-            name=listing.name,
+            name=entry.name,
             hostname=hostname,
-            slots=listing.slots,
-            tls_profile=listing.trust.profile if listing.trust is not None else "",
-            server_name=server_name if listing.is_tls else "",
-            authorization=authorization_of(listing.api_key)
-            if listing.is_injected and listing.api_key
+            slots=entry.slots,
+            tls_profile=entry.trust.profile if entry.trust is not None else "",
+            server_name=server_name if entry.is_tls else "",
+            authorization=authorization_of(entry.api_key)
+            if entry.is_injected and entry.api_key
             else "",
         ),
         target=target,
-        trust=listing.trust,
+        trust=entry.trust,
     )

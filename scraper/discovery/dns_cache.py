@@ -1,9 +1,9 @@
-"""The answers to one DNS question, and when they are accepted. Pure.
+"""The answers to one DNS query, and when they are accepted. Pure.
 
-A failure (no answer, SERVFAIL, refused) says nothing: what was told last stays. That there is
-nothing under a name is said by broken name servers too, and acting on it drains every endpoint
-of that name; so it is believed only when it is said `EMPTY_ANSWERS` times in a row. A server
-that is really gone gets no requests meanwhile, for looks at it fail.
+A failure (no answer, SERVFAIL, REFUSED) changes nothing: the last answer stays. An empty answer
+may come from a broken name server, and accepting it drains every endpoint of that name. So it is
+accepted only after `EMPTY_ANSWERS` of them in a row. A server that is really gone gets no requests
+meanwhile, because its scrapes fail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, assert_never
 
 EMPTY_ANSWERS = 3
 MAX_ANSWERS = 1000
-"""The limit of one question."""
+"""The limit of one query."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -40,22 +40,22 @@ class Failed:
 
 
 class DnsCache(Generic[T]):
-    """The accepted answers to one question."""
+    """The accepted answers to one query."""
 
     def __init__(self) -> None:
         self.values: tuple[T, ...] = ()
-        self.has_spoken = False
+        self.has_answered = False
         """Whether there has been an answer."""
         self._empty_answers = 0
 
     def take(self, answer: Found[T] | Nothing | Failed) -> None:
         match answer:
             case Found(values=values):
-                self.has_spoken = True
+                self.has_answered = True
                 self._empty_answers = 0
                 self.values = tuple(dict.fromkeys(values))[:MAX_ANSWERS]
             case Nothing():
-                self.has_spoken = True
+                self.has_answered = True
                 self._empty_answers += 1
                 if self._empty_answers >= EMPTY_ANSWERS:
                     self.values = ()
@@ -69,8 +69,8 @@ class DnsCache(Generic[T]):
 class Pace:
     """How often a name is looked up: as its TTL says, within these bounds, in seconds.
 
-    `max_s` is short because some name servers (Docker's among them) tell TTLs of minutes for
-    what changes in seconds.
+    `max_s` is short because some name servers (Docker's among them) send TTLs of minutes for
+    records that change in seconds.
     """
 
     min_s: float = 1.0

@@ -1,11 +1,11 @@
 """Endpoints by a file that may change at any time: edited, replaced by a rename, or swapped as
 a symbolic link, as Kubernetes does with a mounted ConfigMap.
 
-The file is looked at every `INTERVAL_S`, by name, so it does not matter how it was replaced
-or on which kind of file system it is; `docs/decisions/0020-polling-the-endpoints-file.md`.
-It is read when it looks the same twice, for a file in the middle of being written may well
-be valid and lack half of the endpoints. One that cannot be used changes nothing: the last
-good one stays in force, and one line in the log says what is wrong and where.
+The file is checked every `INTERVAL_S`, by name, so it does not matter how it was replaced or on
+which kind of file system it is; `docs/decisions/0020-polling-the-endpoints-file.md`. It is read
+when its signature is the same twice, because a file that is being written may be valid and lack
+half of the endpoints. An invalid file changes nothing: the last valid one stays in use, and one
+line in the log says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
-from scraper.discovery.file_signature import Changes, look_at
+from scraper.discovery.file_signature import Changes, read_signature
 
 INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024
@@ -75,21 +75,21 @@ class EndpointsFile:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        changes = Changes(await asyncio.to_thread(look_at, self.path))
+        changes = Changes(await asyncio.to_thread(read_signature, self.path))
         await self._take_over()
         while True:
             await self._sleep(self._interval_s)
-            look = await asyncio.to_thread(look_at, self.path)
-            if changes.has_settled(look) or self._is_doubted:
+            signature = await asyncio.to_thread(read_signature, self.path)
+            if changes.has_settled(signature) or self._is_doubted:
                 self._is_doubted = False
                 await self._take_over()
 
     async def _take_over(self) -> None:
         try:
-            listings = await asyncio.to_thread(self._read)
-            is_new = listings != self._in_force
+            entries = await asyncio.to_thread(self._read)
+            is_new = entries != self._in_force
             if is_new:
-                self._take(listings)
+                self._take(entries)
         except EndpointEntryError as error:
             self._refuse(str(error))
             return
@@ -100,8 +100,8 @@ class EndpointsFile:
             self._problem = ""
             log.info("%s is valid again", self.path)
         if is_new:
-            log.info("%s: %d endpoints", self.path, len(listings))
-            self._in_force = listings
+            log.info("%s: %d endpoints", self.path, len(entries))
+            self._in_force = entries
 
     def _read(self) -> Sequence[EndpointEntry]:
         try:

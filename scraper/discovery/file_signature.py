@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-Look = TypeVar("Look")
+SignatureT = TypeVar("SignatureT")
 
 
 class FileSignature(NamedTuple):
@@ -18,7 +18,7 @@ class FileSignature(NamedTuple):
     size_bytes: int
 
 
-def look_at(path: Path) -> FileSignature | None:
+def read_signature(path: Path) -> FileSignature | None:
     """The current signature of the file; of a symbolic link, its target's. Blocks on the disk."""
     try:
         found = os.stat(path)
@@ -27,19 +27,19 @@ def look_at(path: Path) -> FileSignature | None:
     return FileSignature(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-class Changes(Generic[Look]):
-    """Tells a change when it looks the same twice: one in the middle of being made is none yet.
+class Changes(Generic[SignatureT]):
+    """Reports a change when two signatures in a row are equal, so that the file is complete.
 
-    `look` is how it looked when it was last taken over.
+    `signature` is that of the content in use.
     """
 
-    def __init__(self, look: Look) -> None:
-        self._taken = self._before = look
+    def __init__(self, signature: SignatureT) -> None:
+        self._taken = self._before = signature
 
-    def has_settled(self, look: Look) -> bool:
+    def has_settled(self, signature: SignatureT) -> bool:
         """Whether to load the file now; each change is reported once."""
-        is_still, self._before = look == self._before, look
-        if not is_still or look == self._taken:
+        is_still, self._before = signature == self._before, signature
+        if not is_still or signature == self._taken:
             return False
-        self._taken = look
+        self._taken = signature
         return True

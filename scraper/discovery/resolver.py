@@ -1,7 +1,7 @@
 """Queries name servers; only this module uses dnspython.
 
-Every foreign error becomes a `Failed` value. Unlike the system's resolver this one tells
-TTLs and SRV records, asks over TCP when an answer was cut, and reads no hosts file.
+Every foreign error becomes a `Failed` value. Unlike the system's resolver this one reports
+TTLs and SRV records, uses TCP if an answer was cut, and reads no hosts file.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ class StaticEndpoints:
         self._addresses: dict[str, list[str]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def set(self, listings: Sequence[EndpointEntry]) -> None:
+    def set(self, entries: Sequence[EndpointEntry]) -> None:
         """Use this list from now on. Publishes known addresses at once, and the others when
         resolved.
         """
-        self._listings = tuple(listings)
-        hosts = {listing.host for listing in self._listings}
+        self._listings = tuple(entries)
+        hosts = {entry.host for entry in self._listings}
         self._addresses = {h: found for h, found in self._addresses.items() if h in hosts}
         for host in hosts - self._addresses.keys():
             if is_ip(host):
@@ -93,18 +93,18 @@ class StaticEndpoints:
             self._task = None
 
     def _unknown(self) -> list[str]:
-        hosts = dict.fromkeys(listing.host for listing in self._listings)
+        hosts = dict.fromkeys(entry.host for entry in self._listings)
         return [host for host in hosts if host not in self._addresses]
 
     def _tell(self) -> None:
-        nominations: list[DiscoveredEndpoint] = []
-        for listing in self._listings:
-            for ip in self._addresses.get(listing.host, ()):
+        discovered: list[DiscoveredEndpoint] = []
+        for entry in self._listings:
+            for ip in self._addresses.get(entry.host, ()):
                 try:
-                    nominations.append(discover(listing, ip))
+                    discovered.append(discover(entry, ip))
                 except AddressError as error:
-                    log.warning("%s: %s: %s", self._source, listing.host, error)
-        self._publish(self._source, nominations, not self._unknown())
+                    log.warning("%s: %s: %s", self._source, entry.host, error)
+        self._publish(self._source, discovered, not self._unknown())
 
     async def _resolve(self) -> None:
         missed: set[str] = set()

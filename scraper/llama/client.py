@@ -1,7 +1,7 @@
 """Sends requests to one llama-server; only this module uses httpx.
 
 It speaks to httpx's transport, not to its client: a question is one prepared GET without
-cookies, redirects or environment, and the transport costs a quarter less per look, which
+cookies, redirects or environment, and the transport costs a quarter less per scrape, which
 is what a hundred idle endpoints pay. It also logs no line per question. Every foreign
 error becomes a `Failure` value.
 """
@@ -135,7 +135,7 @@ class LlamaClient:
         read_s = self._read_s(path)
         began_at = self._clock()
         try:
-            # The read timeout starts anew with each byte, so a dripping answer needs this too.
+            # The read timeout restarts with each byte, so a dripping response needs this too.
             async with asyncio.timeout(read_s + self._timeouts.overhead_s):
                 response = await self._transport.handle_async_request(request)
                 try:

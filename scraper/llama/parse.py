@@ -1,8 +1,8 @@
-"""llama-server's JSON answers as readings. Pure: bytes in, a reading or a `ParseError` out.
+"""Parses the JSON responses of llama-server. Pure: bytes in, a reading or a `ParseError` out.
 
-Only what the fleet needs is read; everything else in an answer is ignored, so a new
-llama.cpp that tells more is no trouble. What is read must have the right type and be
-possible: half an answer is refused as a whole rather than half believed.
+Only the fields that the fleet needs are read; all others are ignored, so a newer llama.cpp that
+reports more works. The fields must have the right type and possible values. A response with one
+invalid field is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ALIASES = 64
 MAX_NAMES = 4_096
 """Of all models of one list together, names and aliases; aliases beyond it are not read."""
 MAX_VALUES = 131_072
-"""More values than any llama-server tells at once; a thousand of a router's models are half."""
+"""More values than any llama-server reports at once; a router's thousand models have half."""
 MAX_DIGITS = 400
 """No number that is read here has more; thousands of digits take long to read."""
 SHORT_BYTES = 65_536
@@ -53,7 +53,7 @@ class ModelStatus(Enum):
 class SlotsReading:
     """GET /slots. `newest_task` is the highest task number any slot remembers, if any does.
 
-    `busy` is what the busy ones tell of their requests, as far as they do.
+    `busy` is what the busy ones report about their requests.
     """
 
     slots: int
@@ -65,10 +65,10 @@ class SlotsReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropsReading:
-    """GET /props. `is_asleep` is None when the build knows no sleep.
+    """GET /props. `is_asleep` is None for a build without sleep.
 
-    `process` is a digest of what differs between processes; `is_process_unique` tells
-    whether another process of the same build and model would surely have another one.
+    `process` is a digest of what differs between processes; `is_process_unique` says
+    whether another process of the same build and model is certain to have another one.
     """
 
     is_router: bool
@@ -180,7 +180,7 @@ def parse_props(body: bytes) -> PropsReading:
     marker = props.get("media_marker")
     # The marker is random for each process, unless LLAMA_MEDIA_MARKER pins it to a text.
     is_random = isinstance(marker, str) and marker.startswith("<__media_")
-    told = [marker] if is_random else [marker, props.get("build_info"), props.get("model_path")]
+    parts = [marker] if is_random else [marker, props.get("build_info"), props.get("model_path")]
     return PropsReading(
         is_router=is_router,
         total_slots=total,
@@ -188,7 +188,7 @@ def parse_props(body: bytes) -> PropsReading:
         is_asleep=is_asleep,
         model=_name(props.get("model_alias")),
         autoloads=props.get("models_autoload") is True,
-        process=_digest(told),
+        process=_digest(parts),
         is_process_unique=is_random,
     )
 
@@ -198,8 +198,8 @@ def parse_models(body: bytes) -> tuple[ModelEntry, ...]:
 
     Entries without a usable name are left out: one odd model must not hide the others.
     """
-    listing = _decode(body)
-    entries = listing.get("data") if isinstance(listing, dict) else None
+    entry = _decode(body)
+    entries = entry.get("data") if isinstance(entry, dict) else None
     if not isinstance(entries, list):
         raise ParseError("/v1/models has no list named data")
     models: dict[str, ModelEntry] = {}
@@ -244,9 +244,9 @@ def _name(value: object) -> str | None:
     return value if value.isprintable() else None
 
 
-def _digest(told: list[object]) -> str:
-    """Tells two processes apart without repeating the marker: it guards the server's prompts."""
-    text = json.dumps([value if isinstance(value, str) else None for value in told])
+def _digest(parts: list[object]) -> str:
+    """Distinguishes processes without exposing the marker, which protects the server's prompts."""
+    text = json.dumps([value if isinstance(value, str) else None for value in parts])
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The models of a llama-server in router mode. Pure: lists and counts in, readings out.
 
 A router has no slots of its own; each loaded model is a process with some. Only loaded
-models are asked, and those that may fall asleep by the rules of `scraper/probe/idle_sleep.py`.
+models are scraped, and those that may fall asleep by the rules of `scraper/probe/idle_sleep.py`.
 A router with nothing loaded offers one slot: the request that takes it loads a model.
 """
 
@@ -55,22 +55,22 @@ class RouterModels:
             model.busy_slots = None
         return model
 
-    def models_to_ask(self, now: float, attention: ScrapePriority) -> tuple[str, ...]:
-        """The loaded models whose /slots may be asked now."""
+    def models_to_request(self, now: float, priority: ScrapePriority) -> tuple[str, ...]:
+        """The loaded models whose /slots may be requested now."""
         return tuple(
             name
             for name, model in self._models.items()
             if model.entry.status is ModelStatus.LOADED
-            and model.sleep.may_ask_slots(now, attention)
+            and model.sleep.may_request_slots(now, priority)
         )
 
-    def count(self, told: SlotCounts) -> None:
+    def count(self, counts: SlotCounts) -> None:
         """Apply the counts of the requested models."""
-        for name, (slots, busy_slots) in (told.by_model or {}).items():
+        for name, (slots, busy_slots) in (counts.by_model or {}).items():
             model = self._models.get(name)
             if model is not None:
                 model.slots, model.busy_slots = slots, busy_slots
-                model.sleep.slots_told(told.began_at, busy_slots)
+                model.sleep.on_slots(counts.began_at, busy_slots)
 
     @property
     def status(self) -> ScrapeStatus:
@@ -84,12 +84,12 @@ class RouterModels:
 
     @property
     def slots(self) -> int | None:
-        """Slots of the loaded models, else of the sleeping ones, else what loads one."""
+        """Slots of the loaded models, else of the sleeping ones, else one that loads a model."""
         for status in (ModelStatus.LOADED, ModelStatus.SLEEPING):
             known = [m.slots for m in self._models.values() if m.entry.status is status]
             if known:
-                told = [slots for slots in known if slots is not None]
-                return sum(told) if told else None
+                reported = [slots for slots in known if slots is not None]
+                return sum(reported) if reported else None
         return 1 if self._autoloads else 0
 
     @property

@@ -1,7 +1,7 @@
 """Requests the slots of a plain server and of a router's loaded models.
 
-Its two times bound the ledger's arithmetic, so they are taken around /slots alone: before
-the first such GET is sent, after the last answer that was counted is complete.
+The ledger depends on its two times, so they are taken around /slots alone: before the first such
+GET is sent, and after the last counted response is complete.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from extproc.core.observation import MAX_ENTRIES, MAX_SLOTS, SlotReading
 from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.llama.parse import ParseError, parse_slots
 
-MAX_ASKED_MODELS = 64
+MAX_REQUESTED_MODELS = 64
 """The highest number of loaded models of a router whose slots are requested."""
 NOT_LOADED = frozenset({400, 404, 503})
-"""How a router and its children say that a model is not, not yet or no longer there."""
+"""The responses of a router and its children for a model that is not loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class SlotCounts:
 
 
 def garbled(answer: Answer, error: ParseError) -> Failure:
-    """A complete answer that says nothing usable, as a failure with the same times."""
+    """A complete response without usable content, as a failure with the same times."""
     return Failure(
         kind=FailureKind.UNUSABLE,
         message=str(error),
@@ -49,8 +49,8 @@ def garbled(answer: Answer, error: ParseError) -> Failure:
     )
 
 
-async def ask_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
-    """GET /slots of a plain server; an answer that is not 200 comes back as it is."""
+async def request_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
+    """GET /slots of a plain server; a response other than 200 is returned as it is."""
     answer = await client.ask("/slots")
     if isinstance(answer, Failure) or answer.status != 200:
         return answer
@@ -71,15 +71,15 @@ async def ask_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
     )
 
 
-async def ask_slots_of_models(
+async def request_slots_of_models(
     client: LlamaClient, models: tuple[str, ...]
 ) -> SlotCounts | Answer | Failure:
     """GET /slots of each of a router's `models` (at least one), one after the other.
 
-    If none of them is loaded any more, the last refusal is the answer.
+    If none of them is loaded any more, returns the last error response.
 
-    `autoload=false` keeps the router from loading a model that was unloaded meanwhile (its
-    answer is then 400).
+    `autoload=false` keeps the router from loading a model that was unloaded meanwhile (it then
+    responds with 400).
     """
     by_model: dict[str, tuple[int, int]] = {}
     busy: list[SlotReading] = []
@@ -87,11 +87,11 @@ async def ask_slots_of_models(
     began_at: float | None = None
     answered_at = 0.0
     is_first = False
-    refusal: Answer | None = None
-    for model in models[:MAX_ASKED_MODELS]:
+    rejection: Answer | None = None
+    for model in models[:MAX_REQUESTED_MODELS]:
         answer = await client.ask(f"/slots?model={quote(model, safe='')}&autoload=false")
         if isinstance(answer, Answer) and answer.status in NOT_LOADED:
-            refusal = answer
+            rejection = answer
             continue
         if isinstance(answer, Failure) or answer.status != 200:
             return answer
@@ -107,8 +107,8 @@ async def ask_slots_of_models(
         answered_at = answer.answered_at
         is_first = is_first or answer.is_first_on_connection
     if began_at is None:
-        assert refusal is not None, "the list of models is empty"
-        return refusal
+        assert rejection is not None, "the list of models is empty"
+        return rejection
     slots = sum(slots for slots, _ in by_model.values())
     if slots > MAX_SLOTS:
         return Failure(

@@ -1,18 +1,18 @@
-"""One look at one server: which questions are asked in which state.
+"""One scrape of one server: which requests it sends in which state.
 
-    what is known                        | asked, in this order
+    what is known                        | requested, in this order
     -------------------------------------|-----------------------------------------------------
     nothing, or another process hinted   | /props; of a process not seen before /v1/models and
-                                         | /lora-adapters, until they are answered
+                                         | /lora-adapters, until both succeed
     a plain server that stays awake      | /slots
     one that sleeps, or may              | /props, then /slots where `idle_sleep` allows it
     it hides its slots (501, 401)        | /health
     a router                             | /v1/models, then /slots of each loaded model
-    /slots has not answered in time      | /health; the open /slots question is kept
-    last look failed, or found it loading| /props, then as above
+    /slots has not answered in time      | /health; the open /slots request continues
+    failed or loading at the last scrape | /props, then as above
 
-Another process is hinted at by a new connection, another slot count, or task numbers that
-went backwards. Never asked: /metrics, whose gauges every scrape resets.
+A new connection, another slot count, or task numbers that went backwards hint at another process.
+/metrics is never requested, because each request resets its gauges.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from scraper.llama.router import RouterModels
 from scraper.llama.slots_request import (
     NOT_LOADED,
     SlotCounts,
-    ask_slots,
-    ask_slots_of_models,
     garbled,
+    request_slots,
+    request_slots_of_models,
 )
 from scraper.options import ScraperOptions
 from scraper.probe import issues
@@ -54,7 +54,7 @@ NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
 class EndpointProbe:
-    """What one server is known to be, and the question to it that may still be open.
+    """The known state of one server, and the request for /slots that may still be open.
 
     `scrape` is called by one task at a time; close it with `aclose`.
     """
@@ -70,77 +70,77 @@ class EndpointProbe:
         self._options = options
         self._clock = clock
         self._client = client or LlamaClient(target, options.timeouts, clock)
-        self._facts = ServerIdentity()
+        self._identity = ServerIdentity()
         self._sleep = IdleSleepTracker(options.sleep_trial, target.may_sleep)
         self._router = RouterModels(options.sleep_trial)
-        self._report = Report(target, self._facts, self._router)
-        self._question: asyncio.Task[SlotsOutcome] | None = None
-        self._question_began_at = 0.0
-        self._must_learn = True
-        self._looks_since_learnt = 0
+        self._report = Report(target, self._identity, self._router)
+        self._open_request: asyncio.Task[SlotsOutcome] | None = None
+        self._open_request_began_at = 0.0
+        self._must_identify = True
+        self._scrapes_since_props = 0
         self._last_props: tuple[bytes, PropsReading] | None = None
 
     async def aclose(self) -> None:
         """Cancel the open request and close the connections."""
         try:
-            await self._drop_question()
+            await self._cancel_open_request()
         finally:
             await self._client.aclose()
 
-    async def scrape(self, attention: ScrapePriority) -> Observation:
-        """Ask what has to be asked now. Takes `slow_after_s` and a few short answers at most.
+    async def scrape(self, priority: ScrapePriority) -> Observation:
+        """Send the due requests. Takes at most `slow_after_s` and a few short responses.
 
-        Never raises for anything the server or the network does.
+        Never raises for an error of the server or the network.
         """
-        self._looks_since_learnt += 1
-        if self._question is not None:
+        self._scrapes_since_props += 1
+        if self._open_request is not None:
             return await self._await_slots()
-        sign: Answer | None = None
-        if self._is_learning_due(attention):
-            learnt = await self._learn()
-            if isinstance(learnt, Observation):
-                return learnt
-            sign = learnt
-        if self._facts.is_router:
-            return await self._look_at_router(attention)
-        if self._sleep.is_asleep and sign is not None:
-            return self._report.observe(sign, ScrapeStatus.ASLEEP, busy_slots=0)
-        if self._facts.hidden is not None:
-            return await self._look_without_slots(sign)
-        if not self._sleep.may_ask_slots(self._clock(), attention) and sign is not None:
-            return self._report.observe(sign, ScrapeStatus.READY)
-        self._open(ask_slots(self._client))
+        response: Answer | None = None
+        if self._needs_props(priority):
+            identified = await self._identify()
+            if isinstance(identified, Observation):
+                return identified
+            response = identified
+        if self._identity.is_router:
+            return await self._scrape_router(priority)
+        if self._sleep.is_asleep and response is not None:
+            return self._report.observe(response, ScrapeStatus.ASLEEP, busy_slots=0)
+        if self._identity.hidden is not None:
+            return await self._scrape_health(response)
+        if not self._sleep.may_request_slots(self._clock(), priority) and response is not None:
+            return self._report.observe(response, ScrapeStatus.READY)
+        self._open(request_slots(self._client))
         return await self._await_slots()
 
-    def _is_learning_due(self, attention: ScrapePriority) -> bool:
-        if self._must_learn or self._looks_since_learnt > self._options.props_every_scrapes:
+    def _needs_props(self, priority: ScrapePriority) -> bool:
+        if self._must_identify or self._scrapes_since_props > self._options.props_every_scrapes:
             return True
-        return not self._facts.is_router and self._sleep.needs_props(self._clock(), attention)
+        return not self._identity.is_router and self._sleep.needs_props(self._clock(), priority)
 
     # Which process it is
 
-    async def _learn(self) -> Answer | Observation:
-        """Ask /props. The answer that showed life, or the observation that ends this look."""
+    async def _identify(self) -> Answer | Observation:
+        """Request /props. Returns a usable response, or the observation that ends this scrape."""
         answer = await self._client.ask("/props")
         if isinstance(answer, Answer) and answer.status in UNAUTHORIZED:
-            answer = await self._client.ask("/health")  # is open to everybody
+            answer = await self._client.ask("/health")  # needs no key
             if isinstance(answer, Failure) or answer.status != 200:
-                return self._learn_anew(answer, "/health")
-            self._learnt(self._facts.update(None, self._unauthorized()))
+                return self._report_unusable(answer, "/health")
+            self._set_identified(self._identity.update(None, self._unauthorized()))
         elif isinstance(answer, Answer) and answer.status in NO_SUCH_PATH:
-            self._learnt(self._facts.update(None, None))
+            self._set_identified(self._identity.update(None, None))
         elif isinstance(answer, Failure) or answer.status != 200:
-            return self._learn_anew(answer, "/props")
+            return self._report_unusable(answer, "/props")
         else:
             try:
                 props = self._read_props(answer.body)
             except ParseError as error:
-                return self._learn_anew(garbled(answer, error), "/props")
+                return self._report_unusable(garbled(answer, error), "/props")
             hidden = None if props.shows_slots else issues.slots_disabled()
-            self._learnt(self._facts.update(props, hidden))
-            self._sleep.props_told(props.is_asleep)
+            self._set_identified(self._identity.update(props, hidden))
+            self._sleep.on_props(props.is_asleep)
             if not props.is_router:
-                await self._learn_holdings()
+                await self._request_missing()
         return answer
 
     def _read_props(self, body: bytes) -> PropsReading:
@@ -149,32 +149,32 @@ class EndpointProbe:
             self._last_props = (body, parse_props(body))
         return self._last_props[1]
 
-    def _learnt(self, is_new: bool) -> None:
-        self._must_learn = False
-        self._looks_since_learnt = 0
+    def _set_identified(self, is_new: bool) -> None:
+        self._must_identify = False
+        self._scrapes_since_props = 0
         if is_new:
             self._sleep.start_process()
             self._router.start_process()
 
-    async def _learn_holdings(self) -> None:
+    async def _request_missing(self) -> None:
         """Request the models and adapters if they are not known."""
-        if not self._facts.models:
-            await self._learn_models()
-        if self._facts.adapters is None:
-            await self._learn_adapters()
-            if self._facts.awaits_adapters:
-                self._must_learn = True
+        if not self._identity.models:
+            await self._request_models()
+        if self._identity.adapters is None:
+            await self._request_adapters()
+            if self._identity.awaits_adapters:
+                self._must_identify = True
 
-    async def _learn_models(self) -> None:
+    async def _request_models(self) -> None:
         answer = await self._client.ask("/v1/models")
         entries: tuple[ModelEntry, ...] = ()
         if isinstance(answer, Answer) and answer.status == 200:
             with suppress(ParseError):  # the name in /props does as well
                 entries = parse_models(answer.body)
-        self._facts.learn_models(entries)
+        self._identity.set_models(entries)
 
-    async def _learn_adapters(self) -> None:
-        """Like /slots it is answered between two batches: a busy server may take its time."""
+    async def _request_adapters(self) -> None:
+        """Request /lora-adapters, which a busy server answers late, between two batches."""
         answer = await self._client.ask("/lora-adapters")
         adapters: tuple[AdapterReading, ...] | None = None
         if isinstance(answer, Answer) and answer.status != 503:
@@ -182,116 +182,116 @@ class EndpointProbe:
             if answer.status == 200:
                 with suppress(ParseError):
                     adapters = parse_adapters(answer.body)
-        self._facts.learn_adapters(adapters)
+        self._identity.set_adapters(adapters)
 
     # How many of its slots are busy
 
     def _open(self, asking: Coroutine[None, None, SlotsOutcome]) -> None:
-        self._question_began_at = self._clock()
-        self._question = asyncio.create_task(asking)
+        self._open_request_began_at = self._clock()
+        self._open_request = asyncio.create_task(asking)
 
-    async def _drop_question(self) -> None:
-        question, self._question = self._question, None
-        if question is not None:
-            question.cancel()
-            await asyncio.wait({question})
+    async def _cancel_open_request(self) -> None:
+        query, self._open_request = self._open_request, None
+        if query is not None:
+            query.cancel()
+            await asyncio.wait({query})
 
     async def _await_slots(self) -> Observation:
         """Wait for the open request; report it as slow without a response."""
-        assert self._question is not None
-        await asyncio.wait({self._question}, timeout=self._options.slow_after_s)
-        if not self._question.done():
-            return await self._look_at_slow()
-        outcome = self._question.result()
-        self._question = None
+        assert self._open_request is not None
+        await asyncio.wait({self._open_request}, timeout=self._options.slow_after_s)
+        if not self._open_request.done():
+            return await self._report_slow()
+        outcome = self._open_request.result()
+        self._open_request = None
         match outcome:
             case SlotCounts():
                 return await self._count(outcome)
             case Failure(kind=FailureKind.TIMED_OUT):
-                return await self._look_at_slow()
+                return await self._report_slow()
             case Answer(status=status) if status in UNAUTHORIZED:
-                self._facts.hidden = self._unauthorized()
+                self._identity.hidden = self._unauthorized()
                 return self._report.observe(outcome, ScrapeStatus.READY)
             case Answer(status=501):
-                self._facts.hidden = issues.slots_disabled()
+                self._identity.hidden = issues.slots_disabled()
                 return self._report.observe(outcome, ScrapeStatus.READY)
-            case Answer(status=status) if self._facts.is_router and status in NOT_LOADED:
+            case Answer(status=status) if self._identity.is_router and status in NOT_LOADED:
                 return self._report.observe(
                     outcome, ScrapeStatus.READY
-                )  # the next look lists them anew
+                )  # the next scrape lists the models again
             case _:
-                return self._learn_anew(outcome, "/slots")
+                return self._report_unusable(outcome, "/slots")
 
-    async def _count(self, told: SlotCounts) -> Observation:
+    async def _count(self, counts: SlotCounts) -> Observation:
         """The count as an observation, after checking which process it belongs to."""
-        if self._facts.is_router:
-            self._router.count(told)
-            if told.is_first_on_connection:
-                self._must_learn = True
+        if self._identity.is_router:
+            self._router.count(counts)
+            if counts.is_first_on_connection:
+                self._must_identify = True
             return self._report.observe(
-                told, ScrapeStatus.READY, busy_slots=self._router.busy_slots
+                counts, ScrapeStatus.READY, busy_slots=self._router.busy_slots
             )
-        if self._facts.count(told) or told.is_first_on_connection:
-            learnt = await self._learn()
-            if isinstance(learnt, Observation):
-                return learnt
-            self._facts.count(told)
-        self._sleep.slots_told(told.began_at, told.busy_slots)
-        return self._report.observe(told, ScrapeStatus.READY, busy_slots=told.busy_slots)
+        if self._identity.count(counts) or counts.is_first_on_connection:
+            identified = await self._identify()
+            if isinstance(identified, Observation):
+                return identified
+            self._identity.count(counts)
+        self._sleep.on_slots(counts.began_at, counts.busy_slots)
+        return self._report.observe(counts, ScrapeStatus.READY, busy_slots=counts.busy_slots)
 
-    async def _look_at_slow(self) -> Observation:
-        """/slots stalls, which is no failure while /health answers. Busy slots stay as known.
+    async def _report_slow(self) -> Observation:
+        """Observe a slow /slots: no failure if /health answers. Busy slots stay as known.
 
-        This look began when the open question did: were it dated later, the question's answer
-        would come in as older than what is known already.
+        It begins when the open request began. With a later time, the response to that request would
+        count as outdated.
         """
-        waited_s = self._clock() - self._question_began_at
+        waited_s = self._clock() - self._open_request_began_at
         health = await self._client.ask("/health")
-        health = replace(health, began_at=self._question_began_at)
+        health = replace(health, began_at=self._open_request_began_at)
         if isinstance(health, Answer) and health.status == 200:
             return self._report.observe(
                 health, ScrapeStatus.READY, also=issues.slow_slots(waited_s)
             )
         if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):
-            await self._drop_question()
-        return self._learn_anew(health, "/health")
+            await self._cancel_open_request()
+        return self._report_unusable(health, "/health")
 
-    async def _look_without_slots(self, sign: Answer | None) -> Observation:
-        answer = sign or await self._client.ask("/health")
+    async def _scrape_health(self, response: Answer | None) -> Observation:
+        answer = response or await self._client.ask("/health")
         if isinstance(answer, Failure) or answer.status != 200:
-            return self._learn_anew(answer, "/health")
-        if answer.is_first_on_connection and sign is None:
-            self._must_learn = True
+            return self._report_unusable(answer, "/health")
+        if answer.is_first_on_connection and response is None:
+            self._must_identify = True
         return self._report.observe(answer, ScrapeStatus.READY)
 
-    async def _look_at_router(self, attention: ScrapePriority) -> Observation:
+    async def _scrape_router(self, priority: ScrapePriority) -> Observation:
         answer = await self._client.ask("/v1/models")
         if isinstance(answer, Failure) or answer.status != 200:
-            return self._learn_anew(answer, "/v1/models")
+            return self._report_unusable(answer, "/v1/models")
         try:
             entries = parse_models(answer.body)
         except ParseError as error:
-            return self._learn_anew(garbled(answer, error), "/v1/models")
-        assert self._facts.props is not None, "only /props identifies a router"
-        self._router.list(entries, self._facts.props.autoloads)
+            return self._report_unusable(garbled(answer, error), "/v1/models")
+        assert self._identity.props is not None, "only /props identifies a router"
+        self._router.list(entries, self._identity.props.autoloads)
         status = self._router.status
         if status is not ScrapeStatus.READY:
             return self._report.observe(
                 answer, status, busy_slots=0 if status is ScrapeStatus.ASLEEP else None
             )
-        asked = self._router.models_to_ask(self._clock(), attention)
+        asked = self._router.models_to_request(self._clock(), priority)
         if not asked:
             return self._report.observe(answer, ScrapeStatus.READY)
-        self._open(ask_slots_of_models(self._client, asked))
+        self._open(request_slots_of_models(self._client, asked))
         return await self._await_slots()
 
-    # What it comes to
+    # Unusable responses
 
-    def _learn_anew(self, answer: Answer | Failure, path: str) -> Observation:
+    def _report_unusable(self, answer: Answer | Failure, path: str) -> Observation:
         """The observation for an unusable response: loading, gone, or invalid."""
-        self._must_learn = True
+        self._must_identify = True
         if isinstance(answer, Failure) and answer.kind is FailureKind.UNREACHABLE:
-            self._facts.vanish()
+            self._identity.vanish()
         return self._report.useless(answer, path)
 
     def _unauthorized(self) -> Issue:

@@ -1,7 +1,7 @@
 """Logs each issue of an endpoint once when it begins and once when it ends.
 
-A fault that comes and goes at every look is one fault: it is over only after
-`CALM_LOOKS` looks without it.
+An issue that comes and goes at every scrape is one issue: it ends only after `CLEAR_SCRAPES`
+scrapes without it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 logger = logging.getLogger("coxswain.scraper")
-CALM_LOOKS = 3
-TOLD_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
+CLEAR_SCRAPES = 3
+SHOWN_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
 
 
 class IssueLog:
@@ -22,28 +22,28 @@ class IssueLog:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._calm_looks: dict[str, int] = {}
+        self._clear_scrapes: dict[str, int] = {}
         self._crashed: set[str] = set()
-        self._sight: ScrapeStatus | None = None
+        self._status: ScrapeStatus | None = None
 
     def record(self, observation: Observation) -> None:
         """Log the changes since the last scrape."""
         status = observation.status
-        if status is not self._sight and status not in TOLD_BY_ISSUES:
+        if status is not self._status and status not in SHOWN_BY_ISSUES:
             logger.info("endpoint %s: %s", self._address, status.value)
-            self._sight = status
+            self._status = status
         self._record_issues(observation.issues)
 
     def _record_issues(self, issues: Iterable[Issue]) -> None:
         present = {issue.code: issue for issue in issues}
         for code, issue in present.items():
-            if code not in self._calm_looks:
+            if code not in self._clear_scrapes:
                 logger.warning("endpoint %s: %s", self._address, issue)
-            self._calm_looks[code] = 0
-        for code in self._calm_looks.keys() - present.keys():
-            self._calm_looks[code] += 1
-            if self._calm_looks[code] >= CALM_LOOKS:
-                del self._calm_looks[code]
+            self._clear_scrapes[code] = 0
+        for code in self._clear_scrapes.keys() - present.keys():
+            self._clear_scrapes[code] += 1
+            if self._clear_scrapes[code] >= CLEAR_SCRAPES:
+                del self._clear_scrapes[code]
                 logger.info("endpoint %s: %s is over", self._address, code)
 
     def crash(self, what: str, error: Exception) -> None:

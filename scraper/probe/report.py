@@ -1,11 +1,11 @@
 """The result of a scrape, as an observation for the core. Pure.
 
-answer                       | status
+response                     | status
 -----------------------------|-----------------------------------------------------------
-one that could be used       | ready or asleep, with slots, models and what to mend
+usable                       | ready or asleep, with slots, models and issues
 503                          | loading
-another status, or garbled   | failed
-none in time, or broken off  | failed
+another status, or invalid   | failed
+none in time, or cut off     | failed
 no connection                | unreachable
 """
 
@@ -23,39 +23,41 @@ from scraper.target import EndpointTarget
 
 
 class Report:
-    """Puts into observations what one server is known to be at the moment of each."""
+    """Makes observations from the known state of one server."""
 
-    def __init__(self, target: EndpointTarget, facts: ServerIdentity, router: RouterModels) -> None:
+    def __init__(
+        self, target: EndpointTarget, identity: ServerIdentity, router: RouterModels
+    ) -> None:
         self._target = target
-        self._facts = facts
+        self._identity = identity
         self._router = router
 
     def observe(
         self,
-        sign: Answer | Failure | SlotCounts,
+        response: Answer | Failure | SlotCounts,
         status: ScrapeStatus,
         busy_slots: int | None = None,
         also: Issue | None = None,
     ) -> Observation:
-        """The observation whose time is that of `sign`; `also` is what to mend besides."""
-        is_router = self._facts.is_router
-        told_slots = self._router.slots if is_router else self._facts.slots
-        slots = told_slots if self._target.slots is None else self._target.slots
-        is_telling = status is ScrapeStatus.READY or status is ScrapeStatus.ASLEEP
+        """An observation with the times of `response`; `also` is a further issue."""
+        is_router = self._identity.is_router
+        reported_slots = self._router.slots if is_router else self._identity.slots
+        slots = reported_slots if self._target.slots is None else self._target.slots
+        is_responding = status is ScrapeStatus.READY or status is ScrapeStatus.ASLEEP
         return Observation(
             address=self._target.address,
-            began_at=sign.began_at,
-            answered_at=sign.answered_at,
+            began_at=response.began_at,
+            answered_at=response.answered_at,
             status=status,
-            slots=slots if is_telling else None,
+            slots=slots if is_responding else None,
             busy_slots=busy_slots,
-            models=self._router.readings() if is_router else self._facts.models,
-            issues=tuple(self._issues(told_slots if is_telling else None, also)),
-            instance=self._facts.instance,
-            slot_readings=sign.busy if isinstance(sign, SlotCounts) else (),
-            context_tokens=sign.context_tokens if isinstance(sign, SlotCounts) else None,
-            adapters=self._facts.adapters,
-            awaits_adapters=self._facts.awaits_adapters,
+            models=self._router.readings() if is_router else self._identity.models,
+            issues=tuple(self._issues(reported_slots if is_responding else None, also)),
+            instance=self._identity.instance,
+            slot_readings=response.busy if isinstance(response, SlotCounts) else (),
+            context_tokens=response.context_tokens if isinstance(response, SlotCounts) else None,
+            adapters=self._identity.adapters,
+            awaits_adapters=self._identity.awaits_adapters,
         )
 
     def useless(self, answer: Answer | Failure, path: str) -> Observation:
@@ -80,11 +82,11 @@ class Report:
             case _:
                 assert_never(answer.kind)
 
-    def _issues(self, told_slots: int | None, also: Issue | None) -> list[Issue]:
-        found = [issue for issue in (self._facts.hidden, also) if issue is not None]
-        if self._facts.is_router:
+    def _issues(self, reported_slots: int | None, also: Issue | None) -> list[Issue]:
+        found = [issue for issue in (self._identity.hidden, also) if issue is not None]
+        if self._identity.is_router:
             found.extend(self._router.issues())
         configured = self._target.slots
-        if configured is not None and told_slots is not None and told_slots < configured:
-            found.append(issues.slots_override_too_large(configured, told_slots))
+        if configured is not None and reported_slots is not None and reported_slots < configured:
+            found.append(issues.slots_override_too_large(configured, reported_slots))
         return found

@@ -1,6 +1,6 @@
 """Detects whether another process serves an address.
 
-Pure. A process is told apart by the marker that llama-server draws at random when it
+Pure. A process is recognised by the marker that llama-server draws at random when it
 starts; where it shows none (a router, an old build, a pinned marker), by what it runs and
 by how often we saw it gone or its task numbers start again.
 """
@@ -12,7 +12,7 @@ from scraper.llama.parse import ModelEntry, PropsReading
 from scraper.llama.slots_request import SlotCounts
 
 MAX_ADAPTER_FAILURES = 5
-"""Looks in a row at which a server may leave open which adapters it has, and be waited for."""
+"""The number of scrapes in a row for which unreported adapters are waited for."""
 
 
 class ServerIdentity:
@@ -57,14 +57,14 @@ class ServerIdentity:
             self.instance = instance
         return is_new
 
-    def learn_models(self, entries: tuple[ModelEntry, ...]) -> None:
+    def set_models(self, entries: tuple[ModelEntry, ...]) -> None:
         """Apply the names; without any, the one in /props is used."""
         self.models = tuple(ModelReading(name=e.name, aliases=e.aliases) for e in entries)
         if not self.models and self.props is not None and self.props.model is not None:
             self.models = (ModelReading(name=self.props.model),)
 
-    def learn_adapters(self, adapters: tuple[AdapterReading, ...] | None) -> None:
-        """Take over the adapters, () where it tells of none; None: it gave no answer."""
+    def set_adapters(self, adapters: tuple[AdapterReading, ...] | None) -> None:
+        """Apply the adapters, () if it has none; None if it did not respond."""
         self.adapters = adapters
         self._adapter_failures = 0 if adapters is not None else self._adapter_failures + 1
 
@@ -73,15 +73,15 @@ class ServerIdentity:
         """Whether the adapters were asked for, and are to be asked for again at once."""
         return self.adapters is None and 0 < self._adapter_failures < MAX_ADAPTER_FAILURES
 
-    def count(self, told: SlotCounts) -> bool:
+    def count(self, counts: SlotCounts) -> bool:
         """Apply a count of slots. Returns whether it indicates another process."""
-        is_hinted = self._slots is not None and told.slots != self._slots
-        if told.newest_task is not None:
-            if self._newest_task is not None and told.newest_task < self._newest_task:
+        is_hinted = self._slots is not None and counts.slots != self._slots
+        if counts.newest_task is not None:
+            if self._newest_task is not None and counts.newest_task < self._newest_task:
                 self._restarts += 1
                 is_hinted = True
-            self._newest_task = told.newest_task
-        self._slots = told.slots
+            self._newest_task = counts.newest_task
+        self._slots = counts.slots
         return is_hinted
 
     def vanish(self) -> None:

@@ -69,7 +69,7 @@ async def test_a_name_that_scales(llama: None, tmp_path: Path) -> None:
                 await load.grew(3, third.address)
                 held = await stack.hold()
                 names.broken.add("llama.test")
-                await names.was_asked("llama.test", len(names.questions) + 6)
+                await names.was_asked("llama.test", len(names.queries) + 6)
                 await load.grew(5)
                 await until_members(stack, first, second, third)
                 names.broken.clear()

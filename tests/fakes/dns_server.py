@@ -29,7 +29,7 @@ class FakeDnsServer:
         self.ttl_s = 60
         self.broken: set[str] = set()
         self.is_mute = False
-        self.questions: list[tuple[str, str]] = []
+        self.queries: list[tuple[str, str]] = []
         self.tcp_questions = 0
         self.address = Address("127.0.0.1", 1)
         self._asked = asyncio.Event()
@@ -58,7 +58,7 @@ class FakeDnsServer:
 
     async def was_asked(self, name: str, times: int) -> None:
         """Wait until a name was requested so often, whatever the type."""
-        while sum(asked == name for asked, _ in self.questions) < times:
+        while sum(asked == name for asked, _ in self.queries) < times:
             self._asked.clear()
             await self._asked.wait()
 
@@ -67,7 +67,7 @@ class FakeDnsServer:
         question = query.question[0]
         name = question.name.to_text(omit_final_dot=True)
         kind = dns.rdatatype.to_text(question.rdtype)
-        self.questions.append((name, kind))
+        self.queries.append((name, kind))
         self._asked.set()
         if self.is_mute:
             return None

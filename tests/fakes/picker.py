@@ -86,19 +86,19 @@ class FakeAdded:
         self.may_read = asyncio.Event()
         self.may_read.set()
 
-    async def add(self, newcomer: NewEndpoint) -> None:
+    async def add(self, arrival: NewEndpoint) -> None:
         self.is_asked = True
         await self.may_read.wait()
         if self.problem:
             raise NewEndpointError(self.problem)
-        self.newcomers[newcomer.address] = newcomer
-        self._tell()
+        self.newcomers[arrival.address] = arrival
+        self._publish_all()
 
     def remove(self, address: Address) -> None:
         self.newcomers.pop(address, None)
-        self._tell()
+        self._publish_all()
 
-    def _tell(self) -> None:
+    def _publish_all(self) -> None:
         specs = [
             EndpointSpec(
                 address=each.address,

@@ -14,24 +14,24 @@ class Publications:
     def __init__(self) -> None:
         self.count = 0
         self.is_complete = False
-        self.nominations: dict[str, Sequence[DiscoveredEndpoint]] = {}
+        self.discovered: dict[str, Sequence[DiscoveredEndpoint]] = {}
         self._changed = asyncio.Event()
 
     def __call__(
-        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+        self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool
     ) -> None:
         self.count += 1
-        self.nominations[source] = nominations
+        self.discovered[source] = discovered
         self.is_complete = is_complete
         self._changed.set()
 
     @property
     def addresses(self) -> set[str]:
-        return {str(one.spec.address) for all_ in self.nominations.values() for one in all_}
+        return {str(one.spec.address) for all_ in self.discovered.values() for one in all_}
 
     def one(self, address: str) -> DiscoveredEndpoint:
         """The nomination of this address."""
-        every = (one for all_ in self.nominations.values() for one in all_)
+        every = (one for all_ in self.discovered.values() for one in all_)
         return next(one for one in every if str(one.spec.address) == address)
 
     async def are(self, *addresses: str) -> None:

@@ -24,16 +24,16 @@ SLOTS = 2
 class Place:
     """A simulator behind a front, and clients who call the front."""
 
-    def __init__(self, front: Front, journal: list[Arrival], port: int) -> None:
+    def __init__(self, front: Front, issue_log: list[Arrival], port: int) -> None:
         self.front = front
-        self.journal = journal
+        self.issue_log = issue_log
         self.port = port
         self.clients = Clients(port, no_answer_s=30)
 
     async def ask(self, *, is_streamed: bool = False, leaves_after_s: float | None = None) -> None:
         await self.clients.send(
             Wish(
-                id=f"chaos-{len(self.journal)}",
+                id=f"chaos-{len(self.issue_log)}",
                 kind="test",
                 tokens=4 if leaves_after_s is None else 10_000,
                 is_streamed=is_streamed,
@@ -50,10 +50,10 @@ async def place() -> AsyncIterator[Place]:
     )
     backend = await simulator.start()
     (port,) = free_ports(1)
-    journal: list[Arrival] = []
-    front = Front(port, backend, journal, time.monotonic)
+    issue_log: list[Arrival] = []
+    front = Front(port, backend, issue_log, time.monotonic)
     await front.open()
-    yield Place(front, journal, port)
+    yield Place(front, issue_log, port)
     await front.close()
     await simulator.close()
 
@@ -61,7 +61,7 @@ async def place() -> AsyncIterator[Place]:
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_what_passes_is_recorded(place: Place, is_streamed: bool) -> None:
     await place.ask(is_streamed=is_streamed)
-    (call,), (arrival,) = place.clients.calls, place.journal
+    (call,), (arrival,) = place.clients.calls, place.issue_log
     assert call.is_served
     assert (arrival.id, arrival.status, arrival.is_whole) == (call.id, 200, True)
     assert call.sent_at <= arrival.at <= arrival.ended_at <= call.ended_at
@@ -69,8 +69,8 @@ async def test_what_passes_is_recorded(place: Place, is_streamed: bool) -> None:
 
 async def test_a_client_that_leaves_is_recorded_as_one(place: Place) -> None:
     await place.ask(is_streamed=True, leaves_after_s=0.2)
-    await until(lambda: place.journal[0].closed_at > 0)
-    assert place.clients.calls[0].has_left and not place.journal[0].is_whole
+    await until(lambda: place.issue_log[0].closed_at > 0)
+    assert place.clients.calls[0].has_left and not place.issue_log[0].is_whole
     assert place.front.open_requests == 0
 
 
@@ -92,7 +92,7 @@ async def test_it_fails_as_it_is_told(
     await place.ask()
     (call,) = place.clients.calls
     assert (call.status, call.is_whole) == (status, is_whole)
-    assert place.journal[0].fault == fault.value
+    assert place.issue_log[0].fault == fault.value
     place.front.fault = Fault.NONE
     await place.ask()
     assert place.clients.calls[1].is_served
@@ -101,7 +101,7 @@ async def test_it_fails_as_it_is_told(
 async def test_an_endless_answer_ends_with_the_fault(place: Place) -> None:
     place.front.fault = Fault.ENDLESS
     asking = asyncio.create_task(place.ask(is_streamed=True))
-    await until(lambda: bool(place.journal and place.journal[0].status))
+    await until(lambda: bool(place.issue_log and place.issue_log[0].status))
     assert not asking.done()
     place.front.fault = Fault.NONE
     await asking
@@ -125,10 +125,10 @@ async def test_hidden_it_answers_requests_and_health_checks_alone(place: Place) 
 
 async def test_closed_it_refuses_and_cuts(place: Place) -> None:
     asking = asyncio.create_task(place.ask(is_streamed=True, leaves_after_s=30))
-    await until(lambda: bool(place.journal and place.journal[0].status))
+    await until(lambda: bool(place.issue_log and place.issue_log[0].status))
     await place.front.close()
     await asking
     assert place.clients.calls[0].error and not place.clients.calls[0].has_left
     await place.ask()
     assert "Connect" in place.clients.calls[1].error
-    assert len(place.journal) == 1
+    assert len(place.issue_log) == 1

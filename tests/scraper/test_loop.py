@@ -111,8 +111,8 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
 
 async def test_attention_decides_the_pace(fake: FakeLlamaServer, sink: Sink) -> None:
     options = replace(QUICK, cadence=Cadence(fast_s=0.005, slow_s=3_600.0))
-    attention = ScrapePriority.HIGH
-    scraper = Scraper(sink=sink, options=options, attention=lambda _: attention)
+    priority = ScrapePriority.HIGH
+    scraper = Scraper(sink=sink, options=options, priority=lambda _: priority)
     scraper.watch(target(fake))
     await fake.was_asked("/slots", times=5)
     await scraper.aclose()
@@ -197,7 +197,7 @@ async def test_attention_that_raises_stops_nothing(
     def attend(_: Address) -> ScrapePriority:
         raise KeyError("gone")
 
-    scraper = Scraper(sink=lambda _: None, attention=attend, options=QUICK)
+    scraper = Scraper(sink=lambda _: None, priority=attend, options=QUICK)
     scraper.watch(target(fake))
     await fake.was_asked("/slots", times=5)
     await scraper.aclose()

@@ -54,8 +54,8 @@ class Water:
 
     def __init__(self, children: Children) -> None:
         self.seen: list[Observation] = []
-        self.attention = ScrapePriority.IDLE
-        self.scraper = Scraper(sink=self._take, options=OPTIONS, attention=lambda _: self.attention)
+        self.priority = ScrapePriority.IDLE
+        self.scraper = Scraper(sink=self._take, options=OPTIONS, priority=lambda _: self.priority)
         self._children = children
         self._changed = asyncio.Event()
 
@@ -169,7 +169,7 @@ async def test_a_server_comes_up_works_is_killed_and_replaced_on_its_port(
     assert ready.slots == 2 and ready.issues == ()
     assert {ready.models[0].name, *ready.models[0].aliases} == {"crew", "eight"}
 
-    water.attention = ScrapePriority.STEADY
+    water.priority = ScrapePriority.STEADY
     async with at_work(port):
         await water.saw(lambda o: o.busy_slots == 1)
     await water.saw(is_idle, after=len(water.seen))
@@ -208,7 +208,7 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     water: Water, models: Path
 ) -> None:
     port = free_port()
-    water.attention = ScrapePriority.STEADY
+    water.priority = ScrapePriority.STEADY
     water.scraper.watch(target(port))
     await water.start(port, "--models-dir", models, "-np", "2")
     empty = await water.saw(lambda o: o.status is ScrapeStatus.ASLEEP)

@@ -33,7 +33,7 @@ def saw(status: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Ob
 
 
 @pytest.mark.parametrize(
-    ("observation", "attention", "expected"),
+    ("observation", "priority", "expected"),
     [
         (saw(ScrapeStatus.READY), ScrapePriority.IDLE, 2.0),
         (saw(ScrapeStatus.READY, busy=2), ScrapePriority.STEADY, 2.0),
@@ -48,9 +48,9 @@ def saw(status: ScrapeStatus, busy: int | None = 0, is_slow: bool = False) -> Ob
     ],
 )
 def test_the_interval_follows_the_table(
-    observation: Observation, attention: ScrapePriority, expected: float
+    observation: Observation, priority: ScrapePriority, expected: float
 ) -> None:
-    assert schedule().next_delay_s(10.0, observation, attention) == pytest.approx(expected)
+    assert schedule().next_delay_s(10.0, observation, priority) == pytest.approx(expected)
 
 
 def test_a_dead_server_is_looked_at_eagerly_then_less_and_less_but_for_ever() -> None:
@@ -77,10 +77,10 @@ def test_a_server_that_came_back_is_eagerly_awaited_when_it_fails_again() -> Non
 
 @given(st.integers(), st.sampled_from(ScrapeStatus), st.sampled_from(ScrapePriority))
 def test_jitter_stays_within_its_part(
-    seed: int, status: ScrapeStatus, attention: ScrapePriority
+    seed: int, status: ScrapeStatus, priority: ScrapePriority
 ) -> None:
-    delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(status), attention)
-    plain = schedule().next_delay_s(0.0, saw(status), attention)
+    delay = Schedule(CADENCE, random.Random(seed).random).next_delay_s(0.0, saw(status), priority)
+    plain = schedule().next_delay_s(0.0, saw(status), priority)
     assert 0.9 * plain <= delay <= 1.1 * plain
 
 

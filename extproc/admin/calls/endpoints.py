@@ -72,7 +72,7 @@ class EndpointCalls(AdminServicer):
         if refusal := self._dependencies.address_refusal(address, peer_host(context.peer())):
             log.warning("an operator was not allowed to add %s: %s", address, refusal)
             raise forbidden(refusal)
-        newcomer = NewEndpoint(
+        arrival = NewEndpoint(
             address=address,
             host=hostname or address.host,
             is_tls=plain.startswith(HTTPS),
@@ -90,13 +90,13 @@ class EndpointCalls(AdminServicer):
             may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
         )
         async with self._adding:
-            await self._add(newcomer)
+            await self._add(arrival)
         log.info("an operator added %s", address)
         return pb.AddEndpointResponse(endpoint=self._message(address))
 
-    async def _add(self, newcomer: NewEndpoint) -> None:
-        fleet, address = self._dispatcher.fleet, newcomer.address
-        arguments.check_new_name(fleet, newcomer.name)
+    async def _add(self, arrival: NewEndpoint) -> None:
+        fleet, address = self._dispatcher.fleet, arrival.address
+        arguments.check_new_name(fleet, arrival.name)
         known = fleet.get(address)
         if known is not None and not known.is_removed:
             sources = ", ".join(fleet.sources_of(address))
@@ -107,7 +107,7 @@ class EndpointCalls(AdminServicer):
                 "discovery file"
             )
         try:
-            await self._dependencies.added.add(newcomer)
+            await self._dependencies.added.add(arrival)
         except NewEndpointError as error:
             raise invalid(str(error)) from None
 

@@ -31,7 +31,7 @@ class AddedEndpoints:
         self._publish = publish
         self._rules = rules
         self._sections: dict[Address, EndpointSettings] = {}
-        self._nominations: dict[Address, DiscoveredEndpoint] = {}
+        self._discovered: dict[Address, DiscoveredEndpoint] = {}
         self._problems: dict[Address, str] = {}
 
     @property
@@ -44,41 +44,41 @@ class AddedEndpoints:
         """The files with their keys and CAs."""
         return secret_files(self._sections.values())
 
-    async def add(self, newcomer: NewEndpoint) -> None:
+    async def add(self, arrival: NewEndpoint) -> None:
         """Add it; raises `NewEndpointError` and changes nothing."""
-        section = _section(newcomer)
+        section = _section(arrival)
         await asyncio.to_thread(_check_key, section, self._rules())
-        nomination = await _read(section, newcomer.address)
-        self._sections[newcomer.address] = section
-        self._nominations[newcomer.address] = nomination
-        self._tell()
+        discovered = await _read(section, arrival.address)
+        self._sections[arrival.address] = section
+        self._discovered[arrival.address] = discovered
+        self._publish_all()
 
     def remove(self, address: Address) -> None:
         """Remove it; an unknown one is no error."""
         self._sections.pop(address, None)
         self._problems.pop(address, None)
-        if self._nominations.pop(address, None) is not None:
-            self._tell()
+        if self._discovered.pop(address, None) is not None:
+            self._publish_all()
 
     async def refresh(self) -> None:
         """Reload their keys and CAs; what cannot be read stays unchanged."""
         for address, section in list(self._sections.items()):
-            nomination, problem = None, ""
+            discovered, problem = None, ""
             try:
-                nomination = await _read(section, address)
+                discovered = await _read(section, address)
             except NewEndpointError as error:
                 problem = str(error)
             if self._sections.get(address) is not section:
                 continue  # it was removed meanwhile
-            if nomination is None:
+            if discovered is None:
                 self._problems[address] = kept_as_it_was(address, problem)
             else:
                 self._problems.pop(address, None)
-                self._nominations[address] = nomination
-        self._tell()
+                self._discovered[address] = discovered
+        self._publish_all()
 
-    def _tell(self) -> None:
-        self._publish(ADDED, tuple(self._nominations.values()), True)
+    def _publish_all(self) -> None:
+        self._publish(ADDED, tuple(self._discovered.values()), True)
 
 
 def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:
@@ -104,20 +104,20 @@ def _is_within(file: str, folder: str) -> bool:
     return Path(file).expanduser().resolve().is_relative_to(inside)
 
 
-def _section(newcomer: NewEndpoint) -> EndpointSettings:
-    host = f"[{newcomer.host}]" if ":" in newcomer.host else newcomer.host
-    scheme = "https://" if newcomer.is_tls else ""
+def _section(arrival: NewEndpoint) -> EndpointSettings:
+    host = f"[{arrival.host}]" if ":" in arrival.host else arrival.host
+    scheme = "https://" if arrival.is_tls else ""
     try:
         return EndpointSettings(
-            address=f"{scheme}{host}:{newcomer.address.port}",
-            name=newcomer.name or None,
-            slots=newcomer.slots or None,
-            ca_file=newcomer.ca_file or None,
-            server_name=newcomer.server_name or None,
-            api_key_env=newcomer.api_key_env or None,
-            api_key_file=newcomer.api_key_file or None,
-            inject_key=newcomer.inject_key,
-            may_sleep=newcomer.may_sleep,
+            address=f"{scheme}{host}:{arrival.address.port}",
+            name=arrival.name or None,
+            slots=arrival.slots or None,
+            ca_file=arrival.ca_file or None,
+            server_name=arrival.server_name or None,
+            api_key_env=arrival.api_key_env or None,
+            api_key_file=arrival.api_key_file or None,
+            inject_key=arrival.inject_key,
+            may_sleep=arrival.may_sleep,
         )
     except ValidationError as error:
         details = error.errors(include_url=False)
@@ -126,10 +126,10 @@ def _section(newcomer: NewEndpoint) -> EndpointSettings:
 
 async def _read(section: EndpointSettings, address: Address) -> DiscoveredEndpoint:
     try:
-        (listing,) = await asyncio.to_thread(entries_of, [section])
+        (entry,) = await asyncio.to_thread(entries_of, [section])
     except SettingsError as error:
         raise NewEndpointError("; ".join(p.message for p in error.problems)) from None
     try:
-        return discover(listing, address.host)
+        return discover(entry, address.host)
     except AddressError as error:
         raise NewEndpointError(str(error)) from None

@@ -80,7 +80,7 @@ class Discovery:
         """Start every source. Call it in the event loop."""
         loop = asyncio.get_running_loop()
         self._grace = loop.call_later(self._plan.discovery.grace_s, self._know)
-        self._listed.set(self._plan.listings)
+        self._listed.set(self._plan.entries)
         self._start_file()
         self._start_dns()
 
@@ -123,7 +123,7 @@ class Discovery:
 
     async def _follow(self, plan: _Plan) -> tuple[str, ...]:
         before, self._plan = self._plan, plan
-        self._listed.set(self._plan.listings)
+        self._listed.set(self._plan.entries)
         old, new = before.discovery, self._plan.discovery
         if old.file != new.file:
             if self._file is not None:
@@ -137,39 +137,39 @@ class Discovery:
             self._file.doubt()
         if self._dns is not None:
             if _resolving(old) != _resolving(new):
-                self._dns.ask(*_lookups(new))
+                self._dns.use(*_lookups(new))
             self._dns.set(self._plan.names)
         else:
             self._start_dns()
-        return before.news(plan)
+        return before.changed_keys(plan)
 
     async def rehearse(self, settings: Settings) -> tuple[str, ...]:
         """What `renew` would return, or raise; changes nothing."""
-        return self._plan.news(await asyncio.to_thread(_Plan, settings))
+        return self._plan.changed_keys(await asyncio.to_thread(_Plan, settings))
 
     def publish(
-        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+        self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool
     ) -> None:
         """All that `source` names now; of two nominations for one address the first counts, and
         the others are told of."""
         named: dict[Address, DiscoveredEndpoint] = {}
         doubles: dict[Address, list[DiscoveredEndpoint]] = {}
-        for nomination in nominations:
-            address = nomination.spec.address
-            if named.setdefault(address, nomination) is not nomination:
-                doubles.setdefault(address, [named[address]]).append(nomination)
-        self._tell_doubles(source, doubles)
+        for endpoint in discovered:
+            address = endpoint.spec.address
+            if named.setdefault(address, endpoint) is not endpoint:
+                doubles.setdefault(address, [named[address]]).append(endpoint)
+        self._log_doubles(source, doubles)
         if named:
             self._named[source] = named
         else:
             self._named.pop(source, None)
-        self._set_members(source, [nomination.spec for nomination in named.values()])
+        self._set_members(source, [endpoint.spec for endpoint in named.values()])
         if is_complete:
             self._silent.discard(source)
             if not self._silent:
                 self._know()
 
-    def _tell_doubles(
+    def _log_doubles(
         self, source: str, doubles: Mapping[Address, Sequence[DiscoveredEndpoint]]
     ) -> None:
         """One line when a server is named more than once, and none while that stays."""
@@ -189,10 +189,10 @@ class Discovery:
         where no source names it."""
         if self._is_reported(spec.address):
             return None
-        nominations = [
+        discovered = [
             named[spec.address] for named in self._named.values() if spec.address in named
         ]
-        targets = [one.target for one in nominations if one.target is not None]
+        targets = [one.target for one in discovered if one.target is not None]
         if not targets:
             return None
         # Who says TLS is believed, and a key is not shown in the clear to such a server.
@@ -207,9 +207,9 @@ class Discovery:
         """Whom Envoy must trust for the servers behind TLS, by the names of their profiles."""
         found: dict[str, Trust] = {}
         for named in self._named.values():
-            for nomination in named.values():
-                if nomination.trust is not None:
-                    found.setdefault(nomination.trust.profile, nomination.trust)
+            for endpoint in named.values():
+                if endpoint.trust is not None:
+                    found.setdefault(endpoint.trust.profile, endpoint.trust)
         return found
 
     def _know(self) -> None:
@@ -279,34 +279,34 @@ class _Plan:
     def __init__(self, settings: Settings) -> None:
         self._endpoints = settings.endpoints
         self.discovery: DiscoverySettings = settings.discovery
-        self.listings = entries_of(settings.endpoints)
+        self.entries = entries_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
         self.problems: tuple[str, ...] = ()
         """The servers whose key or CA could not be reloaded, and why."""
 
-    def news(self, later: _Plan) -> tuple[str, ...]:
-        """The settings of which anything is new in `later`, be it only a key."""
-        news = {
-            "endpoints": self.listings != later.listings,
+    def changed_keys(self, later: _Plan) -> tuple[str, ...]:
+        """The settings that differ in `later`, also if only a key does."""
+        differences = {
+            "endpoints": self.entries != later.entries,
             "discovery.dns": self.names != later.names,
         }
-        return tuple(key for key, is_new in news.items() if is_new)
+        return tuple(key for key, is_new in differences.items() if is_new)
 
     def refreshed(self) -> _Plan:
         """The same with the keys and authorities as they are now; one that cannot be read leaves
         its endpoint as it was. Blocks on the disk."""
         plan = copy(self)
-        plan.listings, of_listings = _again(entries_of, self._endpoints, self.listings)
+        plan.entries, of_entries = _again(entries_of, self._endpoints, self.entries)
         plan.names, of_names = _again(names_of, self.discovery.dns, self.names)
-        plan.problems = (*of_listings, *of_names)
+        plan.problems = (*of_entries, *of_names)
         return plan
 
     @property
     def sources(self) -> set[str]:
         """Which sources there are, besides agents and operators."""
         return {
-            *({SETTINGS} if self.listings else ()),
+            *({SETTINGS} if self.entries else ()),
             *({FILE} if self.discovery.file is not None else ()),
             *({DNS} if self.names else ()),
         }

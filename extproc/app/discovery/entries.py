@@ -32,7 +32,7 @@ def entries_of(endpoints: Iterable[EndpointSettings]) -> list[EndpointEntry]:
     keys = read_api_keys(endpoints)
     ca_bundles = read_ca_bundles(endpoints)
     return [
-        _listing(
+        _entry(
             endpoint,
             ca_bundles,
             port=endpoint.port,
@@ -52,7 +52,7 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
     ca_bundles = read_ca_bundles(names)
     return [
         DnsName(
-            listing=_listing(
+            entry=_entry(
                 name,
                 ca_bundles,
                 port=name.port or 0,
@@ -95,7 +95,7 @@ def kept_as_it_was(server: object, reason: str) -> str:
     return problem
 
 
-def _listing(
+def _entry(
     access: Access,
     ca_bundles: Mapping[str, bytes],
     *,

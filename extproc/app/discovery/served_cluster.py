@@ -32,7 +32,7 @@ class ServedCluster:
         self._publish = publish
         self._held: dict[str, Trust] = {}
         self._has_keys = False
-        self._tell()
+        self._publish_all()
 
     def follow(self, trusts: Mapping[str, Trust], members: Iterable[Member]) -> None:
         """Hold these, and of those held before what members of the fleet still have."""
@@ -45,9 +45,9 @@ class ServedCluster:
         kept = {profile: trust for profile, trust in self._held.items() if profile in in_use}
         self._held = {**kept, **trusts}
         self._has_keys |= needs_keys
-        self._tell()
+        self._publish_all()
 
-    def _tell(self) -> None:
+    def _publish_all(self) -> None:
         has_keys = self._has_keys
         written: dict[tuple[bool, tuple[Trust, ...]], bytes] = {}
 

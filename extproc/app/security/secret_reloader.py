@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 
-from scraper.discovery.file_signature import Changes, FileSignature, look_at
+from scraper.discovery.file_signature import Changes, FileSignature, read_signature
 
 INTERVAL_S = 1.0
 
@@ -54,4 +54,4 @@ class SecretReloader:
 
     async def _look(self) -> dict[Path, FileSignature | None]:
         files = sorted(self._files())
-        return await asyncio.to_thread(lambda: {file: look_at(file) for file in files})
+        return await asyncio.to_thread(lambda: {file: read_signature(file) for file in files})

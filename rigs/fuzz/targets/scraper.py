@@ -37,9 +37,9 @@ def check(data: bytes) -> None:
             ServerIdentity().update(found, None)
         case _:
             entries = tuple(one for one in found if isinstance(one, ModelEntry))
-            ServerIdentity().learn_models(entries)
+            ServerIdentity().set_models(entries)
             assert sum(1 + len(one.aliases) for one in entries) <= MAX_NAMES
-            ServerIdentity().learn_adapters(
+            ServerIdentity().set_adapters(
                 tuple(one for one in found if isinstance(one, AdapterReading))
             )
 

@@ -92,18 +92,18 @@ async def test_how_a_server_is_reached_is_passed_on(picker: FakePicker) -> None:
     )
     added = await picker.admin.AddEndpoint(request)
     assert added.endpoint.address == A
-    (newcomer,) = picker.added.newcomers.values()
-    assert (newcomer.is_tls, newcomer.ca_file, newcomer.server_name) == (
+    (arrival,) = picker.added.newcomers.values()
+    assert (arrival.is_tls, arrival.ca_file, arrival.server_name) == (
         True,
         "/ca.pem",
         "gpu.example",
     )
-    assert (newcomer.api_key_file, newcomer.api_key_env, newcomer.inject_key) == (
+    assert (arrival.api_key_file, arrival.api_key_env, arrival.inject_key) == (
         "/keys/gpu",
         "",
         True,
     )
-    assert newcomer.may_sleep is None
+    assert arrival.may_sleep is None
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=B, may_sleep=False))
     assert [one.may_sleep for one in picker.added.newcomers.values()] == [None, False]
     fields = {field.name for field in pb.Endpoint.DESCRIPTOR.fields}

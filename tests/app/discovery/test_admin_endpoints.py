@@ -24,21 +24,21 @@ class Roll:
     """What was published last."""
 
     def __init__(self) -> None:
-        self.nominations: Sequence[DiscoveredEndpoint] = ()
+        self.discovered: Sequence[DiscoveredEndpoint] = ()
 
     def publish(
-        self, source: str, nominations: Sequence[DiscoveredEndpoint], is_complete: bool
+        self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool
     ) -> None:
         assert (source, is_complete) == ("admin", True)
-        self.nominations = nominations
+        self.discovered = discovered
 
     @property
     def only(self) -> DiscoveredEndpoint:
-        (nomination,) = self.nominations
-        return nomination
+        (discovered,) = self.discovered
+        return discovered
 
 
-def newcomer(**said: Any) -> NewEndpoint:
+def arrival(**said: Any) -> NewEndpoint:
     return NewEndpoint(**{"address": ADDRESS, "host": ADDRESS.host, **said})
 
 
@@ -56,16 +56,16 @@ async def test_a_key_from_where_operators_may_have_one(
     key.write_text("sk-from-file\n")
     roll = Roll()
     endpoints = added(roll, api_key_envs=["GPU_KEY"], api_key_folder=str(tmp_path))
-    await endpoints.add(newcomer(api_key_env="GPU_KEY"))
+    await endpoints.add(arrival(api_key_env="GPU_KEY"))
     assert roll.only.target is not None and roll.only.target.api_key == "sk-from-env"
     assert roll.only.spec.authorization == ""
     endpoints.remove(ADDRESS)
-    await endpoints.add(newcomer(api_key_file=str(key), inject_key=True))
+    await endpoints.add(arrival(api_key_file=str(key), inject_key=True))
     assert roll.only.spec.authorization == "Bearer sk-from-file"
     assert endpoints.secrets == {key}
-    assert "sk-from" not in repr(roll.nominations)
+    assert "sk-from" not in repr(roll.discovered)
     endpoints.remove(ADDRESS)
-    assert (roll.nominations, endpoints.secrets) == ((), set())
+    assert (roll.discovered, endpoints.secrets) == ((), set())
 
 
 async def test_no_other_key_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,11 +81,11 @@ async def test_no_other_key_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
     for file in (outside, folder / ".." / "outside", folder / "link"):
         for endpoints in (open_, closed):
             with pytest.raises(NewEndpointError, match="the setting admin") as caught:
-                await endpoints.add(newcomer(api_key_file=str(file)))
+                await endpoints.add(arrival(api_key_file=str(file)))
             assert "sk-outside" not in str(caught.value)
     with pytest.raises(NewEndpointError, match="may not use this variable"):
-        await open_.add(newcomer(api_key_env="OTHER"))
-    assert roll.nominations == ()
+        await open_.add(arrival(api_key_env="OTHER"))
+    assert roll.discovered == ()
 
 
 async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ({"api_key_file": str(tmp_path / "missing")}, "cannot be read"),
     ):
         with pytest.raises(NewEndpointError, match=told):
-            await endpoints.add(newcomer(**wrong))
+            await endpoints.add(arrival(**wrong))
 
 
 async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None
         stream.truncate(MAX_CA_BYTES + 1)
     for file in (pipe, large, Path("/dev/zero")):
         with pytest.raises(NewEndpointError, match="not a file of certificates"):
-            await added(Roll()).add(newcomer(is_tls=True, ca_file=str(file)))
+            await added(Roll()).add(arrival(is_tls=True, ca_file=str(file)))
 
 
 async def test_a_new_key_in_its_file_is_taken_over(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_a_new_key_in_its_file_is_taken_over(tmp_path: Path) -> None:
     key.write_text("old")
     roll = Roll()
     endpoints = added(roll, api_key_folder=str(tmp_path))
-    await endpoints.add(newcomer(api_key_file=str(key)))
+    await endpoints.add(arrival(api_key_file=str(key)))
     for content, wanted in (("new", "new"), ("", "new"), ("newer", "newer"), ("", "newer")):
         key.write_text(content)
         await endpoints.refresh()
@@ -134,7 +134,7 @@ async def test_a_server_behind_tls(tmp_path: Path) -> None:
     roll = Roll()
     endpoints = added(roll)
     ca = str(Authority(tmp_path).ca)
-    await endpoints.add(newcomer(host="gpu.example", is_tls=True, ca_file=ca))
+    await endpoints.add(arrival(host="gpu.example", is_tls=True, ca_file=ca))
     spec, target = roll.only.spec, roll.only.target
     assert target is not None and (target.is_tls, target.ca_file) == (True, ca)
     assert (spec.server_name, spec.hostname) == ("gpu.example", "gpu.example")

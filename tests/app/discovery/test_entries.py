@@ -24,7 +24,7 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
     """Its key and its authorities are read; the key is in no text about it."""
     key, ca = tmp_path / "key", Authority(tmp_path).ca
     key.write_text(f"{KEY}\n")
-    (listing,) = entries_of(
+    (entry,) = entries_of(
         settings(
             endpoints=[
                 {
@@ -40,19 +40,19 @@ def test_an_endpoint_with_everything(tmp_path: Path) -> None:
             ]
         ).endpoints
     )
-    assert (listing.host, listing.port, listing.name) == ("gpu.example", 8443, "gpu-1")
-    assert (listing.slots, listing.may_sleep) == (4, True)
-    assert (listing.api_key, listing.is_injected, listing.is_tls) == (KEY, True, True)
-    assert (listing.ca_file, listing.server_name) == (str(ca), "inner.example")
-    assert listing.trust is not None
-    assert KEY not in repr(listing)
+    assert (entry.host, entry.port, entry.name) == ("gpu.example", 8443, "gpu-1")
+    assert (entry.slots, entry.may_sleep) == (4, True)
+    assert (entry.api_key, entry.is_injected, entry.is_tls) == (KEY, True, True)
+    assert (entry.ca_file, entry.server_name) == (str(ca), "inner.example")
+    assert entry.trust is not None
+    assert KEY not in repr(entry)
 
 
 def test_a_plain_endpoint_asks_for_nothing() -> None:
     """No key, no TLS, no file is read."""
-    (listing,) = entries_of(settings(endpoints=["10.0.0.5:8080"]).endpoints)
-    assert str(listing) == "10.0.0.5:8080"
-    assert (listing.api_key, listing.is_tls, listing.ca_file, listing.ca_digest) == (
+    (entry,) = entries_of(settings(endpoints=["10.0.0.5:8080"]).endpoints)
+    assert str(entry) == "10.0.0.5:8080"
+    assert (entry.api_key, entry.is_tls, entry.ca_file, entry.ca_digest) == (
         *(None, False),
         *(None, ""),
     )
@@ -63,8 +63,8 @@ def test_names_are_services_where_they_are_srv() -> None:
     hosts, services = names_of(
         settings(discovery={"dns": ["dns://llama:8080", "srv://_llama._tcp.example"]}).discovery.dns
     )
-    assert (hosts.is_service, hosts.listing.host, hosts.listing.port) == (False, "llama", 8080)
-    assert (services.is_service, services.listing.port) == (True, 0)
+    assert (hosts.is_service, hosts.entry.host, hosts.entry.port) == (False, "llama", 8080)
+    assert (services.is_service, services.entry.port) == (True, 0)
 
 
 def test_other_authorities_at_the_same_place_are_others(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_an_endpoints_file_tells_its_secrets_also_when_one_is_missing(tmp_path: 
     with pytest.raises(EndpointEntryError, match=str(key)):
         read_endpoints(content, "fleet.yaml", noted.append)
     key.write_text(KEY)
-    (listing,) = read_endpoints(content, "fleet.yaml", noted.append)
-    assert listing.api_key == KEY
+    (entry,) = read_endpoints(content, "fleet.yaml", noted.append)
+    assert entry.api_key == KEY
     assert noted == [{key}, {key}]
 
 

@@ -46,15 +46,13 @@ class World:
 
     def name(self, count: int, ca_file: str | None = None) -> None:
         """Name so many servers; the first has these authorities."""
-        nominations = []
+        discovered = []
         for port in range(1, count + 1):
             address = Address("127.0.0.1", port)
             ca_file, file = None, ca_file
             target = EndpointTarget(address=address, is_tls=file is not None, ca_file=file)
-            nominations.append(
-                DiscoveredEndpoint(spec=EndpointSpec(address=address), target=target)
-            )
-        self.members.publish("file", nominations, True)
+            discovered.append(DiscoveredEndpoint(spec=EndpointSpec(address=address), target=target))
+        self.members.publish("file", discovered, True)
 
     @property
     def ports(self) -> list[int]:

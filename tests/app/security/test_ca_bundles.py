@@ -25,11 +25,11 @@ def test_only_what_is_public_is_taken_from_a_file_of_authorities(tmp_path: Path)
     file = tmp_path / "all.pem"
     parts = (b"# caf\xc3\xa9\n", authority.ca.read_bytes(), pair.key.read_bytes())
     file.write_bytes(b"".join(parts) + pair.cert.read_bytes())
-    (listing,) = entries_of([secured(file)])
-    assert listing.trust is not None and listing.trust.ca_pem is not None
-    assert listing.trust.ca_pem.count("BEGIN CERTIFICATE") == 2
-    assert "PRIVATE" not in listing.trust.ca_pem
-    assert authority.ca.read_text().strip() in listing.trust.ca_pem
+    (entry,) = entries_of([secured(file)])
+    assert entry.trust is not None and entry.trust.ca_pem is not None
+    assert entry.trust.ca_pem.count("BEGIN CERTIFICATE") == 2
+    assert "PRIVATE" not in entry.trust.ca_pem
+    assert authority.ca.read_text().strip() in entry.trust.ca_pem
     assert certificates_in(REVOKED).encode() == REVOKED.strip()
 
 

@@ -160,8 +160,8 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
     asked: list[bool] = []
 
     class Told(Backoff):
-        def next_s(self, *, is_refused: bool) -> float:
-            asked.append(is_refused)
+        def next_s(self, *, is_rejected: bool) -> float:
+            asked.append(is_rejected)
             return pauses[len(asked) - 1][1]
 
     attempts = 0
@@ -169,7 +169,7 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
     def connect() -> grpc.aio.Channel:
         nonlocal attempts
         attempts += 1
-        raise LinkError("not there", is_refusal=pauses[attempts - 1][0])
+        raise LinkError("not there", is_rejection=pauses[attempts - 1][0])
 
     monkeypatch.setattr("scraper.agent.agent.Backoff", Told)
     built = build(llama, 1)
@@ -179,7 +179,7 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
             await asyncio.sleep(0.001)
         await llama.was_asked("/slots", llama.count("/slots") + 20)
         assert attempts == len(pauses)
-        assert asked == [is_refused for is_refused, _ in pauses]
+        assert asked == [is_rejected for is_rejected, _ in pauses]
 
 
 async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:

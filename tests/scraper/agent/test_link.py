@@ -90,7 +90,7 @@ async def test_a_picker_that_says_nothing_is_given_up(
         let_pass(monkeypatch, HOUR_S)
         with pytest.raises(LinkError, match="has sent nothing") as caught:
             await work
-        assert not caught.value.is_refusal
+        assert not caught.value.is_rejection
         await picker.ended.wait()
 
 

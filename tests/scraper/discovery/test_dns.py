@@ -33,11 +33,11 @@ async def server() -> AsyncIterator[FakeDnsServer]:
 
 
 def host(name: str, port: int = 8080, api_key: str | None = None) -> DnsName:
-    return DnsName(listing=EndpointEntry(host=name, port=port, api_key=api_key))
+    return DnsName(entry=EndpointEntry(host=name, port=port, api_key=api_key))
 
 
 def service(name: str) -> DnsName:
-    return DnsName(listing=EndpointEntry(host=name, port=0), is_service=True)
+    return DnsName(entry=EndpointEntry(host=name, port=0), is_service=True)
 
 
 @asynccontextmanager
@@ -101,10 +101,10 @@ async def test_the_next_question_comes_when_the_answers_ttl_is_over(
     assert await asyncio.wait_for(asleep.get(), PATIENCE_S) == pause_s
     assert told.addresses == {"10.0.0.1:8080"}
     server.records["llama.test", "A"] = ["10.0.0.2"]
-    asked = len(server.questions)
+    asked = len(server.queries)
     turn.set()
     assert await asyncio.wait_for(asleep.get(), PATIENCE_S) == pause_s
-    assert told.addresses == {"10.0.0.2:8080"} and len(server.questions) > asked
+    assert told.addresses == {"10.0.0.2:8080"} and len(server.queries) > asked
     await source.aclose()
 
 
@@ -115,7 +115,7 @@ async def test_a_rotated_answer_is_no_news(server: FakeDnsServer) -> None:
         await told.are("10.0.0.1:8080", "10.0.0.2:8080")
         count = told.count
         server.records["llama.test", "A"].reverse()
-        await server.was_asked("llama.test", len(server.questions) + 10)
+        await server.was_asked("llama.test", len(server.queries) + 10)
         assert told.count == count
 
 
@@ -127,7 +127,7 @@ async def test_a_name_server_that_fails_takes_nothing_away(
     async with following(server, host("llama.test.")) as told:
         await told.are("10.0.0.1:8080")
         server.broken.add("llama.test")
-        await server.was_asked("llama.test", len(server.questions) + 10)
+        await server.was_asked("llama.test", len(server.queries) + 10)
         assert told.addresses == {"10.0.0.1:8080"}
         server.broken.clear()
         server.records["llama.test", "A"] = ["10.0.0.9"]
@@ -222,7 +222,7 @@ async def test_silence_is_a_failure(server: FakeDnsServer, monkeypatch: pytest.M
     async with following(server, host("llama.test.")) as told:
         await told.are("10.0.0.1:8080")
         server.is_mute = True
-        await server.was_asked("llama.test", len(server.questions) + 6)
+        await server.was_asked("llama.test", len(server.queries) + 6)
         server.is_mute = False
         server.records["llama.test", "A"] = ["10.0.0.2"]
         await told.are("10.0.0.2:8080")
@@ -255,11 +255,11 @@ async def test_other_name_servers_leave_the_endpoints_where_they_are(
     count = told.count
     async with FakeDnsServer() as mistyped, FakeDnsServer() as other:
         mistyped.broken.add("llama.test")
-        source.ask(Resolver([mistyped.address]), QUICK)
+        source.use(Resolver([mistyped.address]), QUICK)
         await mistyped.was_asked("llama.test", 10)
         assert told.addresses == {"10.0.0.1:8080"} and told.count == count
         other.records["llama.test", "A"] = ["10.0.0.1", "10.0.0.2"]
-        source.ask(Resolver([other.address]), day)
+        source.use(Resolver([other.address]), day)
         await told.are("10.0.0.1:8080", "10.0.0.2:8080")
         assert told.count == count + 1
         await source.aclose()

@@ -29,11 +29,11 @@ def test_an_answer_replaces_the_one_before() -> None:
 def test_a_failure_changes_nothing_and_is_no_word() -> None:
     memory: DnsCache[str] = DnsCache()
     memory.take(Failed("silence"))
-    assert not memory.has_spoken
+    assert not memory.has_answered
     memory.take(found("a"))
     for _ in range(100):
         memory.take(Failed("silence"))
-    assert memory.values == ("a",) and memory.has_spoken
+    assert memory.values == ("a",) and memory.has_answered
 
 
 def test_nothing_is_believed_when_it_is_said_again_and_again() -> None:

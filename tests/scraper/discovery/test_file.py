@@ -20,13 +20,13 @@ STAY = "; keeping its previous 1 endpoints"
 
 def parse(content: bytes) -> list[EndpointEntry]:
     """One `ip:port` a line."""
-    listings = []
+    entries = []
     for number, line in enumerate(content.decode().split(), start=1):
         host, colon, port = line.partition(":")
         if not colon:
             raise EndpointEntryError(f"line {number}: there is no port")
-        listings.append(EndpointEntry(host=host, port=int(port)))
-    return listings
+        entries.append(EndpointEntry(host=host, port=int(port)))
+    return entries
 
 
 def taking(told: Publications) -> Take:
@@ -210,10 +210,10 @@ async def test_what_nobody_took_over_is_told_and_the_next_change_is_seen(tmp_pat
     told = Publications()
     listed = taking(told)
 
-    def take(listings: Sequence[EndpointEntry]) -> None:
-        if len(listings) == 2:
+    def take(entries: Sequence[EndpointEntry]) -> None:
+        if len(entries) == 2:
             raise RuntimeError("a fault")
-        listed(listings)
+        listed(entries)
 
     file = EndpointsFile(path, parse, take, interval_s=0.005)
     file.start()

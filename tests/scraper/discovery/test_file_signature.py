@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scraper.discovery.file_signature import Changes, look_at
+from scraper.discovery.file_signature import Changes, read_signature
 
 
 def test_a_change_is_told_when_it_looks_the_same_twice_and_only_once() -> None:
@@ -22,8 +22,8 @@ def test_what_was_taken_back_at_once_is_no_change() -> None:
 def test_a_name_that_leads_nowhere_has_no_look(tmp_path: Path) -> None:
     """And content of another length is another look."""
     file = tmp_path / "file"
-    assert look_at(file) is None
+    assert read_signature(file) is None
     file.write_text("one")
-    before = look_at(file)
+    before = read_signature(file)
     file.write_text("three")
-    assert before is not None and look_at(file) not in (None, before)
+    assert before is not None and read_signature(file) not in (None, before)

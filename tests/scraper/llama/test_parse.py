@@ -101,13 +101,13 @@ def test_the_recorded_models_are_read() -> None:
 
 
 def test_a_router_shows_which_models_may_sleep() -> None:
-    listing = {
+    entry = {
         "data": [
             {"id": "a", "status": {"value": "sleeping", "args": ["--sleep-idle-seconds", "5"]}},
             {"id": "b", "status": {"value": "unloaded", "failed": True, "args": []}},
         ]
     }
-    a, b = parse_models(encoded(listing))
+    a, b = parse_models(encoded(entry))
     assert (a.status, a.may_sleep) == (ModelStatus.SLEEPING, True)
     assert (b.status, b.may_sleep) == (ModelStatus.FAILED, False)
 

@@ -41,7 +41,7 @@ def test_only_loaded_models_are_asked_and_summed() -> None:
         entry("c", ModelStatus.LOADED),
         entry("d", ModelStatus.LOADING),
     )
-    assert models.models_to_ask(0.0, IDLE) == ("a", "c")
+    assert models.models_to_request(0.0, IDLE) == ("a", "c")
     models.count(told(a=(4, 1), c=(2, 2)))
     assert (models.status, models.slots, models.busy_slots) == (ScrapeStatus.READY, 6, 3)
     by_name = {reading.name: reading for reading in models.readings()}
@@ -82,22 +82,22 @@ def test_sleeping_models_keep_their_slots_and_are_not_asked() -> None:
     models.count(told(a=(4, 0)))
     models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), True)
     assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 4)
-    assert models.models_to_ask(0.0, STEADY) == ()
+    assert models.models_to_request(0.0, STEADY) == ()
 
 
 def test_a_model_that_may_sleep_is_left_in_peace_while_idle() -> None:
     models = router(entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED))
-    assert models.models_to_ask(0.0, IDLE) == ("a", "b")
+    assert models.models_to_request(0.0, IDLE) == ("a", "b")
     models.count(told(a=(4, 0), b=(4, 0)))
-    assert models.models_to_ask(3.0, IDLE) == ("b",)
-    assert models.models_to_ask(3.0, STEADY) == ("a", "b")
+    assert models.models_to_request(3.0, IDLE) == ("b",)
+    assert models.models_to_request(3.0, STEADY) == ("a", "b")
     models.list(
         (entry("a", ModelStatus.SLEEPING, may_sleep=True), entry("b", ModelStatus.LOADED)), True
     )
     models.list(
         (entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED)), True
     )
-    assert models.models_to_ask(6.0, IDLE) == ("a", "b"), "it woke: look who is there"
+    assert models.models_to_request(6.0, IDLE) == ("a", "b"), "it woke: look who is there"
 
 
 def test_a_model_that_failed_to_load_is_an_issue() -> None:

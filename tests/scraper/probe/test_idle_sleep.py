@@ -31,15 +31,15 @@ class Sleeper:
         self.last_task_at = now
 
 
-def look(watch: IdleSleepTracker, sleeper: Sleeper, now: float, attention: ScrapePriority) -> bool:
+def look(watch: IdleSleepTracker, sleeper: Sleeper, now: float, priority: ScrapePriority) -> bool:
     """One look as `Lookout` does it; whether /slots was asked."""
-    if watch.needs_props(now, attention):
-        watch.props_told(sleeper.is_asleep(now))
-    if not watch.may_ask_slots(now, attention):
+    if watch.needs_props(now, priority):
+        watch.on_props(sleeper.is_asleep(now))
+    if not watch.may_request_slots(now, priority):
         return False
     sleeper.wakes_by_probe += sleeper.is_asleep(now)
     sleeper.take_task(now)
-    watch.slots_told(now, busy_slots=0)
+    watch.on_slots(now, busy_slots=0)
     return True
 
 
@@ -56,7 +56,7 @@ def test_whoever_wants_to_sleep_sleeps_and_is_never_woken(
     while now < 4_000 and sleeper.slept_at is None:
         look(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
-    assert watch.nature is SleepBehaviour.SLEEPS
+    assert watch.behaviour is SleepBehaviour.SLEEPS
     for _ in range(100):
         assert not look(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
@@ -73,75 +73,75 @@ def test_a_declared_sleeper_is_asked_once_and_then_left_in_peace() -> None:
 def test_a_server_that_never_sleeps_is_known_as_such_after_the_trial() -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=None), Sleeper(10**9)
     now = 0.0
-    while watch.nature is SleepBehaviour.UNKNOWN:
+    while watch.behaviour is SleepBehaviour.UNKNOWN:
         look(watch, sleeper, now, ScrapePriority.IDLE)
         now += 2.0
-    assert watch.nature is SleepBehaviour.STAYS_AWAKE
+    assert watch.behaviour is SleepBehaviour.STAYS_AWAKE
     assert now < 3 * TRIAL.trial_s
     assert not watch.needs_props(now, ScrapePriority.IDLE)
-    assert watch.may_ask_slots(now, ScrapePriority.IDLE)
+    assert watch.may_request_slots(now, ScrapePriority.IDLE)
 
 
 def test_a_build_that_knows_no_sleep_needs_no_trial() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
-    watch.props_told(None)
-    assert watch.nature is SleepBehaviour.STAYS_AWAKE
+    watch.on_props(None)
+    assert watch.behaviour is SleepBehaviour.STAYS_AWAKE
 
 
 def test_the_operator_may_say_that_it_stays_awake() -> None:
     watch = IdleSleepTracker(TRIAL, declared=False)
     assert not watch.needs_props(0.0, ScrapePriority.IDLE)
-    assert watch.may_ask_slots(10_000.0, ScrapePriority.IDLE)
+    assert watch.may_request_slots(10_000.0, ScrapePriority.IDLE)
 
 
 def test_what_is_seen_asleep_sleeps_whatever_was_declared() -> None:
     watch = IdleSleepTracker(TRIAL, declared=False)
-    watch.props_told(True)
-    assert not watch.may_ask_slots(0.0, ScrapePriority.STEADY)
+    watch.on_props(True)
+    assert not watch.may_request_slots(0.0, ScrapePriority.STEADY)
 
 
-@pytest.mark.parametrize("attention", [ScrapePriority.STEADY, ScrapePriority.HIGH])
-def test_our_own_leases_are_reason_enough_to_ask(attention: ScrapePriority) -> None:
+@pytest.mark.parametrize("priority", [ScrapePriority.STEADY, ScrapePriority.HIGH])
+def test_our_own_leases_are_reason_enough_to_ask(priority: ScrapePriority) -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(10**9)
     look(watch, sleeper, 0.0, ScrapePriority.IDLE)
     assert not look(watch, sleeper, 2.0, ScrapePriority.IDLE)
-    assert look(watch, sleeper, 4.0, attention)
+    assert look(watch, sleeper, 4.0, priority)
 
 
 def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
-    watch.props_told(False)
-    watch.slots_told(0.0, busy_slots=1)
+    watch.on_props(False)
+    watch.on_slots(0.0, busy_slots=1)
     assert not watch.needs_props(100.0, ScrapePriority.STEADY)
     assert watch.needs_props(100.0, ScrapePriority.HIGH)
-    watch.props_told(True)
+    watch.on_props(True)
     assert watch.needs_props(100.0, ScrapePriority.STEADY)
 
 
 def test_busy_slots_are_watched_until_they_are_free() -> None:
     watch = IdleSleepTracker(TRIAL, declared=True)
-    watch.props_told(False)
-    watch.slots_told(0.0, busy_slots=1)
-    assert watch.may_ask_slots(2.0, ScrapePriority.IDLE)
+    watch.on_props(False)
+    watch.on_slots(0.0, busy_slots=1)
+    assert watch.may_request_slots(2.0, ScrapePriority.IDLE)
     assert not watch.needs_props(0.2, ScrapePriority.IDLE)
     assert watch.needs_props(2.0, ScrapePriority.IDLE)
-    watch.slots_told(2.0, busy_slots=0)
-    assert not watch.may_ask_slots(4.0, ScrapePriority.IDLE)
+    watch.on_slots(2.0, busy_slots=0)
+    assert not watch.may_request_slots(4.0, ScrapePriority.IDLE)
 
 
 def test_somebody_woke_it_so_look_who() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
-    watch.props_told(True)
-    assert not watch.may_ask_slots(0.0, ScrapePriority.IDLE)
-    watch.props_told(False)
-    assert watch.may_ask_slots(2.0, ScrapePriority.IDLE)
+    watch.on_props(True)
+    assert not watch.may_request_slots(0.0, ScrapePriority.IDLE)
+    watch.on_props(False)
+    assert watch.may_request_slots(2.0, ScrapePriority.IDLE)
 
 
 def test_another_process_is_another_trial() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
-    watch.props_told(None)
+    watch.on_props(None)
     watch.start_process()
-    assert watch.nature is SleepBehaviour.UNKNOWN
+    assert watch.behaviour is SleepBehaviour.UNKNOWN
 
 
 def test_an_impossible_trial_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 from scraper.probe import issues
-from scraper.probe.issue_log import CALM_LOOKS, IssueLog
+from scraper.probe.issue_log import CLEAR_SCRAPES, IssueLog
 
 ADDRESS = Address("127.0.0.1", 8080)
 
@@ -19,16 +19,18 @@ def saw(status: ScrapeStatus, *found: Issue) -> Observation:
 
 
 @pytest.fixture
-def journal(caplog: pytest.LogCaptureFixture) -> IssueLog:
+def issue_log(caplog: pytest.LogCaptureFixture) -> IssueLog:
     caplog.set_level(logging.INFO, "coxswain.scraper")
     return IssueLog(ADDRESS)
 
 
-def test_one_line_begins_and_one_ends(journal: IssueLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_begins_and_one_ends(
+    issue_log: IssueLog, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(50):
-        journal.record(saw(ScrapeStatus.UNREACHABLE, issues.unreachable("refused")))
+        issue_log.record(saw(ScrapeStatus.UNREACHABLE, issues.unreachable("refused")))
     for _ in range(50):
-        journal.record(saw(ScrapeStatus.READY))
+        issue_log.record(saw(ScrapeStatus.READY))
     lines = [(record.levelname, record.getMessage().split("; ")[0]) for record in caplog.records]
     assert lines == [
         ("WARNING", "endpoint 127.0.0.1:8080: unreachable: refused"),
@@ -38,22 +40,22 @@ def test_one_line_begins_and_one_ends(journal: IssueLog, caplog: pytest.LogCaptu
 
 
 def test_what_comes_and_goes_is_one_anomaly(
-    journal: IssueLog, caplog: pytest.LogCaptureFixture
+    issue_log: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(50):
-        journal.record(saw(ScrapeStatus.READY, issues.slow_slots(2.0)))
-        for _ in range(CALM_LOOKS - 1):
-            journal.record(saw(ScrapeStatus.READY))
+        issue_log.record(saw(ScrapeStatus.READY, issues.slow_slots(2.0)))
+        for _ in range(CLEAR_SCRAPES - 1):
+            issue_log.record(saw(ScrapeStatus.READY))
     assert len([r for r in caplog.records if "slow-slots" in r.getMessage()]) == 1
 
 
 def test_a_crash_is_told_once_with_its_traceback(
-    journal: IssueLog, caplog: pytest.LogCaptureFixture
+    issue_log: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        journal.crash("the scrape", ZeroDivisionError())
-    journal.recover("the scrape")
-    journal.recover("the scrape")
+        issue_log.crash("the scrape", ZeroDivisionError())
+    issue_log.recover("the scrape")
+    issue_log.recover("the scrape")
     first, last = caplog.records
     assert first.levelname == "ERROR" and first.exc_info is not None
     assert last.getMessage() == "endpoint 127.0.0.1:8080: the scrape works again"

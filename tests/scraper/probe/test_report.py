@@ -18,9 +18,9 @@ from scraper.target import EndpointTarget
 ADDRESS = Address("10.0.0.1", 8080)
 
 
-def report(facts: ServerIdentity | None = None, slots: int | None = None) -> Report:
+def report(identity: ServerIdentity | None = None, slots: int | None = None) -> Report:
     target = EndpointTarget(address=ADDRESS, slots=slots)
-    return Report(target, facts or ServerIdentity(), RouterModels(SleepTrial()))
+    return Report(target, identity or ServerIdentity(), RouterModels(SleepTrial()))
 
 
 def answer(status: int = 200) -> Answer:
@@ -61,8 +61,8 @@ def test_answers_that_cannot_be_used(
 
 def test_what_is_set_wins_over_what_is_told() -> None:
     """More slots than the server has are something to mend; fewer are the operator's choice."""
-    facts = ServerIdentity()
-    facts.count(
+    identity = ServerIdentity()
+    identity.count(
         SlotCounts(
             began_at=0.0,
             answered_at=0.5,
@@ -73,17 +73,17 @@ def test_what_is_set_wins_over_what_is_told() -> None:
             by_model=None,
         )
     )
-    more = report(facts, slots=4).observe(answer(), ScrapeStatus.READY, busy_slots=1)
+    more = report(identity, slots=4).observe(answer(), ScrapeStatus.READY, busy_slots=1)
     assert (more.slots, codes(more)) == (4, ["slots-override-too-large"])
-    fewer = report(facts, slots=1).observe(answer(), ScrapeStatus.READY, busy_slots=1)
+    fewer = report(identity, slots=1).observe(answer(), ScrapeStatus.READY, busy_slots=1)
     assert (fewer.slots, codes(fewer)) == (1, [])
-    loading = report(facts, slots=4).observe(answer(), ScrapeStatus.LOADING)
+    loading = report(identity, slots=4).observe(answer(), ScrapeStatus.LOADING)
     assert (loading.slots, codes(loading)) == (None, [])
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     """That it hides its slots, and what this look found besides."""
-    facts = ServerIdentity()
-    facts.hidden = issues.slots_disabled()
-    found = report(facts).observe(answer(), ScrapeStatus.READY, also=issues.slow_slots(2.0))
+    identity = ServerIdentity()
+    identity.hidden = issues.slots_disabled()
+    found = report(identity).observe(answer(), ScrapeStatus.READY, also=issues.slow_slots(2.0))
     assert codes(found) == ["slots-disabled", "slow-slots"]

@@ -33,55 +33,55 @@ def told(slots: int = 2, task: int | None = None) -> SlotCounts:
 
 
 def test_another_marker_is_another_process_which_starts_from_nothing() -> None:
-    facts = ServerIdentity()
-    assert facts.update(props("one"), None)
-    facts.learn_models(())
-    facts.count(told(slots=4))
-    assert not facts.update(props("one"), None)
-    assert facts.slots == 4
-    assert facts.update(props("two"), None)
-    assert facts.models == ()
-    assert facts.slots == 2
+    identity = ServerIdentity()
+    assert identity.update(props("one"), None)
+    identity.set_models(())
+    identity.count(told(slots=4))
+    assert not identity.update(props("one"), None)
+    assert identity.slots == 4
+    assert identity.update(props("two"), None)
+    assert identity.models == ()
+    assert identity.slots == 2
 
 
 def test_a_marked_process_is_the_same_after_a_refused_connection() -> None:
-    facts = ServerIdentity()
-    facts.update(props("one"), None)
-    facts.vanish()
-    assert not facts.update(props("one"), None)
+    identity = ServerIdentity()
+    identity.update(props("one"), None)
+    identity.vanish()
+    assert not identity.update(props("one"), None)
 
 
 def test_an_unmarked_process_that_was_gone_is_another_one() -> None:
-    facts = ServerIdentity()
-    facts.update(props(is_unique=False), None)
+    identity = ServerIdentity()
+    identity.update(props(is_unique=False), None)
     for _ in range(3):
-        facts.vanish()
-    assert facts.update(props(is_unique=False), None)
-    assert not facts.update(props(is_unique=False), None)
+        identity.vanish()
+    assert identity.update(props(is_unique=False), None)
+    assert not identity.update(props(is_unique=False), None)
 
 
 def test_an_unmarked_process_whose_tasks_start_again_is_another_one() -> None:
-    facts = ServerIdentity()
-    facts.update(props(is_unique=False), None)
-    assert not facts.count(told(task=7))
-    assert not facts.count(told(task=None))
-    assert facts.count(told(task=1))
-    assert facts.update(props(is_unique=False), None)
+    identity = ServerIdentity()
+    identity.update(props(is_unique=False), None)
+    assert not identity.count(told(task=7))
+    assert not identity.count(told(task=None))
+    assert identity.count(told(task=1))
+    assert identity.update(props(is_unique=False), None)
 
 
 def test_another_slot_count_hints_at_another_process_once() -> None:
-    facts = ServerIdentity()
-    facts.update(props(total=2), None)
-    assert not facts.count(told(slots=2))
-    assert facts.count(told(slots=3))
-    assert not facts.count(told(slots=3))
+    identity = ServerIdentity()
+    identity.update(props(total=2), None)
+    assert not identity.count(told(slots=2))
+    assert identity.count(told(slots=3))
+    assert not identity.count(told(slots=3))
 
 
 def test_the_name_in_props_does_where_there_is_no_list() -> None:
-    facts = ServerIdentity()
-    facts.update(props(), None)
-    facts.learn_models(())
-    assert [model.name for model in facts.models] == ["m"]
+    identity = ServerIdentity()
+    identity.update(props(), None)
+    identity.set_models(())
+    assert [model.name for model in identity.models] == ["m"]
     entry = ModelEntry(name="n", aliases=("x",), status=ModelStatus.LOADED, may_sleep=False)
-    facts.learn_models((entry,))
-    assert [(model.name, model.aliases) for model in facts.models] == [("n", ("x",))]
+    identity.set_models((entry,))
+    assert [(model.name, model.aliases) for model in identity.models] == [("n", ("x",))]

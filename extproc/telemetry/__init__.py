@@ -7,7 +7,8 @@ runs in threads of its own behind bounded queues.
 from __future__ import annotations
 
 from extproc.telemetry.environment import OtlpOptions, read_environment
-from extproc.telemetry.hub import Telemetry, TelemetryOptions, TelemetrySources
+from extproc.telemetry.hub import Telemetry, TelemetryOptions
+from extproc.telemetry.metrics import TelemetrySources
 from extproc.telemetry.statsd import StatsdOptions
 
 __all__ = [

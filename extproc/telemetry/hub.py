@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.telemetry.environment import OtlpOptions
-from extproc.telemetry.metrics import Metrics
+from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
@@ -29,22 +29,6 @@ class TelemetryOptions:
     version: str
     otlp: OtlpOptions = field(default_factory=OtlpOptions)
     statsd: StatsdOptions | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySources:
-    """What is read when somebody asks; every call is synchronous and short.
-
-    `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality;
-    `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
-    lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
-    """
-
-    running: Callable[[], int]
-    queue_depths: Callable[[], Mapping[str, int]]
-    problems: Callable[[], Sequence[str]] = lambda: ()
-    dropped_log_lines: Callable[[], int] = lambda: 0
-    audit_corrections: Callable[[], Mapping[str, int]] = dict
 
 
 class Telemetry:
@@ -69,14 +53,7 @@ class Telemetry:
         self._reporting: asyncio.Task[None] | None = None
         self._statsd: Statsd | None = None
         self._metrics = Metrics(
-            dispatcher,
-            version=options.version,
-            clock=clock,
-            running=sources.running,
-            queue_depths=sources.queue_depths,
-            problems=sources.problems,
-            dropped=self._dropped,
-            audit_corrections=sources.audit_corrections,
+            dispatcher, sources, version=options.version, clock=clock, dropped=self._dropped
         )
 
     def start(self) -> None:

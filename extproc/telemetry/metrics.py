@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from extproc.core.address import Address
@@ -14,8 +15,9 @@ from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Histogram
+from extproc.telemetry.definitions import Family
 from extproc.telemetry.labels import endpoint_labels
-from extproc.telemetry.reading import FamilyReading, Reading
+from extproc.telemetry.reading import Reading, Values
 
 NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""
@@ -24,34 +26,42 @@ MAX_STRANGERS: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySources:
+    """What is read when somebody asks; every call is synchronous and short.
+
+    `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality;
+    `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
+    lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
+    """
+
+    running: Callable[[], int]
+    queue_depths: Callable[[], Mapping[str, int]]
+    problems: Callable[[], Sequence[str]] = lambda: ()
+    dropped_log_lines: Callable[[], int] = lambda: 0
+    audit_corrections: Callable[[], Mapping[str, int]] = dict
+
+
 class Metrics:
     """Told from the event loop, read from the event loop; neither blocks.
 
-    `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality,
-    `problems` tells what cannot be read that the settings name, `dropped` what telemetry threw
-    away by signal, `audit_corrections` what the auditor corrected by kind.
+    `dropped` tells what telemetry threw away by signal.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
+        sources: TelemetrySources,
         *,
         version: str,
         clock: Callable[[], float],
-        running: Callable[[], int],
-        queue_depths: Callable[[], Mapping[str, int]],
-        problems: Callable[[], Sequence[str]],
         dropped: Callable[[], Mapping[str, int]],
-        audit_corrections: Callable[[], Mapping[str, int]],
     ) -> None:
         self._dispatcher = dispatcher
+        self._sources = sources
         self._version = version
         self._clock = clock
-        self._running = running
-        self._queue_depths = queue_depths
-        self._problems = problems
         self._dropped = dropped
-        self._audit_corrections = audit_corrections
         self._since_ns = time.time_ns()
         self._requests = Counter()
         self._queue_wait = Histogram(definitions.QUEUE_WAIT.buckets)
@@ -87,46 +97,30 @@ class Metrics:
 
     def read(self) -> Reading:
         """All metrics now. O(endpoints); what belongs to endpoints that left is forgotten."""
+        dispatcher, sources = self._dispatcher, self._sources
         return Reading(
             taken_at_ns=time.time_ns(),
             since_ns=self._since_ns,
-            families=(
-                *self._read_endpoints(),
-                FamilyReading(
-                    definitions.QUEUE_DEPTH,
-                    {(criticality,): count for criticality, count in self._queue_depths().items()},
-                ),
-                FamilyReading(
-                    definitions.QUEUE_MAX_REQUESTS,
-                    {(): self._dispatcher.options.queue_max_requests},
-                ),
-                FamilyReading(
-                    definitions.QUEUE_BODY_BYTES, {(): self._dispatcher.queue.body_bytes}
-                ),
-                FamilyReading(
-                    definitions.QUEUE_MAX_BODY_BYTES,
-                    {(): self._dispatcher.options.queue_max_body_bytes},
-                ),
-                FamilyReading(definitions.RUNNING, {(): self._running()}),
-                FamilyReading(definitions.REQUESTS, dict(self._requests.read())),
-                FamilyReading(definitions.QUEUE_WAIT, {(): self._queue_wait.read()}),
-                FamilyReading(definitions.PICK, {(): self._pick.read()}),
-                FamilyReading(definitions.TIME_TO_FIRST_TOKEN, {(): self._first_token.read()}),
-                FamilyReading(definitions.SLO_REQUESTS, self._dispatcher.slo_totals()),
-                FamilyReading(definitions.PROBLEMS, {(): len(self._problems())}),
-                FamilyReading(
-                    definitions.DROPPED,
-                    {(signal,): count for signal, count in self._dropped().items()},
-                ),
-                FamilyReading(
-                    definitions.AUDIT_CORRECTIONS,
-                    {(kind,): count for kind, count in self._audit_corrections().items()},
-                ),
-                FamilyReading(definitions.BUILD, {(self._version,): 1}),
-            ),
+            families={
+                **self._read_endpoints(),
+                definitions.QUEUE_DEPTH: _by_label(sources.queue_depths()),
+                definitions.QUEUE_MAX_REQUESTS: {(): dispatcher.options.queue_max_requests},
+                definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
+                definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue_max_body_bytes},
+                definitions.RUNNING: {(): sources.running()},
+                definitions.REQUESTS: self._requests.read(),
+                definitions.QUEUE_WAIT: {(): self._queue_wait.read()},
+                definitions.PICK: {(): self._pick.read()},
+                definitions.TIME_TO_FIRST_TOKEN: {(): self._first_token.read()},
+                definitions.SLO_REQUESTS: dispatcher.slo_totals(),
+                definitions.PROBLEMS: {(): len(sources.problems())},
+                definitions.DROPPED: _by_label(self._dropped()),
+                definitions.AUDIT_CORRECTIONS: _by_label(sources.audit_corrections()),
+                definitions.BUILD: {(self._version,): 1},
+            },
         )
 
-    def _read_endpoints(self) -> tuple[FamilyReading, ...]:
+    def _read_endpoints(self) -> dict[Family, Values]:
         fleet = self._dispatcher.fleet
         now = self._clock()
         labels = endpoint_labels(fleet)
@@ -153,19 +147,23 @@ class Metrics:
             if endpoint.address in self._scrapes:
                 for (result,), count in self._scrapes[endpoint.address].read().items():
                     scrapes[label, result] += count
-        return (
-            FamilyReading(definitions.SLOTS, slots),
-            FamilyReading(definitions.ENDPOINTS, health),
-            FamilyReading(definitions.OBSERVATION_AGE, oldest_s),
-            FamilyReading(definitions.SCRAPES, scrapes),
-            FamilyReading(definitions.EJECTED, ejected),
-            FamilyReading(definitions.EJECTIONS, ejections),
-        )
+        return {
+            definitions.SLOTS: slots,
+            definitions.ENDPOINTS: health,
+            definitions.OBSERVATION_AGE: oldest_s,
+            definitions.SCRAPES: scrapes,
+            definitions.EJECTED: ejected,
+            definitions.EJECTIONS: ejections,
+        }
 
     def _forget_strangers(self) -> None:
         fleet = self._dispatcher.fleet
         for address in [address for address in self._scrapes if address not in fleet]:
             del self._scrapes[address]
+
+
+def _by_label(counts: Mapping[str, int]) -> Values:
+    return {(label,): count for label, count in counts.items()}
 
 
 def outcome(record: ExchangeRecord) -> str:

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 from extproc.telemetry.counters import Distribution
-from extproc.telemetry.definitions import Kind
-from extproc.telemetry.reading import FamilyReading, Reading
+from extproc.telemetry.definitions import Family, Kind
+from extproc.telemetry.reading import Reading, Values
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
@@ -30,21 +30,20 @@ def metrics_request(
     request = ExportMetricsServiceRequest()
     resource_metrics = request.resource_metrics.add(resource=resource)
     metrics = resource_metrics.scope_metrics.add(scope=scope).metrics
-    for read in reading.families:
-        if read.values:
-            _fill(metrics.add(), read, reading)
+    for family, values in reading.families.items():
+        if values:
+            _fill(metrics.add(), family, values, reading)
     return request
 
 
-def _fill(metric: metrics_pb2.Metric, read: FamilyReading, reading: Reading) -> None:
-    family = read.family
+def _fill(metric: metrics_pb2.Metric, family: Family, values: Values, reading: Reading) -> None:
     metric.name, metric.description, metric.unit = family.name, family.help, family.unit
     if family.kind is Kind.HISTOGRAM:
         metric.histogram.aggregation_temporality = CUMULATIVE
     elif family.kind is Kind.COUNTER:
         metric.sum.aggregation_temporality = CUMULATIVE
         metric.sum.is_monotonic = True
-    for labels, value in read.values.items():
+    for labels, value in values.items():
         if isinstance(value, Distribution):
             histogram = metric.histogram.data_points.add(
                 start_time_unix_nano=reading.since_ns,

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from extproc.telemetry.counters import Distribution
-from extproc.telemetry.reading import FamilyReading, Reading
+from extproc.telemetry.definitions import Family
+from extproc.telemetry.reading import Reading, Values
 
 
 def prometheus_text(reading: Reading) -> bytes:
     """The text of `/metrics`; may run in any thread."""
-    lines = [line for read in reading.families for line in _lines(read)]
+    lines = [line for one in reading.families.items() for line in _lines(*one)]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _lines(read: FamilyReading) -> Iterator[str]:
-    family = read.family
+def _lines(family: Family, values: Values) -> Iterator[str]:
     yield f"# HELP {family.name} {_escaped(family.help)}"
     yield f"# TYPE {family.name} {family.kind.value}"
-    for labels, value in read.values.items():
+    for labels, value in values.items():
         pairs = [
             f'{name}="{_escaped(text, quotes=True)}"'
             for name, text in zip(family.labels, labels, strict=True)

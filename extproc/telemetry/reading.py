@@ -11,13 +11,8 @@ from extproc.telemetry.definitions import Family
 Value = float | Distribution
 """A histogram's value is a `Distribution`, any other's a number."""
 
-
-@dataclass(frozen=True, slots=True)
-class FamilyReading:
-    """One metric's values by its label values, which stand in the order of `family.labels`."""
-
-    family: Family
-    values: Mapping[tuple[str, ...], Value]
+Values = Mapping[tuple[str, ...], Value]
+"""The values of one metric by its label values, in the order of `Family.labels`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,4 +21,4 @@ class Reading:
 
     taken_at_ns: int
     since_ns: int
-    families: tuple[FamilyReading, ...]
+    families: Mapping[Family, Values]

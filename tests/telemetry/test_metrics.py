@@ -20,7 +20,7 @@ from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module
 from extproc.telemetry.definitions import FAMILIES, Kind
 from extproc.telemetry.labels import OTHERS
-from extproc.telemetry.metrics import Metrics
+from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import Reading
@@ -32,13 +32,15 @@ from tests.telemetry.records import record
 def metrics_of(fleet: SmallFleet) -> Metrics:
     return Metrics(
         fleet.dispatcher,
+        TelemetrySources(
+            running=lambda: 7,
+            queue_depths=lambda: {"standard": 3},
+            problems=lambda: ["fleet.yaml cannot be read", "dns: llama.test: no answer"],
+            audit_corrections=lambda: {"lease": 0, "ticket": 2},
+        ),
         version="1.2.3",
         clock=lambda: fleet.now,
-        running=lambda: 7,
-        queue_depths=lambda: {"standard": 3},
-        problems=lambda: ["fleet.yaml cannot be read", "dns: llama.test: no answer"],
         dropped=lambda: {"spans": 5},
-        audit_corrections=lambda: {"lease": 0, "ticket": 2},
     )
 
 
@@ -145,7 +147,7 @@ def test_both_formats_tell_the_same() -> None:
     metrics.scraped(look(fleet.addresses[0], ScrapeStatus.READY))
     reading = metrics.read()
     found, sent = samples(reading), otlp(reading)
-    assert set(sent) == {read.family.name for read in reading.families if read.values}
+    assert set(sent) == {family.name for family, values in reading.families.items() if values}
     for point in sent["coxswain_slots"].gauge.data_points:
         attributes = text_attributes(point)
         key = ("coxswain_slots", attributes["endpoint"], attributes["state"])
@@ -176,7 +178,7 @@ def test_requests_with_an_slo_are_counted_by_result() -> None:
 def test_every_family_is_read_and_described() -> None:
     """The table of metrics is what a reading holds, in full, and every histogram has buckets."""
     reading = metrics_of(SmallFleet(1)).read()
-    assert {read.family for read in reading.families} == set(FAMILIES)
+    assert set(reading.families) == set(FAMILIES)
     assert all((family.kind is Kind.HISTOGRAM) == bool(family.buckets) for family in FAMILIES)
     assert all(list(family.buckets) == sorted(set(family.buckets)) for family in FAMILIES)
     assert all(family.help.endswith(".") for family in FAMILIES)

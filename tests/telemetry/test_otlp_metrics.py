@@ -11,12 +11,12 @@ from extproc.telemetry import definitions
 from extproc.telemetry.counters import Histogram
 from extproc.telemetry.definitions import Family
 from extproc.telemetry.otlp_metrics import CUMULATIVE, metrics_request
-from extproc.telemetry.reading import FamilyReading, Reading, Value
+from extproc.telemetry.reading import Reading, Value
 from tests.fakes.otlp_receiver import text_attributes
 
 
 def sent(family: Family, values: dict[tuple[str, ...], Value]) -> list[Any]:
-    reading = Reading(taken_at_ns=9, since_ns=4, families=(FamilyReading(family, values),))
+    reading = Reading(taken_at_ns=9, since_ns=4, families={family: values})
     request = metrics_request(reading, Resource(), InstrumentationScope(name="coxswain"))
     return list(request.resource_metrics[0].scope_metrics[0].metrics)
 

@@ -10,7 +10,7 @@ from extproc.telemetry import definitions
 from extproc.telemetry.counters import Histogram
 from extproc.telemetry.definitions import Family, Kind
 from extproc.telemetry.prometheus import prometheus_text
-from extproc.telemetry.reading import FamilyReading, Reading, Value
+from extproc.telemetry.reading import Reading, Value
 
 WAITS = Family(
     name="waits", kind=Kind.HISTOGRAM, help="How long.", labels=("criticality",), buckets=(0.5, 2.0)
@@ -18,7 +18,7 @@ WAITS = Family(
 
 
 def reading(family: Family, values: dict[tuple[str, ...], Value]) -> Reading:
-    return Reading(taken_at_ns=0, since_ns=0, families=(FamilyReading(family, values),))
+    return Reading(taken_at_ns=0, since_ns=0, families={family: values})
 
 
 def samples(one: Reading) -> dict[tuple[str, ...], float]:
@@ -64,7 +64,5 @@ def test_numbers_come_back_as_they_were() -> None:
 def test_odd_texts_survive_the_text_format() -> None:
     """Quotes, backslashes and line ends of a label come back as they were."""
     odd = 'say "oar"\\ and\nrow'
-    reading = Reading(
-        taken_at_ns=0, since_ns=0, families=(FamilyReading(definitions.BUILD, {(odd,): 1}),)
-    )
+    reading = Reading(taken_at_ns=0, since_ns=0, families={definitions.BUILD: {(odd,): 1}})
     assert samples(reading) == {("coxswain_build_info", odd): 1}

@@ -2,5 +2,5 @@
 
 `clients.py` sends them, in a process of its own; `stack.py` runs the servers, the picker and Envoy;
 `samples.py` holds what was measured, and says whether it is flat; `audit.py` holds the books of the
-picker against those of the clients; `picture.py` draws the run.
+picker against those of the clients; the page shows the run as charts.
 """

@@ -17,14 +17,15 @@ from bench.__main__ import VERDICTS, machine
 from bench.process import cpu_seconds, resident_bytes
 from bench.result import Row
 from extproc.demo.process import Child, ChildError, Children
-from rigs.soak import audit, picture, stack
+from rigs.soak import audit, stack
 from rigs.soak.samples import SMALLEST_SERIES, Sample, last_third, trend
 
 REQUESTS = 1_000_000
 SHORT_REQUESTS = 15_000
 CONNECTIONS = 48
 PAGE = Path("docs/reliability.md")
-PICTURE = "soak.svg"
+POINTS = 50
+"""Of each curve of the page."""
 TITLE = "## Soak"
 SETUP = (
     "A real Envoy and the picker run in front of three stub servers (four slots of 20 ms) and a "
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(outcome.rows))
     if given.write:
         write(PAGE, outcome)
-        print(f"soak: wrote {PAGE} and {PAGE.with_name(PICTURE)}")
+        print(f"soak: wrote {PAGE}")
     print("soak: everything held" if outcome.is_met else "soak: BROKEN")
     return 0 if outcome.is_met else 1
 
@@ -210,16 +211,36 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def charts(samples: Sequence[Sample]) -> list[str]:
+    """Memory and latencies over the requests, for Mermaid, which pages of Markdown draw."""
+    thinned = samples[:: max(1, len(samples) // POINTS)]
+    memory = {
+        "picker": [sample.picker_bytes / MIB for sample in thinned],
+        "Envoy": [sample.envoy_bytes / MIB for sample in thinned],
+    }
+    latency = {
+        "served requests, 99 %": [sample.served_ms[1] for sample in thinned],
+        "their median": [sample.served_ms[0] for sample in thinned],
+        "median of requests that take no slot": [sample.probe_ms[0] for sample in thinned],
+    }
+    lines = []
+    for unit, curves in (("Memory in MiB", memory), ("Latency in ms", latency)):
+        lines += ["```mermaid", "xychart-beta", f'title "{unit}: {", ".join(curves)}"']
+        lines += [f'x-axis "requests" 0 --> {thinned[-1].requests}']
+        lines += [f"line [{', '.join(f'{one:.0f}' for one in each)}]" for each in curves.values()]
+        lines += ["```", ""]
+    return lines[:-1]
+
+
 def write(page: Path, outcome: Outcome) -> None:
-    """Put the run into its section of the page, and the picture beside it."""
-    page.with_name(PICTURE).write_text(picture.draw(outcome.samples), encoding="utf-8")
+    """Put the run into its section of the page."""
     lines = [
         TITLE,
         "",
         f"The last run of `make soak`: {machine()}, on {time.strftime('%F', time.gmtime())}.",
         SETUP,
         "",
-        f"![Memory and latency over the requests]({PICTURE})",
+        *charts(outcome.samples),
         "",
         table(outcome.rows),
     ]
@@ -250,5 +271,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--short", action="store_true", help=f"send {SHORT_REQUESTS:,}, in about half a minute")
     add("--connections", type=int, default=CONNECTIONS, help="number of client connections")
     add("--seed", type=int, default=1, help="seed of the requests")
-    add("--write", action="store_true", help=f"write the table and a graph to {PAGE}")
+    add("--write", action="store_true", help=f"write the table and charts to {PAGE}")
     return parser

@@ -10,7 +10,6 @@ import pytest
 
 from bench.result import Row
 from rigs.soak import audit, run
-from rigs.soak.picture import draw
 from rigs.soak.samples import Sample, last_third, trend
 
 MIB = 1024 * 1024
@@ -101,9 +100,10 @@ def test_its_section_of_the_page() -> None:
     assert run.replaced("", "## Soak\none").startswith("# Reliability\n")
 
 
-def test_the_picture() -> None:
-    text = draw(made_up())
-    assert text.count("<polyline") == 5 and text.endswith("</svg>\n")
+def test_the_charts() -> None:
+    lines = run.charts(made_up())
+    assert sum(line.startswith("line [") for line in lines) == 5
+    assert lines.count("```mermaid") == lines.count("```") == 2
 
 
 @pytest.mark.e2e

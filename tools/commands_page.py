@@ -91,8 +91,10 @@ def _row(option: TyperOption) -> str:
     variable = f" Also `{option.envvar}`." if option.envvar else ""
     default = option.default
     is_shown = not option.is_flag and default is not None and not callable(default)
-    told = f" By default `{getattr(default, 'value', default)}`." if is_shown and default else ""
-    return f"| {names}{value} | {meaning}{told}{variable} |\n"
+    default_text = (
+        f" By default `{getattr(default, 'value', default)}`." if is_shown and default else ""
+    )
+    return f"| {names}{value} | {meaning}{default_text}{variable} |\n"
 
 
 def _kind(option: TyperOption) -> str:

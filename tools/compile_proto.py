@@ -117,7 +117,7 @@ def _has_content(path: Path, content: bytes) -> bool:
 def grpc_stub(file: FileDescriptorProto, homes: dict[str, tuple[str, str]]) -> str:
     """The types of one gRPC module, for servers and clients of grpc.aio.
 
-    `homes` tells for each message's full name its module and its name there.
+    `homes` maps each message's full name to its module and its name there.
     """
     methods = [method for service in file.service for method in service.method]
     modules = {

@@ -22,7 +22,7 @@ RESOLVE_TIMEOUT_S: Final = 5.0
 
 def find_endpoint(fleet: Fleet, text: str) -> Endpoint:
     """The endpoint with this address, or the only one with this name or host name, with its port
-    or without; a scheme before it does not count. Raises `Refused`."""
+    or without; a scheme before it does not count. Raises `CallError`."""
     checked(text, "address", MAX_NAME_CHARS)
     plain = text.strip().removeprefix("https://").removeprefix("http://")
     try:
@@ -59,7 +59,7 @@ def _named(fleet: Fleet, text: str) -> list[Endpoint]:
 
 
 async def read_new_address(text: str) -> tuple[Address, str]:
-    """The address of `ip:port`, or of `name:port` with its name; raises `Refused`."""
+    """The address of `ip:port`, or of `name:port` with its name; raises `CallError`."""
     checked(text, "address", MAX_NAME_CHARS)
     if "://" in text:
         raise invalid(f"{quoted(text)}: write host:port or https://host:port")
@@ -91,7 +91,7 @@ async def _resolved(host: str) -> str:
 
 
 def check_new_name(fleet: Fleet, text: str) -> None:
-    """Raise `Refused` for what cannot be the name of a new endpoint; it may be empty."""
+    """Raise `CallError` for what cannot be the name of a new endpoint; it may be empty."""
     if not text:
         return
     if len(text) > MAX_NAME_CHARS or NAME.fullmatch(text) is None:
@@ -106,7 +106,7 @@ def check_new_name(fleet: Fleet, text: str) -> None:
 def at_most(text: str, field: str, max_chars: int) -> str:
     """A text that may be empty, of a sane length and without control characters.
 
-    Raises `Refused`.
+    Raises `CallError`.
     """
     if len(text) > max_chars or not text.isprintable():
         raise invalid(f"{field}: at most {max_chars} printable characters")
@@ -114,7 +114,7 @@ def at_most(text: str, field: str, max_chars: int) -> str:
 
 
 def checked(text: str, field: str, max_chars: int) -> str:
-    """A text that must be there and be of a sane length; raises `Refused`."""
+    """A text that must be there and be of a sane length; raises `CallError`."""
     if not text.strip():
         raise invalid(f"{field}: this must not be empty")
     if len(text) > max_chars:
@@ -123,14 +123,14 @@ def checked(text: str, field: str, max_chars: int) -> str:
 
 
 def read_deadline(seconds: float) -> float | None:
-    """The deadline in seconds, None without one; raises `Refused`."""
+    """The deadline in seconds, None without one; raises `CallError`."""
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DEADLINE_S:
         raise invalid(f"deadline_s: 0 to {MAX_DEADLINE_S:g} seconds; 0 means no deadline")
     return seconds or None
 
 
 def read_limit(limit: int, field: str, default: int, maximum: int) -> int:
-    """The highest number to list; raises `Refused`."""
+    """The highest number to list; raises `CallError`."""
     if limit > maximum:
         raise invalid(f"{field}: at most {maximum}; 0 means {default}")
     return limit or default

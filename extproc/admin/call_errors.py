@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 import grpc
 
 Calls = TypeVar("Calls")
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 QUOTED_CHARS: Final = 80
 
 
-class Refused(Exception):  # noqa: N818  # it is an answer, as good as any other
+class CallError(Exception):  # it is an answer, as good as any other
     """The call is rejected. `code` is for programs, `text` for people."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
@@ -24,29 +24,29 @@ class Refused(Exception):  # noqa: N818  # it is an answer, as good as any other
         self.text = text
 
 
-def invalid(text: str) -> Refused:
+def invalid(text: str) -> CallError:
     """An argument is invalid."""
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return CallError(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
-def forbidden(text: str) -> Refused:
+def forbidden(text: str) -> CallError:
     """No caller is allowed to do this."""
-    return Refused(grpc.StatusCode.PERMISSION_DENIED, text)
+    return CallError(grpc.StatusCode.PERMISSION_DENIED, text)
 
 
-def not_found(text: str) -> Refused:
+def not_found(text: str) -> CallError:
     """The object does not exist."""
-    return Refused(grpc.StatusCode.NOT_FOUND, text)
+    return CallError(grpc.StatusCode.NOT_FOUND, text)
 
 
-def already(text: str) -> Refused:
+def already(text: str) -> CallError:
     """The object exists already."""
-    return Refused(grpc.StatusCode.ALREADY_EXISTS, text)
+    return CallError(grpc.StatusCode.ALREADY_EXISTS, text)
 
 
-def not_now(text: str) -> Refused:
+def not_now(text: str) -> CallError:
     """The present state forbids it."""
-    return Refused(grpc.StatusCode.FAILED_PRECONDITION, text)
+    return CallError(grpc.StatusCode.FAILED_PRECONDITION, text)
 
 
 def quoted(text: str) -> str:
@@ -56,19 +56,19 @@ def quoted(text: str) -> str:
 
 
 def courteous(
-    method: Callable[[Calls, Question, grpc.aio.ServicerContext[Any, Any]], Awaitable[Answer]],
-) -> Callable[[Calls, Question, grpc.aio.ServicerContext[Any, Any]], Awaitable[Answer]]:
-    """Let a method of a service raise `Refused`, which becomes the call's status."""
+    method: Callable[[Calls, RequestT, grpc.aio.ServicerContext[Any, Any]], Awaitable[ResponseT]],
+) -> Callable[[Calls, RequestT, grpc.aio.ServicerContext[Any, Any]], Awaitable[ResponseT]]:
+    """Let a method of a service raise `CallError`, which becomes the call's status."""
 
     @wraps(method)
     async def answer(
-        calls: Calls, question: Question, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Answer:
+        calls: Calls, request: RequestT, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> ResponseT:
         try:
-            if question is None:
+            if request is None:
                 raise invalid("not a valid message of this call; see admin.proto")
-            return await method(calls, question, context)
-        except Refused as refused:
-            await context.abort(refused.code, refused.text)
+            return await method(calls, request, context)
+        except CallError as error:
+            await context.abort(error.code, error.text)
 
     return answer

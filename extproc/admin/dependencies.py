@@ -45,9 +45,9 @@ ADDED: Final = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEndpoint:
-    """An endpoint that an operator wants in the fleet. `host` is what stood in its address.
+    """An endpoint that an operator adds. `host` is the host in its address.
 
-    Of its key it names only the place. Empty texts, 0 slots and None stand for nothing said.
+    It says where its key is, not what it is. Empty texts, 0 slots and None mean: not given.
     """
 
     address: Address
@@ -79,10 +79,10 @@ class AdminEndpoints(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminDependencies:
-    """`clock` is the core's; `address_refusal` tells why an address may not come into the fleet by
-    word of a caller at an IP address, empty when it may; `not_ready_reason` is empty when requests
-    are taken; `problems` tells what cannot be read that the settings name; `outcomes` how many
-    requests ended in which way since the start."""
+    """`clock` is the core's. `address_rejection` says why a caller at an IP address may not add an
+    address, empty if it may. `not_ready_reason` is empty if requests can be served. `problems` are
+    the sources in the settings that cannot be read, `outcomes` the numbers of requests by outcome
+    since the start."""
 
     dispatcher: Dispatcher
     registry: ExchangeRegistry
@@ -91,7 +91,7 @@ class AdminDependencies:
     added: AdminEndpoints
     explain: Callable[[DryRunRequest], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
-    address_refusal: Callable[[Address, str], str]
+    address_rejection: Callable[[Address, str], str]
     not_ready_reason: Callable[[], str]
     problems: Callable[[], Sequence[str]]
     outcomes: Callable[[], Mapping[str, int]]

@@ -1,9 +1,9 @@
-"""The fleet as watchers see it: one look at all endpoints for everybody, then each change once.
+"""The fleet for watchers: one snapshot of all endpoints for all of them, then each change once.
 
-While somebody watches, the fleet is compared with its last picture every `interval_s`; with
-nobody watching nothing runs, and the request path knows nothing of any of it. Each watcher
-keeps only the latest state of each endpoint it was not told of yet, so that a slow one costs
-no more memory than the fleet has endpoints.
+While there are watchers, the fleet is compared with its last snapshot every `interval_s`. Without
+watchers nothing runs, and the request path is not involved. Each watcher holds only the latest
+state of each endpoint that it has not received yet, so a slow one needs no more memory than one
+state for each endpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 import grpc
 
-from extproc.admin.call_errors import Refused
+from extproc.admin.call_errors import CallError
 from extproc.admin.messages import endpoint_message
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
@@ -27,7 +27,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 INTERVAL_S: Final = 0.03
 MAX_SHARE: Final = 0.05
-"""Of the event loop's time that comparing may take; a huge fleet is looked at less often."""
+"""Of the event loop's time that comparing may take; a huge fleet is compared less often."""
 MAX_WATCHERS: Final = 1000
 
 log = logging.getLogger("coxswain.admin")
@@ -41,12 +41,12 @@ class Watcher:
     """The unsent changes of one watcher. `changed` is set while there are any."""
 
     pending: dict[Address, pb.Endpoint | None] = field(default_factory=dict)
-    told: set[Address] = field(default_factory=set)
+    sent: set[Address] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, address: Address, message: pb.Endpoint | None) -> None:
         """Record an endpoint's state; None if it is gone."""
-        if message is None and address not in self.told:
+        if message is None and address not in self.sent:
             self.pending.pop(address, None)  # it was added and removed between two messages
         else:
             self.pending[address] = message
@@ -58,9 +58,9 @@ class Watcher:
         for address, message in taken:
             del self.pending[address]
             if message is None:
-                self.told.discard(address)
+                self.sent.discard(address)
             else:
-                self.told.add(address)
+                self.sent.add(address)
         if not self.pending:
             self.changed.clear()
         return taken
@@ -84,7 +84,7 @@ class EndpointBroadcaster:
     def watch(self) -> Iterator[Watcher]:
         """Watch within `with`: the first changes are all endpoints there are.
 
-        Raises `Refused` when there are too many watchers.
+        Raises `CallError` when there are too many watchers.
         """
         watcher = self._enter()
         try:
@@ -94,7 +94,7 @@ class EndpointBroadcaster:
 
     def _enter(self) -> Watcher:
         if len(self._watchers) >= MAX_WATCHERS:
-            raise Refused(
+            raise CallError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{MAX_WATCHERS} watchers are connected, which is the limit; end one of them, or "
                 "poll the list",

@@ -50,7 +50,7 @@ class AdminPort:
         problems: Callable[[], Sequence[str]],
         outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
-        address_refusal: Callable[[Address, str], str],
+        address_rejection: Callable[[Address, str], str],
     ) -> None:
         self._agents = agents
         self._health = health
@@ -64,7 +64,7 @@ class AdminPort:
                 added=added,
                 explain=lambda inquiry: dry_run(dispatcher, exchange_options(), inquiry),
                 envoys=discovery.envoys,
-                address_refusal=address_refusal,
+                address_rejection=address_rejection,
                 not_ready_reason=not_ready_reason,
                 problems=problems,
                 outcomes=outcomes,

@@ -38,7 +38,7 @@ class AgentError(ValueError):
 class AgentPlan:
     """The options of the command line. `llama` is the server's URL, as the agent reaches it.
 
-    `is_private` says that nobody reads what is told to the picker. What lies in files is read
+    `is_private` says that nobody else reads the messages to the picker. What lies in files is read
     again when they change.
     """
 
@@ -81,7 +81,7 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
             is_tls=url.scheme == "https",
             path_prefix=url.path.rstrip("/"),
             ca_file=str(plan.ca_file) if plan.ca_file is not None else None,
-            host_name=_said_name(plan, url) or (None if ip == url.hostname else url.hostname),
+            host_name=_configured_name(plan, url) or (None if ip == url.hostname else url.hostname),
             slots=plan.slots,
             may_sleep=plan.may_sleep,
         )
@@ -146,7 +146,7 @@ def _check_injection(plan: AgentPlan) -> None:
         )
 
 
-def _said_name(plan: AgentPlan, url: SplitResult) -> str:
+def _configured_name(plan: AgentPlan, url: SplitResult) -> str:
     """The name in the certificate, where the agent itself gets to see one."""
     return plan.server_name if url.scheme == "https" else ""
 

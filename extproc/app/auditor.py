@@ -47,12 +47,12 @@ class Auditor:
         self,
         dispatcher: Dispatcher,
         registry: ExchangeRegistry,
-        waiting_room: PendingStreams,
+        pending_streams: PendingStreams,
         clock: Callable[[], float],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
-        self._waiting_room = waiting_room
+        self._pending_streams = pending_streams
         self._clock = clock
         self._suspected: frozenset[str] = frozenset()
         self._corrections = dict.fromkeys(KINDS, 0)
@@ -147,7 +147,7 @@ class Auditor:
 
     def _tickets_without_stream(self) -> Iterator[Fault]:
         for ticket in list(self._dispatcher.queue):
-            if ticket not in self._waiting_room:
+            if ticket not in self._pending_streams:
                 yield Fault(
                     *("ticket", f"ticket {ticket.id}"),
                     f"ticket {ticket.id} is queued but has no stream; withdrew it",
@@ -155,7 +155,7 @@ class Auditor:
                 )
 
     def _streams_without_ticket(self) -> Iterator[Fault]:
-        for ticket in list(self._waiting_room.tickets()):
+        for ticket in list(self._pending_streams.tickets()):
             if not ticket.is_waiting:
                 yield Fault(
                     *("stream", f"forgotten {ticket.id}"),
@@ -167,4 +167,4 @@ class Auditor:
         rejection = Rejected(
             reason=Reason.INTERNAL_ERROR, waited_s=now - ticket.entered_at, retry_after_s=1.0
         )
-        self._waiting_room.settled(ticket, rejection)
+        self._pending_streams.settled(ticket, rejection)

@@ -32,7 +32,7 @@ class CoreEvents:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        waiting_room: PendingStreams,
+        pending_streams: PendingStreams,
         clock: Callable[[], float],
         *,
         wake_at: Callable[[float], None],
@@ -40,7 +40,7 @@ class CoreEvents:
         membership_changed: Callable[[], None],
     ) -> None:
         self._dispatcher = dispatcher
-        self._waiting_room = waiting_room
+        self._pending_streams = pending_streams
         self._clock = clock
         self._wake_at = wake_at
         self._scrape = scrape
@@ -88,7 +88,7 @@ class CoreEvents:
     def _settle(self, event: Settled) -> None:
         is_taken = False
         try:
-            is_taken = self._waiting_room.settled(event.ticket, event.settlement)
+            is_taken = self._pending_streams.settled(event.ticket, event.settlement)
         finally:
             if not is_taken and isinstance(event.settlement, Picked):
                 log.warning("%s was for a stream that has ended", event.settlement.lease)

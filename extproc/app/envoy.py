@@ -34,7 +34,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
     picker alone can run with it.
     """
     envoy = settings.envoy
-    picker = _picker_place(settings)
+    picker = _picker_address(settings)
     servers: tuple[Access, ...] = (
         *settings.endpoints,
         *settings.discovery.dns,
@@ -49,7 +49,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         client_keys=_client_keys(settings),
-        status=_status_place(settings) if envoy.countdown else None,
+        status=_status_address(settings) if envoy.countdown else None,
         message_timeout_s=envoy.message_timeout_s,
         max_message_timeout_s=envoy.max_message_timeout_s,
         access_log_stream=envoy.access_log_stream,
@@ -99,21 +99,21 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
     return bytes(llama(options))
 
 
-def _picker_place(settings: Settings) -> HostPort:
+def _picker_address(settings: Settings) -> HostPort:
     if settings.envoy.picker is not None:
         return HostPort.parse(settings.envoy.picker)
     return _fixed("listen.grpc", settings.listen.grpc, "envoy.picker")
 
 
 def _fixed(key: str, listens_at: str, remedy: str) -> HostPort:
-    """Where Envoy reaches what listens there; raises `OptionsError` where only a start tells."""
-    place = _reached_at(HostPort.parse(listens_at))
-    if place.port == 0:
+    """The address at which Envoy reaches it; raises `OptionsError` for port 0."""
+    address = _reached_at(HostPort.parse(listens_at))
+    if address.port == 0:
         raise OptionsError(f"{key} uses any free port, which Envoy cannot know; set {remedy}")
-    return place
+    return address
 
 
-def _status_place(settings: Settings) -> HostPort:
+def _status_address(settings: Settings) -> HostPort:
     """The pages are where the picker is: on its host, when Envoy reaches that by another name."""
     pages = _fixed("listen.http", settings.listen.http, "a port, or envoy.countdown: false")
     if settings.envoy.picker is None:
@@ -151,7 +151,7 @@ def _picker_tls(settings: Settings, host: str) -> PickerTls | None:
 
 
 def _tls_profiles(servers: tuple[Access, ...], ca_files: tuple[str, ...]) -> tuple[TlsProfile, ...]:
-    """One for all servers that share authorities, and one for each that goes by its IP address.
+    """One for all servers that share a CA, and one for each that is verified by its IP address.
 
     In the order of their mention: first those of known servers, then those that may come.
     """
@@ -177,12 +177,12 @@ def _client_keys(settings: Settings) -> tuple[ClientKey, ...]:
     return tuple(ClientKey(client=name, key=key) for key, name in keys.items())
 
 
-def _reached_at(place: HostPort) -> HostPort:
+def _reached_at(address: HostPort) -> HostPort:
     """A picker that listens on all interfaces is reached over loopback."""
     try:
-        listens_at = ipaddress.ip_address(place.host)
+        listens_at = ipaddress.ip_address(address.host)
     except ValueError:
-        return place
+        return address
     if not listens_at.is_unspecified:
-        return place
-    return HostPort("127.0.0.1" if listens_at.version == 4 else "::1", place.port)
+        return address
+    return HostPort("127.0.0.1" if listens_at.version == 4 else "::1", address.port)

@@ -40,12 +40,12 @@ log = logging.getLogger("coxswain.settings")
 
 
 class LiveSettings:
-    """Holds the settings in force. `load` reads them anew and may block.
+    """Holds the settings in force. `load` reads them again and may block.
 
-    `apply` takes over and tells of which settings anything is new: the files that they name
-    may have changed although they did not. `rehearse` tells the same and changes nothing,
-    `reread` takes over nothing but those files. Secrets are not in it: settings only name the
-    files and variables that hold them.
+    `apply` applies settings and returns those that differ: the files that they name may have
+    changed although they did not. `rehearse` returns the same and changes nothing, `reread`
+    applies only those files. Secrets are not included: settings only name the files and variables
+    that hold them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LiveSettings:
         self._rehearse = rehearse
         self._reread = reread
         self._load = load
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def describe(self) -> Mapping[str, object]:
         return self.present.model_dump(mode="json")
@@ -75,7 +75,7 @@ class LiveSettings:
         """
         if self._load is None:
             raise ReloadError("this picker was started without settings that can be reloaded")
-        async with self._turn:
+        async with self._lock:
             try:
                 fresh = await asyncio.to_thread(self._load)
                 changed = _changed(self.present, fresh)
@@ -94,7 +94,7 @@ class LiveSettings:
 
     async def refresh(self) -> None:
         """Read the keys and certificates again that the settings name."""
-        async with self._turn:
+        async with self._lock:
             news = await self._reread()
         if news:
             log.info("reloaded keys or certificates: %s", ", ".join(news))

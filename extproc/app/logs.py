@@ -36,7 +36,7 @@ def set_up_logging(settings: LogSettings) -> None:
 
 
 def without_foreign_bytes(record: logging.LogRecord) -> bool:
-    """Tell of a peer that sends what is no message in one line, with none of its bytes.
+    """Log a peer that sends an invalid message in one line, without any of its bytes.
 
     The libraries that read HTTP and gRPC for us take it for an error of ours, and write a
     traceback that shows what was sent: keys and prompts too, where a client took the wrong port.
@@ -65,23 +65,23 @@ class QueuedLines(logging.Handler):
         self.setFormatter(formatter)
         self._stream = stream
         self._reported = 0
-        self._pump: Batcher[logging.LogRecord] = Batcher("write log lines", self._write, queue)
+        self._batcher: Batcher[logging.LogRecord] = Batcher("write log lines", self._write, queue)
 
     @property
     def dropped(self) -> int:
-        return self._pump.dropped
+        return self._batcher.dropped
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pump.put(record)
+        self._batcher.put(record)
 
     def close(self) -> None:
         """Write what is left, for at most `FLUSH_S`."""
-        self._pump.close(FLUSH_S)
+        self._batcher.close(FLUSH_S)
         super().close()
 
     def _write(self, records: list[logging.LogRecord]) -> int:
         lines = [self.format(record) for record in records]
-        dropped = self._pump.dropped
+        dropped = self._batcher.dropped
         if dropped > self._reported:
             lines.append(self.format(_notice(dropped - self._reported)))
             self._reported = dropped

@@ -37,7 +37,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         failures_to_down=settings.scraper.failures_to_down,
         stale_after_s=settings.scraper.stale_after_s,
         draining_caps=DrainingCaps(
-            sighted_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
+            reported_s=settings.ledger.draining_cap_s, blind_s=settings.ledger.blind_draining_cap_s
         ),
         resolver=ResolverOptions(
             model_match=ModelMatch(settings.routing.model_match),

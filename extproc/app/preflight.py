@@ -24,7 +24,7 @@ from extproc.settings import (
 
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:
-    """Each reason for which `serve` would refuse to start; ports in use are not looked at."""
+    """Each reason for which `serve` would not start; ports in use are not checked."""
     servers: tuple[Access, ...] = (*settings.endpoints, *settings.discovery.dns)
     return _found(
         lambda: read_api_keys(servers),
@@ -77,7 +77,7 @@ def _check_followed(settings: Settings) -> None:
     if file is None or not file.exists():
         return
     try:
-        if not file.is_file():  # a pipe would keep whoever opens it
+        if not file.is_file():  # opening a pipe would block
             raise _error("discovery.file", f"{file}: not a file")
         content = file.read_bytes()
     except OSError as error:

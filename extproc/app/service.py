@@ -86,7 +86,7 @@ class Service:
             settings, self._apply, self._rehearse, self._reread, load, file
         )
         self.dispatcher = Dispatcher(Random(), options.dispatcher_options(settings))
-        self._waiting_room = PendingStreams()
+        self._pending_streams = PendingStreams()
         self._timer = CoreTimer(self.dispatcher.advance)
         self._scraper = Scraper(
             sink=self._observe,
@@ -94,7 +94,9 @@ class Service:
             options=options.scraper_options(settings),
         )
         self._registry = ExchangeRegistry()
-        self._auditor = Auditor(self.dispatcher, self._registry, self._waiting_room, time.monotonic)
+        self._auditor = Auditor(
+            self.dispatcher, self._registry, self._pending_streams, time.monotonic
+        )
         self._access_log = AccessLog(
             self._registry, self._poke, UploadWatchdog(self._registry, time.monotonic)
         )
@@ -112,7 +114,7 @@ class Service:
                 publish=self._set_reported,
                 observe=self._observe,
                 reporting_changed=self._reporting_changed,
-                address_refusal=self._address_refusal,
+                address_rejection=self._address_rejection,
                 others_naming=self._others_naming,
                 is_scraped_by_picker=self._is_looked_at,
             ),
@@ -130,7 +132,7 @@ class Service:
         )
         self._processor = ExternalProcessor(
             self.dispatcher,
-            self._waiting_room,
+            self._pending_streams,
             self._registry,
             options.exchange_options(settings, int(time.time())),
             time.monotonic,
@@ -154,7 +156,7 @@ class Service:
             self._registry,
             self._discovery,
             self._telemetry,
-            QueuePositions(self.dispatcher, self._waiting_room).find,
+            QueuePositions(self.dispatcher, self._pending_streams).find,
             self._problems,
             options.page_hosts(settings),
         )
@@ -170,11 +172,11 @@ class Service:
             problems=self._problems,
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
-            address_refusal=self._address_refusal,
+            address_rejection=self._address_rejection,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
-            self._waiting_room,
+            self._pending_streams,
             time.monotonic,
             wake_at=self._timer.wake_at,
             scrape=self._poke,
@@ -284,7 +286,7 @@ class Service:
     def _reporting_changed(self) -> None:
         self._watched.changed()
 
-    def _address_refusal(self, address: Address, peer: str) -> str:
+    def _address_rejection(self, address: Address, peer: str) -> str:
         ports = (self.grpc_port, self.admin_port, self.http_port)
         return options.address_policy(self.settings.present, ports).refusal(address, peer)
 
@@ -319,7 +321,7 @@ class Service:
         return self._telemetry.takes_spans or is_logged()
 
     def _tell(self, record: ExchangeRecord) -> None:
-        log_request(record, self._telemetry.tell(record))
+        log_request(record, self._telemetry.record(record))
 
 
 async def _listen(pages: Pages, address: str) -> int:

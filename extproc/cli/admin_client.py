@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_TOKEN_BYTES: Final = 16 * 1024
@@ -83,25 +83,25 @@ class AdminClient:
         return AdminStub(self._channel)
 
     async def ask(
-        self, call: grpc.aio.UnaryUnaryMultiCallable[Question, Answer], question: Question
-    ) -> Answer:
+        self, call: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
+    ) -> ResponseT:
         """One answer; raises `PickerError`."""
         import grpc
 
         try:
             return await call(
-                question, metadata=self._metadata(), timeout=self._connection.timeout_s
+                request, metadata=self._metadata(), timeout=self._connection.timeout_s
             )
         except grpc.aio.AioRpcError as error:
             raise self._explained(error) from None
 
     async def follow(
-        self, call: grpc.aio.UnaryStreamMultiCallable[Question, Answer], question: Question
-    ) -> AsyncIterator[Answer]:
+        self, call: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT], request: RequestT
+    ) -> AsyncIterator[ResponseT]:
         """Answers until the picker ends them; raises `PickerError`."""
         import grpc
 
-        stream = call(question, metadata=self._metadata())
+        stream = call(request, metadata=self._metadata())
         try:
             async for answer in stream:
                 yield answer
@@ -129,7 +129,7 @@ class AdminClient:
                     f"the picker at {self.address} did not answer within {waited}",
                 )
             case code.UNAUTHENTICATED | code.PERMISSION_DENIED:
-                return PickerError(ExitCode.DENIED, text)
+                return PickerError(ExitCode.UNAUTHENTICATED, text)
             case code.NOT_FOUND:
                 return PickerError(ExitCode.NOT_FOUND, text)
             case code.INVALID_ARGUMENT:
@@ -141,7 +141,7 @@ class AdminClient:
                     "version; give the admin port with --picker (default port 9003)",
                 )
             case _:
-                return PickerError(ExitCode.REFUSED, text or error.code().name)
+                return PickerError(ExitCode.REJECTED, text or error.code().name)
 
     def _unreachable(self, text: str) -> str:
         lowered = text.lower()
@@ -170,7 +170,7 @@ def _open(connection: Connection, further: tuple[tuple[str, Any], ...] = ()) -> 
 
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        # Whoever watches wants a picker that was restarted back at once, not in two minutes.
+        # A watch should reconnect to a restarted picker at once, not in two minutes.
         ("grpc.max_reconnect_backoff_ms", 1_000),
         *further,
     ]

@@ -9,11 +9,11 @@ from typing import Final
 class ExitCode(IntEnum):
     """Exit codes; 0 is success."""
 
-    REFUSED = 1  # the picker's state forbids it
+    REJECTED = 1  # the picker's state forbids it
     USAGE = 2  # the command line or the question is wrong
     UNREACHABLE = 3  # no picker answers there
     NOT_FOUND = 4  # no such endpoint or request
-    DENIED = 5  # the token or the certificate is missing or wrong
+    UNAUTHENTICATED = 5  # the token or the certificate is missing or wrong
     NOT_YET = 6  # the deadline passed before it was done
     INTERRUPTED = 130  # Ctrl-C
 

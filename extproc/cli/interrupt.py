@@ -61,6 +61,6 @@ def run_interruptible(command: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _is_ours() -> bool:
-    """Signals are the main thread's, and whoever ignores this one was told to (nohup, `&`)."""
+    """Signals belong to the main thread; nohup and `&` start processes that ignore SIGINT."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -19,7 +19,7 @@ MODEL_FILE = "tiny.gguf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetWish:
+class FleetOptions:
     """What was requested. A service time can only be kept by the simulator."""
 
     slots: Sequence[int] = (2, 2)
@@ -37,20 +37,22 @@ class EmbeddedFleet:
     command: Callable[[EmbeddedServer], list[str]]
 
 
-def choose_fleet(wish: FleetWish, folder: Path) -> EmbeddedFleet:
+def choose_fleet(fleet_options: FleetOptions, folder: Path) -> EmbeddedFleet:
     """Choose the servers and write the model into `folder` if they need one; starts nothing.
 
     Raises `LlamaServerError` when a server was named that is not there, `OSError` when the
     model cannot be written.
     """
-    servers = tuple(plan_fleet(wish.slots))
-    reason = _why_simulated(wish)
+    servers = tuple(plan_fleet(fleet_options.slots))
+    reason = _why_simulated(fleet_options)
     if reason is not None:
         return EmbeddedFleet(
             name="simulator",
             sentence=f"Servers: Coxswain's simulator, without a model ({reason}).",
             servers=servers,
-            command=lambda server: simulator_command(server, service_time_s=wish.service_time_s),
+            command=lambda server: simulator_command(
+                server, service_time_s=fleet_options.service_time_s
+            ),
         )
     from extproc.demo.model import write_model
 
@@ -67,11 +69,11 @@ def choose_fleet(wish: FleetWish, folder: Path) -> EmbeddedFleet:
     )
 
 
-def _why_simulated(wish: FleetWish) -> str | None:
+def _why_simulated(fleet_options: FleetOptions) -> str | None:
     """The reason for the simulator; None when real servers can be had and were not declined."""
-    if wish.service_time_s is not None:
+    if fleet_options.service_time_s is not None:
         return "needed for --service-time"
-    if wish.wants_simulator:
+    if fleet_options.wants_simulator:
         return "as requested"
     if find_llama_server() is None:
         return "llama-server was not found; `make llama` builds it"

@@ -43,58 +43,58 @@ class ListenAddress:
 
 
 def listen_addresses(settings: Settings) -> list[ListenAddress]:
-    """Every place where `coxswain up` will listen with these settings."""
+    """Every address on which `coxswain up` listens with these settings."""
     return [
-        _place("Envoy", "envoy.listen", settings.envoy.listen, flag="--port"),
-        _place("Envoy's admin pages", "envoy.admin", settings.envoy.admin),
-        _place("the picker", "listen.grpc", settings.listen.grpc),
-        _place("the picker's status pages", "listen.http", settings.listen.http),
-        _place("the picker's admin services", "listen.admin", settings.listen.admin),
+        _listen_address("Envoy", "envoy.listen", settings.envoy.listen, flag="--port"),
+        _listen_address("Envoy's admin pages", "envoy.admin", settings.envoy.admin),
+        _listen_address("the picker", "listen.grpc", settings.listen.grpc),
+        _listen_address("the picker's status pages", "listen.http", settings.listen.http),
+        _listen_address("the picker's admin services", "listen.admin", settings.listen.admin),
     ]
 
 
-def settle(places: Sequence[ListenAddress]) -> list[str]:
-    """Check that each place is free; returns assignments for those whose port 0 was chosen.
+def settle(addresses: Sequence[ListenAddress]) -> list[str]:
+    """Check that each address is free; returns assignments for those whose port 0 was chosen.
 
     Raises `ListenAddressError` with all that are not, so that one more try is enough.
     """
     wanted: dict[int, ListenAddress] = {}
     faults, remedies = [], []
-    for place in places:
-        if place.port == 0:
+    for address in addresses:
+        if address.port == 0:
             continue
-        fault = _fault(place, wanted.setdefault(place.port, place))
+        fault = _fault(address, wanted.setdefault(address.port, address))
         if fault:
             faults.append(fault)
-            remedies.append(_remedy(place, wanted))
+            remedies.append(_remedy(address, wanted))
     if faults:
-        told = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
-        raise ListenAddressError(f"{told}\nFix that, or pass {' '.join(remedies)}")
+        text = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
+        raise ListenAddressError(f"{text}\nFix that, or pass {' '.join(remedies)}")
     return [
-        f"{place.key}={replace(place, port=free_port(connectable(place.host))).address}"
-        for place in places
-        if place.port == 0
+        f"{address.key}={replace(address, port=free_port(connectable(address.host))).address}"
+        for address in addresses
+        if address.port == 0
     ]
 
 
-def _fault(place: ListenAddress, first: ListenAddress) -> str:
-    if first is not place:
-        return f"port {place.port} is used for both {first.part} and {place.part}"
-    problem = listening_problem(place.port, place.host)
+def _fault(address: ListenAddress, first: ListenAddress) -> str:
+    if first is not address:
+        return f"port {address.port} is used for both {first.part} and {address.part}"
+    problem = listening_problem(address.port, address.host)
     if problem is None:
         return ""
-    return f"port {place.port} for {place.part} cannot be used ({problem}: {place.address})"
+    return f"port {address.port} for {address.part} cannot be used ({problem}: {address.address})"
 
 
-def _remedy(place: ListenAddress, wanted: dict[int, ListenAddress]) -> str:
+def _remedy(address: ListenAddress, wanted: dict[int, ListenAddress]) -> str:
     """The option to pass instead; its port counts as used from now on."""
-    if listening_problem(0, place.host) is not None:
-        return f"--set {place.key}={replace(place, host=LOOPBACK).address}"
-    for port in _others(place.port):
-        if port not in wanted and listening_problem(port, place.host) is None:
-            wanted[port] = place
-            return place.moved_to(port)
-    return place.moved_to(0)
+    if listening_problem(0, address.host) is not None:
+        return f"--set {address.key}={replace(address, host=LOOPBACK).address}"
+    for port in _others(address.port):
+        if port not in wanted and listening_problem(port, address.host) is None:
+            wanted[port] = address
+            return address.moved_to(port)
+    return address.moved_to(0)
 
 
 def _others(port: int) -> Iterator[int]:
@@ -123,6 +123,6 @@ def url_of(listens_at: str) -> str:
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
-def _place(part: str, key: str, value: str, flag: str = "") -> ListenAddress:
+def _listen_address(part: str, key: str, value: str, flag: str = "") -> ListenAddress:
     host, port = split_host_port(value)
     return ListenAddress(part=part, key=key, host=host, port=port, flag=flag)

@@ -258,6 +258,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Unwind when told to stop, so that compilers and sources go too.
+    # Unwind on SIGTERM, so that compilers and sources go too.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sys.exit(main())

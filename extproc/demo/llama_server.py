@@ -19,7 +19,7 @@ class LlamaServerError(Exception):
 def cache_folder() -> Path:
     """The folder that holds every cached build (it may not exist yet)."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The base directory specification tells to ignore a relative path.
+    # The base directory specification says to ignore a relative path.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "coxswain" / "llama-server"
 

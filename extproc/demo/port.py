@@ -16,7 +16,7 @@ _given: set[int] = set()  # by this process, and perhaps not listened on yet
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
     """Choose that many ports on which nobody listens on `host` right now, none of them twice.
 
-    They are none that the kernel gives to whoever asks it for any port. Another process may take
+    The kernel does not give them to processes that ask for any port. Another process may take
     one before it is used; nothing can prevent that. Raises OSError when there are no more.
     """
     held: list[socket.socket] = []

@@ -147,7 +147,7 @@ class Child:
             return "\n".join(text.read().decode(errors="replace").splitlines()[-lines:])
 
     def trim_log(self, above_bytes: int) -> None:
-        """Empty the log when it is larger than that; what it told is gone."""
+        """Empty the log when it is larger than that; its content is lost."""
         if self.log.stat().st_size > above_bytes:
             os.truncate(self.log, 0)
 
@@ -182,7 +182,7 @@ class Children:
         return child
 
     def trim_logs(self, above_bytes: int) -> None:
-        """Empty each log that is larger than that; for whoever runs for weeks."""
+        """Empty each log that is larger than that; for runs of weeks."""
         for child in self._children:
             child.trim_log(above_bytes)
 

@@ -1,4 +1,4 @@
-"""What `coxswain up` tells the person who typed it: plain lines, each said once."""
+"""The output of `coxswain up`: plain lines, each printed once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Report:
         self._errors = errors or sys.stderr
         self._began = time.monotonic()
 
-    def say(self, text: str = "") -> None:
+    def line(self, text: str = "") -> None:
         try:
             print(text, file=self._out, flush=True)
         except BrokenPipeError:
@@ -30,11 +30,11 @@ class Report:
     def ready(self, name: str, detail: str) -> None:
         """One part is up."""
         took = time.monotonic() - self._began
-        self.say(f"  ready  {name:{NAME_WIDTH}} {detail:24} {took:6.1f} s")
+        self.line(f"  ready  {name:{NAME_WIDTH}} {detail:24} {took:6.1f} s")
 
     def waiting(self, name: str, detail: str) -> None:
         """One part is not up, and that is nobody's fault here."""
-        self.say(f"  ...    {name:{NAME_WIDTH}} {detail}")
+        self.line(f"  ...    {name:{NAME_WIDTH}} {detail}")
 
     def failed(self, error: ChildError) -> None:
         """One of our own parts is lost, and with it the run."""
@@ -44,6 +44,6 @@ class Report:
             lines += [f"  {line}" for line in error.tail.splitlines()]
         print("\n".join(lines), file=self._errors, flush=True)
 
-    def refused(self, error: Exception) -> None:
+    def rejected(self, error: Exception) -> None:
         """It cannot even be started."""
         print(f"coxswain up: {error}", file=self._errors, flush=True)

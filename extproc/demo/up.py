@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from extproc.demo.embedded import EmbeddedFleet, FleetWish, choose_fleet
+from extproc.demo.embedded import EmbeddedFleet, FleetOptions, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
 from extproc.demo.fleet import health_probe, server_environment
 from extproc.demo.listen_addresses import url_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ENVOY_CONFIG = "envoy.yaml"
 READY_TIMEOUT_S = 60.0
 OWN_ENDPOINT_PATIENCE_S = 3.0
-REFUSALS = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+REJECTIONS = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 TRIM_EVERY_S = 60.0
 MAX_LOG_BYTES = 64 * 1024 * 1024
 HURRY = 2
@@ -58,27 +58,27 @@ class UpOptions:
 
     settings: Settings
     serve_arguments: Sequence[str]
-    wish: FleetWish | None
+    fleet_options: FleetOptions | None
 
 
 async def up(options: UpOptions, report: Report | None = None) -> int:
     """Run everything until SIGINT, SIGTERM or SIGHUP, or until a part ends; the exit status.
 
-    0 when it was told to stop, 1 when a part is missing or ended. Whichever way it ends,
+    0 after a signal, 1 when a part is missing or ended. Whichever way it ends,
     no process and no file of it is left. A second signal makes it quick.
     """
     report = report or Report()
     running = asyncio.ensure_future(_run(options, report))
-    told = 0
+    received = 0
 
     def stop() -> None:
-        nonlocal told
-        told += 1
-        if told <= HURRY:  # a further one would only stop the stopping
+        nonlocal received
+        received += 1
+        if received <= HURRY:  # a further one would only stop the stopping
             running.cancel()
-        if told == 1:
+        if received == 1:
             with contextlib.suppress(OSError):  # as the terminal that was closed with SIGHUP
-                report.say("\nStopping.")
+                report.line("\nStopping.")
 
     loop = asyncio.get_running_loop()
     # One that was ignored on purpose (nohup does so) stays ignored.
@@ -92,13 +92,13 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
     try:
         return await running
     except asyncio.CancelledError:
-        if not told:
+        if not received:
             raise
         return 0
     except ChildError as error:
         report.failed(error)
     except (EnvoyMissingError, LlamaServerError, OptionsError, PathRuleError, OSError) as error:
-        report.refused(error)
+        report.rejected(error)
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
@@ -108,15 +108,17 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
 async def _run(options: UpOptions, report: Report) -> int:
     envoy = find_envoy()
     with workspace() as folder:
-        fleet = None if options.wish is None else choose_fleet(options.wish, folder)
+        fleet = (
+            None if options.fleet_options is None else choose_fleet(options.fleet_options, folder)
+        )
         async with Children(folder) as children, httpx.AsyncClient() as client:
             run = _Run(options, report, folder, children, client)
             own = None
             if fleet is None:
                 own = await own_servers(options.settings.endpoints)
-                report.say(own_sentence(own.count, options.settings.discovery))
+                report.line(own_sentence(own.count, options.settings.discovery))
             else:
-                report.say(fleet.sentence)
+                report.line(fleet.sentence)
             await run.start(envoy, fleet)
             if own is not None:
                 await run.look_at(own)
@@ -151,7 +153,7 @@ class _Run:
             await self._try_out(started)
 
     async def look_at(self, own: OwnServers) -> None:
-        """Tell of each of the user's own servers whether it answers, and which was named before."""
+        """Report which of the user's own servers answer, and which are listed twice."""
         named = {endpoint.address: endpoint for endpoint in self.options.settings.endpoints}
         await asyncio.gather(*(self._look_at(named[address]) for address in own.different))
         for address, other in own.again:
@@ -161,19 +163,19 @@ class _Run:
         """Say how to use it and how to end it."""
         url = url_of(self.options.settings.envoy.listen)
         keys_file = self.options.settings.clients.keys_file
-        self.report.say()
+        self.report.line()
         if keys_file is None:
-            self.report.say("Send a request:")
+            self.report.line("Send a request:")
         else:
-            self.report.say(f"Send a request, with KEY set to a key in {keys_file}:")
+            self.report.line(f"Send a request, with KEY set to a key in {keys_file}:")
         key = "" if keys_file is None else ' -H "authorization: Bearer $KEY"'
-        self.report.say(
+        self.report.line(
             f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
             '\'{"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32}\''
         )
-        self.report.say(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
-        self.report.say(f"The picker's pages:  {url_of(self.options.settings.listen.http)}")
-        self.report.say("Ctrl-C stops everything.")
+        self.report.line(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
+        self.report.line(f"The picker's pages:  {url_of(self.options.settings.listen.http)}")
+        self.report.line("Ctrl-C stops everything.")
 
     async def watch(self) -> Child:
         """Wait for the first part that ends by itself; meanwhile keep the logs small."""
@@ -242,7 +244,7 @@ class _Run:
         self.report.ready("a response through all of them", "")
 
     async def _look_at(self, endpoint: EndpointSettings) -> None:
-        """Tell whether one of the user's own servers answers, and takes the key that it is to be
+        """Report whether one of the user's own servers answers, and takes the key that it is to be
         shown; if not, that is no reason to end."""
         address = endpoint.address
         url = address if "://" in address else f"http://{address}"
@@ -252,7 +254,7 @@ class _Run:
             async with asyncio.timeout(OWN_ENDPOINT_PATIENCE_S):
                 await until(health_probe(self.client, f"{url}/health"), every_s=0.2)
                 answer = await self.client.get(f"{url}/props", headers=headers)  # /health is open
-                if answer.status_code in REFUSALS:
+                if answer.status_code in REJECTIONS:
                     self.report.waiting(address, unauthorized(key is not None).message)
                 else:
                     self.report.ready(address, "")

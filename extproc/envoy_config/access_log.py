@@ -85,9 +85,9 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
 def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     """One message to the picker for each exchange that ended badly, none for the others.
 
-    The end of an ext_proc stream does not tell a finished answer from a client that left or
-    a server that died. This report does, and it goes out, unbuffered and on the connection
-    of that stream, just before the stream's end.
+    The end of an ext_proc stream looks the same for a finished response, a client that left and a
+    server that died. This report distinguishes them. It is sent, unbuffered and on the connection
+    of that stream, just before the stream ends.
     """
     if not options.access_log_stream:
         return []
@@ -96,11 +96,11 @@ def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
-    """Now and then a message to the picker about each request that got its server before its
-    body was whole, and has no answer yet.
+    """A regular message to the picker about each request that has a slot, an incomplete body, and
+    no response yet.
 
-    It tells how much of the body came, and whether that is all. Nothing else would: most of a
-    long body goes to the server without the picker, or stays with a client that has stopped.
+    It has the number of bytes that arrived, and whether these are all. The picker cannot know it
+    otherwise: most of a long body goes to the server directly, or stays at a stopped client.
     """
     if report_interval(options) is None:
         return []
@@ -124,7 +124,7 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
-    """How often `upload_watchdog_log` are made; None where no setting needs them."""
+    """How often `upload_watchdog_log` are sent; None if no setting needs them."""
     times_s = [options.request_body_idle_timeout_s / 2]
     if options.request_body_min_rate_bytes_per_s:
         times_s.append(options.request_body_grace_s / REPORTS_PER_GRACE)

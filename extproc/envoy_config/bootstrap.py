@@ -35,7 +35,7 @@ def bootstrap_message(options: EnvoyOptions) -> Bootstrap:
 
 
 def served_cluster(options: EnvoyOptions) -> BootstrapDynamicResources:
-    """The llama-servers' cluster comes from the picker, with what their TLS and their keys need;
-    told there is only what the listener does for it."""
-    told = replace(options, tls_profiles=(), injects_keys=options.keeps_authorization)
-    return BootstrapDynamicResources(cds_config=discovery(told))
+    """The picker serves the llama-servers' cluster, with the settings for TLS and keys; it learns
+    from here only what the listener does for them."""
+    gateway = replace(options, tls_profiles=(), injects_keys=options.keeps_authorization)
+    return BootstrapDynamicResources(cds_config=discovery(gateway))

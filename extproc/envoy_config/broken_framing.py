@@ -1,8 +1,8 @@
 """Rejections of malformed HTTP/1 requests must not wait for the picker.
 
-Envoy refuses such a request and closes its connection in the same moment. A filter that holds the
-refusal back, as ext_proc does to show it to the picker, holds it back for ever: the client reads
-the end of the connection and no answer. So the refusal is marked, by the header that tells
+Envoy rejects such a request and closes its connection in the same moment. A filter that holds the
+rejection back, as ext_proc does to send it to the picker, holds it back for ever: the client reads
+the end of the connection and no response. So the rejection is marked, by the header that says
 clients its reason, and a match on that mark lets ext_proc skip it. See decision 0059.
 """
 
@@ -45,12 +45,12 @@ ANSWER: Final = {
     }
 }
 _MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS, names.UNSUPPORTED_HTTP)
-"""The second because trailers may be too large as well; the third because an upgrade is refused
+"""The second because trailers may be too large as well; the third because an upgrade is rejected
 although it has a route, and would be an exchange of the picker's that nobody asked for."""
 
 
 def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithMatcher:
-    """The filter `name`, which such a refusal passes by."""
+    """The filter `name`, which such a rejection bypasses."""
     marks = MatcherMatcherListPredicatePredicateList(predicate=[_has_mark(each) for each in _MARKS])
     skip = MatcherOnMatch(
         action=TypedExtensionConfig(name="skip", typed_config=typed(SkipFilter()))

@@ -212,7 +212,7 @@ def _gone_at_once() -> OutlierDetection:
 
 def _status(name: str, place: HostPort) -> Cluster:
     """The picker's HTTP pages, of which clients reach the queue's alone."""
-    return _one_place(
+    return _one_endpoint(
         name,
         place,
         HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
@@ -227,10 +227,10 @@ def _grpc_cluster(name: str, place: HostPort, keepalive: KeepaliveSettings) -> C
             connection_keepalive=keepalive, max_concurrent_streams=UNBOUNDED
         )
     )
-    return _one_place(name, place, protocol)
+    return _one_endpoint(name, place, protocol)
 
 
-def _one_place(
+def _one_endpoint(
     name: str, place: HostPort, protocol: HttpProtocolOptionsExplicitHttpConfig
 ) -> Cluster:
     target = LbEndpoint(endpoint=Endpoint(address=address(place)))

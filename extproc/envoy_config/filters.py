@@ -98,10 +98,10 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
     llama-server sends none: it keeps the stream, and with it the lease, open until the answer
     has ended.
 
-    It is on for the route to the servers alone. A request that is refused before it has a
-    route (too many headers, not HTTP) would otherwise have its refusal held back for the
+    It is on for the route to the servers alone. A request that is rejected before it has a
+    route (too many headers, not HTTP) would otherwise have its rejection held back for the
     picker's word about it, and lost, since Envoy closes such a connection at once; behind the
-    route, `unless_malformed` lets such a refusal by.
+    route, `unless_malformed` lets such a rejection pass.
     """
     return HttpFilter(
         name=names.EXT_PROC_FILTER,
@@ -135,7 +135,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         ),
         metadata_options=MetadataOptions(
             forwarding_namespaces=MetadataOptionsMetadataNamespaces(
-                untyped=_told_namespaces(options)
+                untyped=_forwarded_namespaces(options)
             ),
             receiving_namespaces=MetadataOptionsMetadataNamespaces(untyped=[names.LB_NAMESPACE]),
         ),
@@ -143,9 +143,9 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
     )
 
 
-def _told_namespaces(options: EnvoyOptions) -> list[str]:
-    """The metadata that the picker is sent: a hint which servers may be used. Gateways also tell
-    there who served; here an attribute does, and so what the picker said itself stays here."""
+def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
+    """The metadata that Envoy sends to the picker: the subset hint. Gateways also report there who
+    served; here an attribute does, so the picker's own metadata is not sent back."""
     if options.mode is Mode.GATEWAY:
         return [names.LB_NAMESPACE, names.SUBSET_NAMESPACE]
     return [names.SUBSET_NAMESPACE]

@@ -60,7 +60,7 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
     return HttpConnectionManager(
         # A request in the line is silent, so silence must not end it.
         stream_idle_timeout=NEVER,
-        # The path is made plain before any route looks at it.
+        # The path is normalised before any route matches it.
         normalize_path=True,
         merge_slashes=True,
         path_with_escaped_slashes_action=(
@@ -77,7 +77,7 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
 
 
 def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
-    """How a client's connection is read. Upgrades (WebSockets) are refused: none is listed."""
+    """How a client's connection is read. It rejects upgrades (WebSockets): none is listed."""
     return replace(
         steered_manager(options),
         stat_prefix=options.stat_prefix,

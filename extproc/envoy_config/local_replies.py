@@ -92,14 +92,14 @@ DIED = (
 NO_PATH = 'response.code_details in ["upgrade_failed", "absolute_path_rejected", "route_not_found"]'
 """All that has a path has a route, since the last one takes every path; CONNECT has none."""
 
-NO_ROOM = 'response.code_details.contains("header_mutation_result_exceeds_limit")'
+TOO_MANY_HEADERS = 'response.code_details.contains("header_mutation_result_exceeds_limit")'
 """The client's headers and the picker's together are more than the listener allows."""
 
 
 def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
-    """Replies with a response flag are Envoy's own; the picker's refusals have none.
+    """Replies with a response flag are Envoy's own; the picker's rejections have none.
 
-    Nor have the two that Envoy answers with 500 and without a word: only its details tell
+    Nor have the two that Envoy answers with 500 and without a text: only its details say
     them apart. The picker itself never answers 500.
     """
     return LocalReplyConfig(mappers=[*_before_routes(), *_on_routes(options)])
@@ -123,9 +123,9 @@ def _before_routes() -> list[ResponseMapper]:
     crowded = {names.REASON: names.TOO_MANY_HEADERS}
     malformed = {names.REASON: names.MALFORMED_HTTP}
     return [
-        _told(_has_status(TOO_LARGE), CROWDED, headers=crowded),
+        _mapper(_has_status(TOO_LARGE), CROWDED, headers=crowded),
         # Marked for the filter that must let it by.
-        _told(_matches(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=malformed),
+        _mapper(_matches(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=malformed),
     ]
 
 
@@ -135,18 +135,18 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
     died = {names.REASON: names.SERVER_LOST}
     mappers = [
-        _told(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
-        _told(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY, headers=died),
-        _told(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
-        _told(_matches(NO_ROOM), CROWDED, status=TOO_LARGE, headers=crowded),
-        _told(_matches(LOST), PICKER_LOST, status=503, headers=lost),
+        _mapper(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
+        _mapper(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY, headers=died),
+        _mapper(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
+        _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE, headers=crowded),
+        _mapper(_matches(LOST), PICKER_LOST, status=503, headers=lost),
     ]
     if options.client_keys:
-        mappers.insert(0, _told(_has_status(401), UNAUTHORIZED))
+        mappers.insert(0, _mapper(_has_status(401), UNAUTHORIZED))
     return mappers
 
 
-def _told(
+def _mapper(
     filter_: AccessLogFilter,
     body: dict[str, dict[str, str]],
     *,

@@ -49,7 +49,7 @@ def grpc_service(
     metadata: Sequence[tuple[str, str]] = (),
 ) -> GrpcService:
     """A gRPC service that lives in one of our clusters; `metadata` goes with each stream, and
-    nothing that Envoy would add of its own: who its client is tells nobody anything there."""
+    nothing that Envoy would add of its own: information about its client is useless there."""
     return GrpcService(
         envoy_grpc=GrpcServiceEnvoyGrpc(
             cluster_name=cluster, retry_policy=retry_policy, skip_envoy_headers=True

@@ -59,7 +59,7 @@ class EnvoyOptions:
     """
 
     mode: Mode = Mode.DISCOVERY
-    serves_cluster: bool = True  # the picker tells also how to speak TLS to the servers (CDS)
+    serves_cluster: bool = True  # the picker also serves the TLS settings of the servers (CDS)
     stat_prefix: str = "coxswain"
 
     # Where things listen.
@@ -72,7 +72,7 @@ class EnvoyOptions:
 
     # The conversation with the picker.
     message_timeout_s: float = 1.0  # a picker silent for this long is passed over
-    max_message_timeout_s: float = 3600.0  # the longest time a request may wait in line
+    max_message_timeout_s: float = 3600.0  # the longest time in the queue
     access_log_stream: bool = (
         True  # report broken responses to the picker, and which side ended them
     )
@@ -84,7 +84,7 @@ class EnvoyOptions:
     body_buffer_bytes: int = 4 * MIB  # see below
     health_interval_s: float = 2.0
     discovery_timeout_s: float = 5.0  # Envoy opens its door after this, fleet or no fleet
-    server_prefix: str = ""  # the servers' --api-prefix, below which they tell their health
+    server_prefix: str = ""  # the servers' --api-prefix, below which they serve /health
     host_rewrite: bool = False  # send the endpoint's own name as Host
     path_prefix: str = ""  # what is open is open below it, too
     open_paths: tuple[PathRule, ...] = ()  # besides those of security/api_paths.py
@@ -93,7 +93,7 @@ class EnvoyOptions:
     # Keys and certificates.
     picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
     tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
-    injects_keys: bool = False  # send a server the key that discovery tells with its address
+    injects_keys: bool = False  # send a server the key that discovery provides with its address
     client_keys: tuple[ClientKey, ...] = ()  # with any, a request must show one of them
 
     # Bounds against slow and greedy clients.
@@ -104,9 +104,9 @@ class EnvoyOptions:
     request_body_grace_s: float = 2.0  # how far behind that rate a client may be
     connection_idle_timeout_s: float = 300.0
     max_connections: int = 50_000
-    max_heap_bytes: int = 4096 * MIB  # near it new requests are refused; 0 is unbounded
+    max_heap_bytes: int = 4096 * MIB  # near it new requests are rejected; 0 is unbounded
 
-    # What is told to whom.
+    # Logs and traces.
     access_log: bool = True
     trusted_proxies: int = 0  # how many hops of x-forwarded-for to believe
     tracing: HostPort | None = None  # an OpenTelemetry collector's gRPC port

@@ -72,18 +72,18 @@ def _queue_route(options: EnvoyOptions) -> Route:
     return Route(
         name="queue",
         match=RouteMatch(prefix="/queue/", headers=[is_get]),
-        # A stream tells until the request is served.
+        # A stream sends events until the request is served.
         route=RouteAction(cluster=options.status_cluster, timeout=NEVER, idle_timeout=NEVER),
     )
 
 
 def _blocked_routes(rules: Collection[PathRule]) -> Iterator[Route]:
-    yield _refusal("blocked-escape", _match(HIDDEN_CHARACTER))
+    yield _rejection("blocked-escape", _match(HIDDEN_CHARACTER))
     for method in dict.fromkeys(rule.method for rule in rules):
         group = [rule for rule in rules if rule.method == method]
         headers = [_is_method(method)] if method else []
         for number, pattern in enumerate(blocked_patterns(group), 1):
-            yield _refusal(
+            yield _rejection(
                 "-".join(["blocked", *([method.lower()] if method else ()), str(number)]),
                 _match(pattern, headers),
             )
@@ -95,12 +95,12 @@ def _closed_routes(rules: Collection[PathRule], prefix: str) -> Iterator[Route]:
     methods = sorted({rule.method for rule in rules if rule.method} | {PREFLIGHT})
     for method in methods:
         opened = [replace(rule, method=None) for rule in rules if rule.opens(method)]
-        yield _refusal(
+        yield _rejection(
             f"closed-{method.lower()}", _match_all_but(opened, prefix, [_is_method(method)])
         )
     opened = [rule for rule in rules if rule.method is None]
     others = [replace(_is_method(method), invert_match=True) for method in methods]
-    yield _refusal("closed", _match_all_but(opened, prefix, others))
+    yield _rejection("closed", _match_all_but(opened, prefix, others))
 
 
 def _match_all_but(
@@ -133,13 +133,13 @@ def _regex(pattern: str) -> StringMatcher:
     return StringMatcher(safe_regex=RegexMatcher(regex=pattern))
 
 
-def _refusal(name: str, match: RouteMatch) -> Route:
+def _rejection(name: str, match: RouteMatch) -> Route:
     """A route that answers 403 by itself; the picker neither sees it nor is needed for it."""
     return Route(
         name=name,
         match=match,
         direct_response=DirectResponseAction(
-            status=FORBIDDEN, body=DataSource(inline_string=_refusal_body())
+            status=FORBIDDEN, body=DataSource(inline_string=_rejection_body())
         ),
         response_headers_to_add=[
             _header("content-type", "application/json"),
@@ -148,7 +148,7 @@ def _refusal(name: str, match: RouteMatch) -> Route:
     )
 
 
-def _refusal_body() -> str:
+def _rejection_body() -> str:
     error = {"message": CLOSED, "type": "permission_error", "code": names.BLOCKED_PATH}
     return json.dumps({"error": error}, separators=(",", ":"))
 

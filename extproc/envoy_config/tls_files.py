@@ -12,8 +12,8 @@ class TlsProfile:
     """How to speak TLS to the servers that discovery gives this profile's `name`.
 
     `server_name` must be in their certificate; without one it is the host name that discovery
-    tells of each, so that one profile serves all that share their authorities. `ca_file` lies
-    where Envoy runs; `authorities`, PEM, count instead of it.
+    provides, so that one profile serves all that share their CAs. `ca_file` lies
+    where Envoy runs; `ca_pem` is used instead of it if given.
     """
 
     name: str

@@ -47,7 +47,7 @@ def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSoc
 
 
 def abilities(options: EnvoyOptions) -> list[tuple[str, str]]:
-    """What discovery is told of this configuration, in parts that every proxy lets pass."""
+    """What discovery learns of this configuration, in parts that every proxy lets pass."""
     found = [profile.name for profile in options.tls_profiles]
     if options.injects_keys:
         found.append(names.KEYS)

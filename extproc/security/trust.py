@@ -16,7 +16,7 @@ _PUBLIC_PEM: Final = re.compile(
 class Trust:
     """How Envoy verifies a server behind TLS, under the name `profile`.
 
-    `authorities` are the CA certificates, PEM, None for the system's CA where Envoy runs. `ip` is
+    `ca_pem` has the CA certificates, None for the system's CA where Envoy runs. `ip` is
     the address that the certificate must hold, None if it must hold the server's name.
     """
 

@@ -55,6 +55,6 @@ def _without_tabs(content: bytes) -> bytes:
         return content
     try:
         json.loads(content)
-    except (ValueError, RecursionError):  # YAML's reader tells what is wrong with it
+    except (ValueError, RecursionError):  # YAML's reader reports what is wrong with it
         return content
     return content.replace(b"\t", b" ")

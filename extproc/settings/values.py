@@ -240,7 +240,7 @@ SomeSeconds = Annotated[
     float, BeforeValidator(_no_bool), Field(ge=LEAST_SECONDS, le=MAX_SECONDS, allow_inf_nan=False)
 ]
 EnvoySeconds = Annotated[Seconds, AfterValidator(_none_or_some)]
-"""0 for none; Envoy counts milliseconds, and would take less than one for 0 or refuse it."""
+"""0 for none; Envoy counts milliseconds, and would treat less than one as 0 or reject it."""
 Share = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=0.9, allow_inf_nan=False)]
 Percent = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=100, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_no_bool)]

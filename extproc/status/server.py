@@ -97,8 +97,8 @@ class StatusServer:
 
 
 def _only_for(hosts: Hosts) -> Middleware:
-    """Answers 421 to any other `Host`. `/healthz` tells nothing; and Envoy asks for `/queue/` with
-    its clients' `Host`: that is for pages of all origins, who must know the request's id."""
+    """Responds with 421 to any other `Host`, except at `/healthz`, which has no content, and at
+    `/queue/`, which Envoy requests with its clients' `Host`: pages of all origins may use it."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

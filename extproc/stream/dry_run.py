@@ -47,7 +47,7 @@ def dry_run(
         is_whole=True,
         allowed=None,
         longest_s=options.queue_timeout_s,
-        intake=dispatcher.resolver,
+        resolver=dispatcher.resolver,
     )
     if isinstance(request, str):
         return _refused(request)

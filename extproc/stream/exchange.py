@@ -43,8 +43,8 @@ from extproc.stream.request.reader import (
     LocalReply,
     NeedsSlot,
     PassThrough,
+    ReadResult,
     RequestReader,
-    Understood,
 )
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
 from extproc.stream.upload_pace import UploadPace
@@ -80,8 +80,8 @@ class Exchange:
         "_lease",
         "_options",
         "_pick_s",
+        "_reader",
         "_reason",
-        "_reception",
         "_replies",
         "_response",
         "_trace_parent",
@@ -105,7 +105,7 @@ class Exchange:
         self._dispatcher = dispatcher
         self._options = options
         self._began_at = now
-        self._reception = RequestReader(dispatcher, options)
+        self._reader = RequestReader(dispatcher, options)
         self._download: DuplexBody | None = None
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
@@ -151,10 +151,10 @@ class Exchange:
     def half_close(self, now: float) -> bool:
         """Nothing more will be said. Returns whether there is something to say all the same: an
         Envoy closes its half when its client has gone, others as soon as they have asked."""
-        self._is_half_closed = self._reception.question.lacks_config
+        self._is_half_closed = self._reader.body_mode.lacks_config
         if not self._is_half_closed or self.stage is not Stage.READING:
             return False
-        self._act_on(self._reception.read_what_came(), now)
+        self._act_on(self._reader.read_what_came(), now)
         return True
 
     @property
@@ -197,10 +197,10 @@ class Exchange:
                 self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
-                self._send_to(*self._reception.delivery(settlement))
+                self._send_to(*self._reader.delivery(settlement))
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
-                self._refuse(reason, retry_after_s, self._reception.refusal_text(reason))
+                self._reject(reason, retry_after_s, self._reader.rejection_text(reason))
             case _:
                 assert_never(settlement)
 
@@ -209,7 +209,7 @@ class Exchange:
         end the exchange, as text for the client; None if it may continue, or is not an upload with
         a slot.
         """
-        lease, request = self._lease, self._reception.request
+        lease, request = self._lease, self._reader.request
         if self.stage is not Stage.LEASED or self._response is not None or lease is None:
             return None
         if is_whole:
@@ -226,14 +226,14 @@ class Exchange:
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
         """Cancel it for an operator; returns whether a reply must be sent at once.
 
-        A waiting one is refused by way of its ticket, as any other settlement. Envoy takes a
-        refusal at any time: before the answer began it becomes the answer, later it cuts it.
+        A queued request is rejected by its ticket, as in any other settlement. Envoy accepts a
+        rejection at any time: before the response began it becomes the response, later it cuts it.
         """
         if self.ticket is not None:
             self._dispatcher.cancel(self.ticket, now, reason)
             return False
         if self.stage is Stage.READING:
-            self._refuse(reason, 0.0, text)
+            self._reject(reason, 0.0, text)
             return True
         if self.stage not in ROUTED or self._is_cancelled:
             return False
@@ -246,7 +246,7 @@ class Exchange:
         """Its snapshot at `now`."""
         ticket = self.ticket if self.stage is Stage.QUEUED else None
         lease = self._lease
-        head, request, objective = self._reception.head, self._reception.request, self._objective()
+        head, request, objective = self._reader.head, self._reader.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
         return ExchangeSnapshot(
             exchange_id=self.id,
@@ -279,7 +279,7 @@ class Exchange:
         is_broken = self._is_cut() and not self._is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
-        head, request, objective = self._reception.head, self._reception.request, self._objective()
+        head, request, objective = self._reader.head, self._reader.request, self._objective()
         response = self._response
         return ExchangeRecord(
             exchange_id=self.id,
@@ -341,23 +341,26 @@ class Exchange:
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers arrived twice")
-        understood = self._reception.begin(request)
-        question = self._reception.question
-        if question.lacks_config or request.protocol_config.response_body_mode == codec.FULL_DUPLEX:
+        result = self._reader.begin(request)
+        body_mode = self._reader.body_mode
+        if (
+            body_mode.lacks_config
+            or request.protocol_config.response_body_mode == codec.FULL_DUPLEX
+        ):
             self._download = DuplexBody("response_body", is_open=True)
-        if understood is None:
+        if result is None:
             self.stage = Stage.READING
-            self._say(*self._reception.bring_body())
+            self._say(*self._reader.bring_body())
         else:
-            self._act_on(understood, now)
+            self._act_on(result, now)
 
     def _take_body(self, part: pb.HttpBody, now: float) -> None:
         if self.stage is Stage.READING:
-            understood = self._reception.take(part)
-            if understood is not None:
-                self._act_on(understood, now)
+            result = self._reader.take(part)
+            if result is not None:
+                self._act_on(result, now)
         elif self.stage not in REPLIED:
-            self._say(*self._reception.question.pass_on(part))
+            self._say(*self._reader.body_mode.pass_on(part))
 
     def _take_trailers(self, now: float) -> None:
         if self._response is None:
@@ -365,9 +368,9 @@ class Exchange:
         elif self.stage not in REPLIED:
             self._say(codec.unchanged("request_trailers"))
 
-    def _act_on(self, understood: Understood, now: float) -> None:
+    def _act_on(self, result: ReadResult, now: float) -> None:
         self._decided_at = now
-        match understood:
+        match result:
             case NeedsSlot(request):
                 outcome = self._dispatcher.submit(request, now)
                 if isinstance(outcome, Queued):
@@ -382,25 +385,25 @@ class Exchange:
                 self.stage = Stage.ANSWERED
                 self._say(codec.immediate_json(body))
             case InvalidRequest(reason, text, retry_after_s):
-                self._refuse(reason, retry_after_s, text)
+                self._reject(reason, retry_after_s, text)
             case _:
-                assert_never(understood)
+                assert_never(result)
 
     def _send_to(self, addresses: tuple[Address, ...], new_body: bytes | None = None) -> None:
-        head = self._reception.head
+        head = self._reader.head
         assert head is not None
         self.ticket = None
-        question = self._reception.question
-        addresses = self._addresses = question.nameable(addresses)
-        is_upload = self._lease is not None and not question.has_all
-        replies = question.answer(addresses, self.id, head.controls, new_body, is_upload=is_upload)
+        body_mode = self._reader.body_mode
+        addresses = self._addresses = body_mode.nameable(addresses)
+        is_upload = self._lease is not None and not body_mode.has_all
+        replies = body_mode.answer(addresses, self.id, head.controls, new_body, is_upload=is_upload)
         self._destination = replies[0]
         self._say(*replies)
 
-    def _refuse(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
+    def _reject(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
         self.ticket = None
         self._reason = reason
-        self.stage = Stage.REFUSED
+        self.stage = Stage.REJECTED
         self._say(codec.rejection(reason, retry_after_s, text))
 
     # The answer
@@ -427,7 +430,7 @@ class Exchange:
     # What it is now
 
     def _objective(self) -> Objective | None:
-        request = self._reception.request or self._reception.announced
+        request = self._reader.request or self._reader.announced
         return self._dispatcher.resolver.objective_of(request) if request is not None else None
 
     def _endpoint(self) -> Address | None:

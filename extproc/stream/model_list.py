@@ -18,7 +18,7 @@ def model_list(
     """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
 
     `names` are those that the settings give to models or to a choice of them; `created_at` is
-    the Unix time to show, which no server tells.
+    the Unix time to show, which no server reports.
     """
     found: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:

@@ -1,6 +1,6 @@
 """The rest of a request's body, while a slot is held for it: does it come, and fast enough?
 
-    idle   nothing came for `idle_s`: the client has stopped, whoever waits or not
+    idle   nothing came for `idle_s`: the client has stopped, also if no request is queued
     lag    how far the client is behind a sender of the least rate; it grows only while another
            request waits for the slot, and what comes faster than that pays for no later pause
 
@@ -43,7 +43,7 @@ class UploadPace:
         """How long other requests have waited because of it."""
 
     def reported(self, body_bytes: int, now: float, *, is_wanted: bool) -> str | None:
-        """Learn how much has come in all; `is_wanted` tells that a request waits for the slot.
+        """Learn how much has come in all; `is_wanted` says that a request waits for the slot.
         Returns why the upload has to end, in words for its client, or None."""
         limits = self._limits
         before, elapsed_s = self._body_bytes, now - self._reported_at

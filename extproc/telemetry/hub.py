@@ -32,7 +32,7 @@ class TelemetryOptions:
 
 
 class Telemetry:
-    """Belongs to one event loop. `tell` and `scraped` cost microseconds and never block."""
+    """Belongs to one event loop. `record` and `scraped` cost microseconds and never block."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Telemetry:
             self._otlp.send(self._metrics.read())
             await asyncio.to_thread(self._otlp.close)
 
-    def tell(self, record: ExchangeRecord) -> str:
+    def record(self, record: ExchangeRecord) -> str:
         """Record an ended exchange. Returns its trace id, or "" without a trace."""
-        self._metrics.tell(record)
+        self._metrics.record(record)
         parent = parse_trace_parent(record.trace_parent) if record.trace_parent else None
         if self.takes_spans:
             trace_id = self._sampler.decide(parent)

@@ -22,7 +22,7 @@ from extproc.telemetry.reading import Reading, Values
 NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""
 _HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
-MAX_STRANGERS: Final = 1000
+MAX_REMOVED: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
 
@@ -31,7 +31,7 @@ class TelemetrySources:
     """What is read when somebody asks; every call is synchronous and short.
 
     `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality;
-    `problems` tells what cannot be read that the settings name, `dropped_log_lines` counts the
+    `problems` are the sources in the settings that cannot be read, `dropped_log_lines` counts the
     lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
     """
 
@@ -43,9 +43,9 @@ class TelemetrySources:
 
 
 class Metrics:
-    """Told from the event loop, read from the event loop; neither blocks.
+    """Recorded and read in the event loop; neither blocks.
 
-    `dropped` tells what telemetry threw away by signal.
+    `dropped` is what telemetry dropped, by signal.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Metrics:
         self._first_token = Histogram(definitions.TIME_TO_FIRST_TOKEN.buckets)
         self._scrapes: dict[Address, Counter] = defaultdict(Counter)
 
-    def tell(self, record: ExchangeRecord) -> None:
+    def record(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if record.outcome is Outcome.PASSED:
             self._requests.add(record.outcome.value, NO_CRITICALITY)
@@ -84,8 +84,8 @@ class Metrics:
 
     def scraped(self, observation: Observation) -> None:
         """Record a scrape of an endpoint."""
-        if len(self._scrapes) > MAX_STRANGERS + 2 * len(self._dispatcher.fleet):
-            self._forget_strangers()  # nobody reads
+        if len(self._scrapes) > MAX_REMOVED + 2 * len(self._dispatcher.fleet):
+            self._forget_removed()  # nobody reads
         self._scrapes[observation.address].add(observation.status.value)
 
     def outcomes(self) -> dict[str, int]:
@@ -130,7 +130,7 @@ class Metrics:
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
         ejected: dict[tuple[str, ...], float] = defaultdict(float)
         ejections: dict[tuple[str, ...], float] = defaultdict(float)
-        self._forget_strangers()
+        self._forget_removed()
         for endpoint in fleet:
             label = labels[endpoint.address]
             counts = self._dispatcher.slot_counts(endpoint)
@@ -156,7 +156,7 @@ class Metrics:
             definitions.EJECTIONS: ejections,
         }
 
-    def _forget_strangers(self) -> None:
+    def _forget_removed(self) -> None:
         fleet = self._dispatcher.fleet
         for address in [address for address in self._scrapes if address not in fleet]:
             del self._scrapes[address]
@@ -167,7 +167,7 @@ def _by_label(counts: Mapping[str, int]) -> Values:
 
 
 def outcome(record: ExchangeRecord) -> str:
-    """How it ended, as one word: the reason where it was refused, the verdict elsewhere."""
+    """How it ended, as one word: the reason if it was rejected, otherwise the outcome."""
     if record.outcome is Outcome.REJECTED and record.reason is not None:
         return record.reason.value
     return record.outcome.value

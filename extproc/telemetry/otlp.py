@@ -95,14 +95,14 @@ class OtlpExport:
 
     def close(self) -> None:
         """Send what is left, within bounds; blocks."""
-        pumps = [pump for pump in (self._spans, self._readings) if pump is not None]
+        pumps = [batcher for batcher in (self._spans, self._readings) if batcher is not None]
         until = time.monotonic() + FLUSH_S
-        are_done = [pump.close(max(0.0, until - time.monotonic())) for pump in pumps]
+        are_done = [batcher.close(max(0.0, until - time.monotonic())) for batcher in pumps]
         for sender in self._senders:
             sender.close()
-        for pump, is_done in zip(pumps, are_done, strict=True):
+        for batcher, is_done in zip(pumps, are_done, strict=True):
             if not is_done:
-                pump.close(BREAK_OFF_S)
+                batcher.close(BREAK_OFF_S)
 
     def _send_spans(self, spans: list[Span]) -> int:
         request = ExportTraceServiceRequest()

@@ -1,7 +1,7 @@
 """StatsD gauges over UDP, with Paddler's names.
 
 Three gauges an interval are one datagram. Nobody answers, so nothing is waited for: what
-cannot be sent is gone, and the next interval tells the state of then.
+cannot be sent is gone, and the next interval sends the state at its time.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def test_the_dispatcher() -> None:
     )
     assert (options.queue_max_requests, options.fallbacks) == (7, 1)
     assert (options.failures_to_down, options.stale_after_s) == (5, 9)
-    assert (options.draining_caps.sighted_s, options.draining_caps.blind_s) == (11, 12)
+    assert (options.draining_caps.reported_s, options.draining_caps.blind_s) == (11, 12)
     assert options.resolver.model_match is ModelMatch.STRICT
     assert options.resolver.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
 

@@ -43,12 +43,12 @@ async def failure(code: grpc.StatusCode, text: str, *, is_tls: bool = False) -> 
 @pytest.mark.parametrize(
     ("code", "exit_"),
     [
-        (grpc.StatusCode.UNAUTHENTICATED, ExitCode.DENIED),
-        (grpc.StatusCode.PERMISSION_DENIED, ExitCode.DENIED),
+        (grpc.StatusCode.UNAUTHENTICATED, ExitCode.UNAUTHENTICATED),
+        (grpc.StatusCode.PERMISSION_DENIED, ExitCode.UNAUTHENTICATED),
         (grpc.StatusCode.NOT_FOUND, ExitCode.NOT_FOUND),
         (grpc.StatusCode.INVALID_ARGUMENT, ExitCode.USAGE),
-        (grpc.StatusCode.FAILED_PRECONDITION, ExitCode.REFUSED),
-        (grpc.StatusCode.INTERNAL, ExitCode.REFUSED),
+        (grpc.StatusCode.FAILED_PRECONDITION, ExitCode.REJECTED),
+        (grpc.StatusCode.INTERNAL, ExitCode.REJECTED),
     ],
 )
 async def test_the_pickers_own_words_with_a_code_for_scripts(

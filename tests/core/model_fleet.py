@@ -37,7 +37,7 @@ from extproc.core.slots.model_pools import slot_pool
 from tests.core.model_server import ModelScrape, ModelServer
 
 LONGEST_STEP_S = 0.4
-CAPS = DrainingCaps(sighted_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
+CAPS = DrainingCaps(reported_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)
 """Longer than any transit to a server and any step there, so that a cap never frees a slot that is
 still in use."""
 POOL = [Address("10.0.0.1", 8000 + index) for index in range(8)]
@@ -433,7 +433,7 @@ class ModelFleet:
         for _ in range(4):
             self._pass(LONGEST_STEP_S + ARRIVAL_S)
             self._scrape_all()
-        self._pass(CAPS.sighted_s)
+        self._pass(CAPS.reported_s)
         self._scrape_all()
         for endpoint in self.dispatcher.fleet:
             endpoint_slots = self.dispatcher.ledger.endpoint_slots(endpoint.address)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extproc.demo import embedded
-from extproc.demo.embedded import FleetWish, choose_fleet
+from extproc.demo.embedded import FleetOptions, choose_fleet
 from extproc.demo.llama_server import LLAMA_SERVER_VARIABLE
 
 
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_found_server_is_used_with_a_fresh_model(machine: Path, tmp_path: Path) -> None:
-    fleet = choose_fleet(FleetWish(slots=(2, 4)), tmp_path)
+    fleet = choose_fleet(FleetOptions(slots=(2, 4)), tmp_path)
     assert "real llama-server" in fleet.sentence and str(machine) in fleet.sentence
     assert [server.slots for server in fleet.servers] == [2, 4]
     assert len({server.port for server in fleet.servers}) == 2
@@ -34,19 +34,19 @@ def test_a_found_server_is_used_with_a_fresh_model(machine: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("fleet_options", "reason"),
     [
-        (FleetWish(wants_simulator=True), "as requested"),
-        (FleetWish(service_time_s=2.0), "needed for --service-time"),
+        (FleetOptions(wants_simulator=True), "as requested"),
+        (FleetOptions(service_time_s=2.0), "needed for --service-time"),
     ],
 )
 def test_the_simulator_is_taken_when_wanted_and_said_plainly(
-    tmp_path: Path, wish: FleetWish, reason: str
+    tmp_path: Path, fleet_options: FleetOptions, reason: str
 ) -> None:
-    fleet = choose_fleet(wish, tmp_path)
+    fleet = choose_fleet(fleet_options, tmp_path)
     assert "simulator" in fleet.sentence and reason in fleet.sentence
     command = fleet.command(fleet.servers[0])
-    assert ("--service-time" in command) == (wish.service_time_s is not None)
+    assert ("--service-time" in command) == (fleet_options.service_time_s is not None)
 
 
 def test_the_simulator_is_taken_where_nothing_else_is_and_says_what_is_missing(
@@ -54,8 +54,9 @@ def test_the_simulator_is_taken_where_nothing_else_is_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda _: None)
     assert (
-        "gguf, which writes the model, is missing" in choose_fleet(FleetWish(), tmp_path).sentence
+        "gguf, which writes the model, is missing"
+        in choose_fleet(FleetOptions(), tmp_path).sentence
     )
     monkeypatch.setattr(embedded, "find_spec", importlib.util.find_spec)
     monkeypatch.delenv(LLAMA_SERVER_VARIABLE)
-    assert "llama-server was not found" in choose_fleet(FleetWish(), tmp_path).sentence
+    assert "llama-server was not found" in choose_fleet(FleetOptions(), tmp_path).sentence

@@ -121,7 +121,7 @@ async def agents_port(
             publish=publish,
             observe=observe,
             reporting_changed=changed,
-            address_refusal=lambda address, peer: (
+            address_rejection=lambda address, peer: (
                 "" if fake.policy is None else fake.policy.refusal(address, peer)
             ),
             others_naming=lambda address: [

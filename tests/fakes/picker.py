@@ -260,7 +260,7 @@ async def running_picker(
             added=added,
             explain=lambda inquiry: dry_run(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
-            address_refusal=lambda address, peer: fake.policy.refusal(address, peer),  # noqa: PLW0108  # `fake` comes later
+            address_rejection=lambda address, peer: fake.policy.refusal(address, peer),  # noqa: PLW0108  # `fake` comes later
             not_ready_reason=lambda: "".join(not_ready),
             problems=lambda: problems,
             outcomes=lambda: outcomes,

@@ -20,7 +20,7 @@ from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 
-CAPS = DrainingCaps(sighted_s=10.0, blind_s=1.0)
+CAPS = DrainingCaps(reported_s=10.0, blind_s=1.0)
 
 
 class RecordingListener:

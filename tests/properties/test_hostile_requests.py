@@ -108,10 +108,10 @@ def test_any_client_input(story: Story) -> None:
     begin = ask_duplex if story.is_duplex else ask
     replies = desk.feed(exchange, begin(**story.headers))
     for part in story.parts():
-        if exchange.stage is Stage.REFUSED:
+        if exchange.stage is Stage.REJECTED:
             break  # Envoy has answered by itself
         replies += desk.feed(exchange, part)
-    assert exchange.stage in (Stage.LEASED, Stage.REFUSED)
+    assert exchange.stage in (Stage.LEASED, Stage.REJECTED)
     if story.is_duplex and exchange.stage is Stage.LEASED:
         assert replies[0].HasField("request_headers")
         chunks = [one.request_body.response.body_mutation.streamed_response for one in replies[1:]]

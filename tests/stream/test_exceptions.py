@@ -322,7 +322,7 @@ async def untaken(shell: Shell) -> None:
     for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "head"), strict=False):
         assert isinstance(stream, running_stream.RunningStream)
         if lacks == "head":
-            stream.exchange._reception.head = None
+            stream.exchange._reader.head = None
         elif stream.ticket is not None:
             shell.room.leave(stream.ticket)
     for ended in (running, other):

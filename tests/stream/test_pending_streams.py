@@ -71,7 +71,7 @@ async def test_a_settlement_that_cannot_be_told() -> None:
     stream, ticket = line.stream()
     line.room.enter(stream, ticket)
     waiting = stream.settled()
-    stream.exchange._reception.head = None  # what the answer is made of
+    stream.exchange._reader.head = None  # what the answer is made of
     line.fleet.finish(line.lease)
     assert stream.lease is not None
     with pytest.raises(AssertionError):

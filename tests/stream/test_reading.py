@@ -53,7 +53,7 @@ class Desk:
             is_asked = exchange.stage in ASKED
             exchange.feed(message, self.fleet.now)
             if exchange.stage in ASKED and not is_asked:
-                request = exchange._reception.request
+                request = exchange._reader.request
                 assert request is not None
                 self.asked.append(request)
             while (reply := exchange.take_reply()) is not None:
@@ -234,7 +234,7 @@ def test_who_waits_keeps_no_body_that_stays_as_it_is() -> None:
     waiting = desk.exchange()
     desk.feed(waiting, ask(), envoy.body(BODY + b" " * 1_000_000))
     assert waiting.stage is Stage.QUEUED
-    assert waiting._reception.question.body == b"", "nobody else can tell"
+    assert waiting._reader.body_mode.body == b"", "nobody else can tell"
 
 
 def test_reading_can_be_switched_off() -> None:
@@ -705,19 +705,19 @@ def test_models_of_servers_that_leave_are_not_listed() -> None:
     desk = Desk(4, 4)
     desk.serve()
     desk.serve(number=1, model="large")
-    question = envoy.request_headers("/v1/models", "GET")
+    body_mode = envoy.request_headers("/v1/models", "GET")
 
     def listed(message: pb.ProcessingRequest) -> list[str]:
         (answer,) = desk.feed(desk.exchange(), message)
         return [one["id"] for one in json.loads(answer.immediate_response.body)["data"]]
 
     second = hinted(envoy.request_headers("/v1/models", "GET"), str(desk.fleet.addresses[1]))
-    assert (listed(question), listed(second)) == (["tiny", "large"], ["large"])
+    assert (listed(body_mode), listed(second)) == (["tiny", "large"], ["large"])
     for _ in range(5):
         desk.feed(desk.exchange(), ask(), envoy.body(b"{}"))
     desk.fleet.name(desk.fleet.addresses[0])
     assert len(desk.fleet.dispatcher.fleet) == 2
-    assert listed(question) == ["tiny"]
+    assert listed(body_mode) == ["tiny"]
 
 
 def test_while_no_model_is_known_a_server_is_asked() -> None:

@@ -35,45 +35,45 @@ def options(max_pending: int = 10, max_batch: int = 4, delay_s: float = 0.0) -> 
 def test_everything_arrives_in_order_and_in_batches() -> None:
     """What was put before the end is sent before the end, in batches of bounded size."""
     sink = Sink()
-    pump: Batcher[int] = Batcher("test", sink.send, options(max_pending=1000))
+    batcher: Batcher[int] = Batcher("test", sink.send, options(max_pending=1000))
     for number in range(100):
-        pump.put(number)
-    assert pump.close(LONG_S)
+        batcher.put(number)
+    assert batcher.close(LONG_S)
     assert [number for batch in sink.batches for number in batch] == list(range(100))
-    assert max(map(len, sink.batches)) <= 4 and pump.dropped == 0
+    assert max(map(len, sink.batches)) <= 4 and batcher.dropped == 0
 
 
 def test_a_full_batch_does_not_wait() -> None:
     """The delay is for half-empty batches: a full one goes at once."""
     sink = Sink()
-    pump: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
+    batcher: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
     for number in range(4):
-        pump.put(number)
+        batcher.put(number)
     assert sink.entered.wait(LONG_S / 2)
-    pump.close(LONG_S)
+    batcher.close(LONG_S)
 
 
 def test_closing_does_not_wait_for_the_delay() -> None:
     """What lies in the queue when the process ends is sent at once."""
     sink = Sink()
-    pump: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
-    pump.put(1)
-    assert pump.close(LONG_S / 2) and sink.batches == [[1]]
+    batcher: Batcher[int] = Batcher("test", sink.send, options(delay_s=LONG_S))
+    batcher.put(1)
+    assert batcher.close(LONG_S / 2) and sink.batches == [[1]]
 
 
 def test_a_receiver_that_hangs_blocks_nobody() -> None:
     """`put` returns at once; beyond the bound things are dropped and counted, none before."""
     sink = Sink()
     sink.gate.clear()
-    pump: Batcher[int] = Batcher("test", sink.send, options(max_pending=10))
-    pump.put(0)
+    batcher: Batcher[int] = Batcher("test", sink.send, options(max_pending=10))
+    batcher.put(0)
     assert sink.entered.wait(LONG_S)
     for number in range(1, 31):
-        pump.put(number)
-    assert pump.dropped == 20
-    assert not pump.close(0.0), "closing does not wait for it either"
+        batcher.put(number)
+    assert batcher.dropped == 20
+    assert not batcher.close(0.0), "closing does not wait for it either"
     sink.gate.set()
-    assert pump.close(LONG_S)
+    assert batcher.close(LONG_S)
     assert [number for batch in sink.batches for number in batch] == list(range(11))
 
 
@@ -81,19 +81,19 @@ def test_a_failure_is_counted_and_survived() -> None:
     """What could not be sent is dropped; what comes later is sent."""
     sink = Sink()
     sink.fails = True
-    pump: Batcher[int] = Batcher("test", sink.send, options(max_batch=1))
-    pump.put(1)
-    while pump.dropped == 0:
+    batcher: Batcher[int] = Batcher("test", sink.send, options(max_batch=1))
+    batcher.put(1)
+    while batcher.dropped == 0:
         threading.Event().wait(0.001)
     sink.fails = False
-    pump.put(2)
-    assert pump.close(LONG_S)
-    assert sink.batches == [[2]] and pump.dropped == 1
+    batcher.put(2)
+    assert batcher.close(LONG_S)
+    assert sink.batches == [[2]] and batcher.dropped == 1
 
 
 def test_after_closing_nothing_is_taken() -> None:
     """A late thing is dropped and counted, and wakes nobody."""
-    pump: Batcher[int] = Batcher("test", Sink().send, options())
-    pump.close(LONG_S)
-    pump.put(1)
-    assert pump.dropped == 1
+    batcher: Batcher[int] = Batcher("test", Sink().send, options())
+    batcher.close(LONG_S)
+    batcher.put(1)
+    assert batcher.dropped == 1

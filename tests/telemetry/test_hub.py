@@ -35,8 +35,8 @@ async def test_what_it_is_told_stands_in_the_text() -> None:
     """Ends of exchanges and looks are counted; the rest is read when somebody asks."""
     fleet = SmallFleet(2)
     hub = telemetry(fleet, dropped_log_lines=5)
-    hub.tell(record())
-    hub.tell(record(outcome=Outcome.REJECTED, reason=Reason.SHED))
+    hub.record(record())
+    hub.record(record(outcome=Outcome.REJECTED, reason=Reason.SHED))
     look = Observation(
         address=fleet.addresses[0], began_at=1.0, answered_at=1.0, status=ScrapeStatus.READY
     )
@@ -64,7 +64,7 @@ async def test_the_callers_trace_is_known_also_where_no_spans_go(
     trace_parent: str, trace_id: str
 ) -> None:
     """The log names it, so that the line is found from the caller's trace."""
-    assert telemetry(SmallFleet(1)).tell(record(trace_parent=trace_parent)) == trace_id
+    assert telemetry(SmallFleet(1)).record(record(trace_parent=trace_parent)) == trace_id
 
 
 async def test_without_options_nothing_is_begun_and_ending_is_no_trouble() -> None:

@@ -99,10 +99,10 @@ def test_ejections_by_cause() -> None:
 def test_requests_by_outcome_and_class() -> None:
     """A refusal counts under its reason; a request that takes no slot has no class."""
     metrics = metrics_of(SmallFleet(1))
-    metrics.tell(record())
-    metrics.tell(record(criticality="critical"))
-    metrics.tell(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(outcome=Outcome.PASSED))
+    metrics.record(record())
+    metrics.record(record(criticality="critical"))
+    metrics.record(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.record(record(outcome=Outcome.PASSED))
     found = samples(metrics.read())
     assert found["coxswain_requests_total", "standard", "served"] == 1
     assert found["coxswain_requests_total", "critical", "served"] == 1
@@ -116,13 +116,13 @@ def test_requests_by_outcome_and_class() -> None:
 def test_only_those_who_waited_or_got_a_slot_count_as_waits() -> None:
     """Not who was refused at once, nor who left before it was decided on; in vain counts too."""
     metrics = metrics_of(SmallFleet(1))
-    metrics.tell(record(waited_s=0.0))
-    metrics.tell(record(waited_s=0.0, outcome=Outcome.BROKEN))
-    metrics.tell(record(waited_s=4.0, outcome=Outcome.WITHDRAWN))
-    metrics.tell(record(waited_s=8.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
-    metrics.tell(record(waited_s=0.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))
-    metrics.tell(record(waited_s=0.0, outcome=Outcome.WITHDRAWN, decided_at=None))
-    metrics.tell(record(outcome=Outcome.REJECTED, waited_s=0.0, criticality=""))
+    metrics.record(record(waited_s=0.0))
+    metrics.record(record(waited_s=0.0, outcome=Outcome.BROKEN))
+    metrics.record(record(waited_s=4.0, outcome=Outcome.WITHDRAWN))
+    metrics.record(record(waited_s=8.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_TIMEOUT))
+    metrics.record(record(waited_s=0.0, outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))
+    metrics.record(record(waited_s=0.0, outcome=Outcome.WITHDRAWN, decided_at=None))
+    metrics.record(record(outcome=Outcome.REJECTED, waited_s=0.0, criticality=""))
     found = samples(metrics.read())
     assert found["coxswain_queue_wait_seconds_count",] == 4
     assert found["coxswain_queue_wait_seconds_sum",] == 12.0
@@ -133,7 +133,7 @@ def test_only_those_who_waited_or_got_a_slot_count_as_waits() -> None:
 def test_histogram_buckets_cumulate() -> None:
     """A wait of half a second is in every bucket from 0.5 upward, and in none below."""
     metrics = metrics_of(SmallFleet(1))
-    metrics.tell(record(waited_s=0.5))
+    metrics.record(record(waited_s=0.5))
     found = samples(metrics.read())
     buckets = [found["coxswain_queue_wait_seconds_bucket", le] for le in ("0.25", "0.5", "+Inf")]
     assert buckets == [0, 1, 1]
@@ -143,7 +143,7 @@ def test_both_formats_tell_the_same() -> None:
     """OTLP carries the names, labels and numbers of the Prometheus text."""
     fleet = SmallFleet(2, 4)
     metrics = metrics_of(fleet)
-    metrics.tell(record())
+    metrics.record(record())
     metrics.scraped(look(fleet.addresses[0], ScrapeStatus.READY))
     reading = metrics.read()
     found, sent = samples(reading), otlp(reading)
@@ -202,7 +202,7 @@ def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that comes back after many others is counted anew."""
-    monkeypatch.setattr(metrics_module, "MAX_STRANGERS", 10)
+    monkeypatch.setattr(metrics_module, "MAX_REMOVED", 10)
     fleet = SmallFleet()
     metrics = metrics_of(fleet)
     one = Address("10.1.0.0", 8000)

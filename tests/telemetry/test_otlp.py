@@ -68,7 +68,7 @@ async def test_both_protocols_carry_both_signals(
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=test",
     )
     telemetry.start()
-    assert telemetry.tell(record(trace_parent=SAMPLED)) == TRACE_ID
+    assert telemetry.record(record(trace_parent=SAMPLED)) == TRACE_ID
     await receiver.until(lambda: bool(receiver.spans()) and bool(receiver.metrics))
     await telemetry.aclose()
     assert {span.trace_id.hex() for span in receiver.spans("coxswain")} == {TRACE_ID}
@@ -91,7 +91,7 @@ async def test_the_service_may_be_named(
         OTEL_RESOURCE_ATTRIBUTES="service.version=blue%202,service.name=other",
     )
     telemetry.start()
-    telemetry.tell(record(trace_parent=SAMPLED))
+    telemetry.record(record(trace_parent=SAMPLED))
     await receiver.until(lambda: bool(receiver.spans("steering")))
     await telemetry.aclose()
     resource = text_attributes(receiver.traces[0].resource_spans[0].resource)
@@ -111,7 +111,7 @@ async def test_what_is_left_goes_out_at_the_end(
         OTEL_METRIC_EXPORT_INTERVAL="3600000",
     )
     telemetry.start()
-    telemetry.tell(record(trace_parent=SAMPLED))
+    telemetry.record(record(trace_parent=SAMPLED))
     await telemetry.aclose()
     assert receiver.spans() and receiver.latest_metrics()
 
@@ -122,7 +122,7 @@ async def test_unsampled_requests_are_counted_and_not_sent(
     """A request that its caller did not sample still tells the trace that it belongs to."""
     telemetry = telemetry_to(receiver, monkeypatch, "grpc")
     telemetry.start()
-    assert telemetry.tell(record(trace_parent=SAMPLED[:-1] + "0")) == TRACE_ID
+    assert telemetry.record(record(trace_parent=SAMPLED[:-1] + "0")) == TRACE_ID
     await receiver.until(lambda: bool(receiver.metrics))
     await telemetry.aclose()
     assert not receiver.spans()
@@ -142,7 +142,7 @@ async def test_a_receiver_that_is_gone_is_said_once(
 
     telemetry.start()
     for _ in range(5):
-        telemetry.tell(record(trace_parent=SAMPLED))
+        telemetry.record(record(trace_parent=SAMPLED))
     async with asyncio.timeout(30):
         # Both happen in other threads, which know no events of this loop.
         while (  # noqa: ASYNC110
@@ -168,7 +168,7 @@ async def test_a_receiver_that_hangs_does_not_keep_us(
     )
     telemetry.start()
     for _ in range(1000):
-        telemetry.tell(record(trace_parent=SAMPLED))
+        telemetry.record(record(trace_parent=SAMPLED))
     text = (await telemetry.prometheus()).decode()
     assert 'coxswain_requests_total{outcome="served",criticality="standard"} 1000' in text
     (line,) = [one for one in text.splitlines() if 'dropped_total{signal="spans"}' in one]
@@ -185,6 +185,6 @@ async def test_without_an_endpoint_there_is_no_thread() -> None:
         TelemetryOptions(version="1.2.3"),
     )
     telemetry.start()
-    assert telemetry.tell(record()) == ""
+    assert telemetry.record(record()) == ""
     assert set(threading.enumerate()) <= before
     await telemetry.aclose()

@@ -33,7 +33,7 @@ class AgentsDependencies:
     publish: Callable[[list[EndpointSpec]], None]
     observe: Callable[[Observation], None]
     reporting_changed: Callable[[], None] = lambda: None
-    address_refusal: Callable[[Address, str], str] = lambda _address, _peer: ""
+    address_rejection: Callable[[Address, str], str] = lambda _address, _peer: ""
     """Why an agent at this IP address may not report this address; empty if it may."""
     others_naming: Callable[[Address], Sequence[str]] = lambda _: ()
     """The other sources of this endpoint, besides agents."""

@@ -175,8 +175,8 @@ class AgentsService:
 
     def _attach(self, stream: AgentStream, hello: pb.Hello, now: float) -> None:
         spec, trust = read_hello(hello)
-        if refusal := self._dependencies.address_refusal(spec.address, stream.peer):
-            raise ForbiddenError(f"hello.address: {refusal}")
+        if rejection := self._dependencies.address_rejection(spec.address, stream.peer):
+            raise ForbiddenError(f"hello.address: {rejection}")
         self._check_unnamed(spec.address)
         before = self.registry.get(spec.address)
         old = None if before is None else before.stream

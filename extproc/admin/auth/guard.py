@@ -39,12 +39,12 @@ class Guard(grpc.aio.ServerInterceptor):
         if tokens:
             shown = _shown(handler_call_details)
             if not any(token.matches(shown) for token in tokens):
-                return _refusing(MISSING if not shown else WRONG.format(service=service))
+                return _rejecting(MISSING if not shown else WRONG.format(service=service))
         return await continuation(handler_call_details)
 
     def _tokens_for(self, service: str) -> list[Token]:
-        """Whoever has one of these may call; nobody needs one where there is none. Reflection, as
-        all but the agents' own service, is the operators'."""
+        """The tokens that allow a call; none are needed if empty. Reflection and all services
+        except the agents' own need the operators' token."""
         if service == HEALTH:
             return []
         wanted = self._agents if service == AGENTS else self._admin
@@ -61,9 +61,9 @@ def _shown(details: grpc.HandlerCallDetails) -> str:
     return ""
 
 
-def _refusing(text: str) -> grpc.RpcMethodHandler[Any, Any]:
-    async def refuse(_: object, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
+def _rejecting(text: str) -> grpc.RpcMethodHandler[Any, Any]:
+    async def reject(_: object, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
 
     # The call is over before a message is read, so the kind of the real one does not matter.
-    return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(reject)

@@ -69,9 +69,9 @@ class EndpointCalls(AdminServicer):
             raise invalid(f"slots: at most {MAX_SLOTS}; 0 uses the number that the server reports")
         plain = request.address.strip()
         address, hostname = await arguments.read_new_address(plain.removeprefix(HTTPS))
-        if refusal := self._dependencies.address_refusal(address, peer_host(context.peer())):
-            log.warning("an operator was not allowed to add %s: %s", address, refusal)
-            raise forbidden(refusal)
+        if rejection := self._dependencies.address_rejection(address, peer_host(context.peer())):
+            log.warning("an operator was not allowed to add %s: %s", address, rejection)
+            raise forbidden(rejection)
         arrival = NewEndpoint(
             address=address,
             host=hostname or address.host,

@@ -12,7 +12,7 @@ import grpc
 
 from extproc.admin import arguments
 from extproc.admin.arrival_positions import ArrivalPositions
-from extproc.admin.call_errors import Refused, courteous, not_found, not_now, quoted
+from extproc.admin.call_errors import CallError, courteous, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.messages import STATE, request_message
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, KnownExchange
@@ -79,7 +79,7 @@ class RequestCalls(AdminServicer):
                 "arriving"
             )
         if self._watchers >= MAX_WATCHERS:
-            raise Refused(
+            raise CallError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{MAX_WATCHERS} requests are watched, which is the limit; end a watch, or use "
                 "ListRequests",
@@ -107,7 +107,7 @@ class RequestCalls(AdminServicer):
         return pb.CancelRequestResponse(request=message)
 
     def _find(self, id_: str, *, is_queued_first: bool) -> KnownExchange:
-        """The exchange with this id; raises `Refused` for none or several."""
+        """The exchange with this id; raises `CallError` for none or several."""
         arguments.checked(id_, "id", arguments.MAX_ID_CHARS)
         found = self._dependencies.registry.find(id_, self._dependencies.clock())
         if is_queued_first and len(found) > 1:

@@ -29,17 +29,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class WatchCalls(AdminServicer):
     """Streams the changes of the fleet, and the progress of drains."""
 
-    def __init__(self, dependencies: AdminDependencies, board: EndpointBroadcaster) -> None:
+    def __init__(self, dependencies: AdminDependencies, broadcaster: EndpointBroadcaster) -> None:
         self._dependencies = dependencies
         self._dispatcher = dependencies.dispatcher
-        self._board = board
+        self._broadcaster = broadcaster
 
     @courteous
     async def WatchEndpoints(  # noqa: N802  # gRPC names it
         self, _: pb.WatchEndpointsRequest, context: Context
     ) -> None:
         is_complete = False
-        with self._board.watch() as watcher:
+        with self._broadcaster.watch() as watcher:
             while True:
                 message = pb.WatchEndpointsResponse()
                 for address, endpoint in watcher.take(MESSAGE_ENDPOINTS):
@@ -64,7 +64,7 @@ class WatchCalls(AdminServicer):
         self._dispatcher.set_intent(endpoint.address, Intent.DRAINING, began_at)
         log.info("an operator drains %s", endpoint.address)
         at_start = self._running(endpoint)
-        with self._board.watch() as watcher:
+        with self._broadcaster.watch() as watcher:
             while True:
                 watcher.take(len(watcher.pending))
                 elapsed_s = self._dependencies.clock() - began_at

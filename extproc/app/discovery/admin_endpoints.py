@@ -1,7 +1,7 @@
 """The endpoints that operators add by the admin API, with keys that they only name.
 
-Whoever may add an endpoint has its key sent to an address of their choice, and the picker can
-read more than a caller. So only keys may be named that the settings set aside for this.
+An operator who adds an endpoint can send its key to any address, and the picker can read more
+keys than the operator. So only keys that the settings list for this can be named.
 """
 
 from __future__ import annotations

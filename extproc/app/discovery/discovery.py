@@ -43,11 +43,11 @@ log = logging.getLogger("coxswain.discovery")
 class Discovery:
     """Runs the sources that the settings name, and takes in what all of them publish.
 
-    `set_members` is told what each source names now. `on_known` is called once: when every
-    source has spoken, or `discovery.grace_s` after `start`; Envoy must not be told a part of
-    the fleet after a restart, for it drops what it is not told. Agents are waited for where
-    `agents.expected` says so, or where nothing else could name an endpoint. `is_reported` says
-    whether an agent tells what happens at an address: then nobody else looks there.
+    `set_members` receives the endpoints of each source. `on_known` is called once: when every
+    source has reported, or `discovery.grace_s` after `start`. After a restart Envoy must not get a
+    part of the fleet, because it drops the rest. Agents are waited for if `agents.expected` says
+    so, or if there is no other source. `is_reported` says whether an agent reports an address,
+    which the picker then does not scrape itself.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Discovery:
     def start(self) -> None:
         """Start every source. Call it in the event loop."""
         loop = asyncio.get_running_loop()
-        self._grace = loop.call_later(self._plan.discovery.grace_s, self._know)
+        self._grace = loop.call_later(self._plan.discovery.grace_s, self._publish_once)
         self._listed.set(self._plan.entries)
         self._start_file()
         self._start_dns()
@@ -94,7 +94,7 @@ class Discovery:
 
     @property
     def secrets(self) -> set[Path]:
-        """The files that hold keys and authorities, whose content is not in any settings."""
+        """The files with keys and CAs, whose content is not in any settings."""
         return self._plan.secrets | self._secrets_of_file
 
     @property
@@ -107,17 +107,17 @@ class Discovery:
     async def renew(self, settings: Settings) -> tuple[str, ...]:
         """Follow other settings, or the same with other keys and certificates in their files.
 
-        Raises `SettingsError` before anything is changed. What both name stays as it is. A
-        source keeps its endpoints until it speaks anew. Returns the settings of which anything
-        is new, be it only a key.
+        Raises `SettingsError` before anything is changed. Endpoints in both stay as they are. A
+        source keeps its endpoints until it reports again. Returns the settings that differ, also
+        if only a key does.
         """
         return await self._follow(await asyncio.to_thread(_Plan, settings))
 
     async def refresh(self) -> tuple[str, ...]:
-        """Follow the same settings with what the files hold now that they name.
+        """Follow the same settings with the current content of their files.
 
-        Whoever's key or authorities cannot be read stays as it was, and that is logged. Returns
-        what `renew` does.
+        An endpoint whose key or CA cannot be read stays as it was, with a log line. Returns the
+        same as `renew`.
         """
         return await self._follow(await asyncio.to_thread(self._plan.refreshed))
 
@@ -150,8 +150,8 @@ class Discovery:
     def publish(
         self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool
     ) -> None:
-        """All that `source` names now; of two nominations for one address the first counts, and
-        the others are told of."""
+        """Apply all endpoints of `source`. If it has an address twice, the first entry counts, and
+        the others are logged."""
         named: dict[Address, DiscoveredEndpoint] = {}
         doubles: dict[Address, list[DiscoveredEndpoint]] = {}
         for endpoint in discovered:
@@ -167,7 +167,7 @@ class Discovery:
         if is_complete:
             self._silent.discard(source)
             if not self._silent:
-                self._know()
+                self._publish_once()
 
     def _log_doubles(
         self, source: str, doubles: Mapping[Address, Sequence[DiscoveredEndpoint]]
@@ -185,8 +185,8 @@ class Discovery:
         self._doubles[source] = present
 
     def target(self, spec: EndpointSpec) -> EndpointTarget | None:
-        """How the scraper looks at a member; None where an agent does it, or is all that can, and
-        where no source names it."""
+        """How to scrape a member; None if an agent does it, or only an agent can, and if no source
+        has it."""
         if self._is_reported(spec.address):
             return None
         discovered = [
@@ -212,7 +212,7 @@ class Discovery:
                     found.setdefault(endpoint.trust.profile, endpoint.trust)
         return found
 
-    def _know(self) -> None:
+    def _publish_once(self) -> None:
         if self._grace is not None:
             self._grace.cancel()
         if not self._is_known:
@@ -294,8 +294,8 @@ class _Plan:
         return tuple(key for key, is_new in differences.items() if is_new)
 
     def refreshed(self) -> _Plan:
-        """The same with the keys and authorities as they are now; one that cannot be read leaves
-        its endpoint as it was. Blocks on the disk."""
+        """The same with reloaded keys and CAs; if one cannot be read, its endpoint stays
+        as it was. Blocks on the disk."""
         plan = copy(self)
         plan.entries, of_entries = _again(entries_of, self._endpoints, self.entries)
         plan.names, of_names = _again(names_of, self.discovery.dns, self.names)

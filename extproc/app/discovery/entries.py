@@ -1,4 +1,4 @@
-"""From the settings' endpoints and names to what discovery follows: keys and authorities read.
+"""From the settings' endpoints and names to entries of discovery, with their keys and CAs.
 
 Everything here blocks on the disk, for the files that hold keys and certificates.
 """
@@ -83,13 +83,13 @@ def read_endpoints(
 
 
 def secret_files(accesses: Iterable[Access]) -> set[Path]:
-    """The files that hold their keys and the authorities of their certificates."""
+    """The files with their keys and CAs."""
     named = (file for each in accesses for file in (each.api_key_file, each.ca_file))
     return {Path(file).expanduser() for file in named if file is not None}
 
 
 def kept_as_it_was(server: object, reason: str) -> str:
-    """Log that a server's key or authorities could not be read again; returns the same words."""
+    """Log that a server's key or CA could not be reloaded; returns the text."""
     problem = f"{server}: keeping its previous key and CA: {reason}"
     log.error("%s", problem)
     return problem

@@ -42,18 +42,18 @@ class ScrapeTargets:
             self._due = asyncio.get_running_loop().call_soon(self.follow)
 
     def follow(self) -> None:
-        """Look at whoever is in the fleet now, by what its sources say, and at nobody else.
+        """Scrape exactly the members of the fleet, as their sources say.
 
-        One that no source names any more is looked at as before, until its last request ends.
+        An endpoint that has no source any more is scraped until its last request ends.
         """
         self._due = None
         if self._is_stopped:
             return
         fleet, scraper = self._fleet, self._scraper
         self._served_cluster.follow(self._members.trusts(), fleet.membership().members)
-        for watched in scraper.targets:
-            if watched.address not in fleet:
-                scraper.forget(watched.address)
+        for scraped in scraper.targets:
+            if scraped.address not in fleet:
+                scraper.forget(scraped.address)
         blind = set()
         for endpoint in fleet:
             if endpoint.is_removed:

@@ -23,7 +23,7 @@ from extproc.xds import EndpointDiscovery
 
 
 class Pages:
-    """`is_serving` is told by the service: false before it serves and once it stops."""
+    """The service sets `is_serving`: false before it serves and once it stops."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Pages:
         registry: ExchangeRegistry,
         discovery: EndpointDiscovery,
         telemetry: Telemetry,
-        find_place: Callable[[str], QueuePosition | None],
+        find_position: Callable[[str], QueuePosition | None],
         problems: Callable[[], Sequence[str]],
         hosts: Hosts,
     ) -> None:
@@ -46,7 +46,7 @@ class Pages:
             StatusSources(
                 status=self._status, obstacles=self.obstacles, metrics=telemetry.prometheus
             ),
-            Countdown(find_place).routes(),
+            Countdown(find_position).routes(),
             hosts,
         )
         self.is_serving = False

@@ -1,4 +1,4 @@
-"""Notices when a file changes that the settings only name: a server's key, its authorities.
+"""Notices when a file changes that the settings only name: a server's key or CA.
 
 Looked at every second, by name, as the endpoints file is and for the same reasons. A change
 counts when the files look the same twice: one in the middle of being written is not read.

@@ -158,7 +158,7 @@ async def agent(
 
 
 AGENT_CHANNEL = (
-    # Each attempt begins anew: gRPC's own pauses between attempts would come on top of ours.
+    # Each attempt uses a new channel: gRPC's own pauses between attempts would come on top of ours.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )

@@ -70,7 +70,7 @@ async def explain(
     else:
         show(answer)
     if answer.decision == pb.ExplainResponse.DECISION_REJECTED:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise typer.Exit(ExitCode.REJECTED)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

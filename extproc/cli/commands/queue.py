@@ -51,7 +51,7 @@ async def queue(
 
 @group.command("watch")
 @talks
-async def watch_place(
+async def watch_position(
     picker: AdminClient,
     id_: Annotated[
         str,
@@ -81,4 +81,4 @@ async def watch_place(
         else:
             typer.echo(position_line(last))
     if last.state != pb.WatchQueueResponse.STATE_SERVED:
-        raise PickerError(ExitCode.REFUSED, f"request {id_} was rejected, or its client left")
+        raise PickerError(ExitCode.REJECTED, f"request {id_} was rejected, or its client left")

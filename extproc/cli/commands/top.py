@@ -60,16 +60,16 @@ async def top(
     from extproc.cli.screens.top_tables import Frame
 
     screen = console()
-    sight = await read_top_data(picker)
+    data = await read_top_data(picker)
     if output is Format.TABLE and screen.is_terminal and not screen.is_dumb_terminal:
-        await Top(lambda: read_top_data(picker), picker.address, screen, interval, sight).run(count)
+        await Top(lambda: read_top_data(picker), picker.address, screen, interval, data).run(count)
         return
     frame = Frame(address=picker.address, width=screen.width, is_ascii=screen.options.ascii_only)
     for left in reversed(range(count or 1)):
         if output is Format.JSON:
-            print_json(sight.plain(), is_line=count is not None)
+            print_json(data.plain(), is_line=count is not None)
         else:
-            screen.print(screen_of(sight, frame))
+            screen.print(screen_of(data, frame))
         if left:
             await asyncio.sleep(interval)
-            sight = await read_top_data(picker)
+            data = await read_top_data(picker)

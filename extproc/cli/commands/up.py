@@ -12,7 +12,7 @@ import typer
 from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_from
 
 if TYPE_CHECKING:
-    from extproc.demo.embedded import FleetWish
+    from extproc.demo.embedded import FleetOptions
     from extproc.settings import Settings
 
 SLOTS: Final = re.compile("[1-9][0-9]{0,3}")
@@ -114,7 +114,7 @@ def up(
     options = UpOptions(
         settings=settings,
         serve_arguments=_serve_arguments(config, endpoints, assignments),
-        wish=_wish(settings, slots, endpoints_count, simulator, service_time),
+        fleet_options=_fleet_options(settings, slots, endpoints_count, simulator, service_time),
     )
     raise typer.Exit(asyncio.run(run(options)))
 
@@ -130,11 +130,11 @@ def _serve_arguments(
     return arguments
 
 
-def _wish(
+def _fleet_options(
     settings: Settings, slots: str, count: int, simulator: bool, service_time_s: float | None
-) -> FleetWish | None:
+) -> FleetOptions | None:
     """The fleet to start here; None when the settings name servers, or where to learn of some."""
-    from extproc.demo.embedded import FleetWish
+    from extproc.demo.embedded import FleetOptions
 
     if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
         if simulator or service_time_s is not None:
@@ -150,4 +150,4 @@ def _wish(
     numbers = [int(number) for number in given]
     if len(numbers) == 1:
         numbers *= count
-    return FleetWish(slots=numbers, wants_simulator=simulator, service_time_s=service_time_s)
+    return FleetOptions(slots=numbers, wants_simulator=simulator, service_time_s=service_time_s)

@@ -42,7 +42,7 @@ async def follow_drain(
         )
     if last.state != State.STATE_DRAINED:
         raise PickerError(
-            ExitCode.REFUSED, f"the drain was cancelled: {endpoint} was activated or disabled"
+            ExitCode.REJECTED, f"the drain was cancelled: {endpoint} was activated or disabled"
         )
 
 

@@ -110,7 +110,7 @@ def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     return lines
 
 
-def picture(
+def table_of(
     endpoints: Sequence[pb.Endpoint], width: int = WIDE, problems: Iterable[str] = ()
 ) -> Group:
     """The table, what the picker cannot read, and the remedies, for a screen of `width` columns."""
@@ -124,7 +124,7 @@ def picture(
 def show(endpoints: Sequence[pb.Endpoint], problems: Iterable[str]) -> None:
     """Print it once."""
     screen = console()
-    screen.print(picture(endpoints, screen.width, problems))
+    screen.print(table_of(endpoints, screen.width, problems))
 
 
 def _one_line(text: str) -> Text:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rich.live import Live
 
 from extproc.cli.output import Format, console, plain, print_json
-from extproc.cli.screens.endpoint_table import picture
+from extproc.cli.screens.endpoint_table import table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def watch_endpoints(
         with Live(console=screen, auto_refresh=False) as live:
             while not following.done():
                 changed.clear()
-                live.update(picture(await fetch(), screen.width), refresh=True)
+                live.update(table_of(await fetch(), screen.width), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REFRESH_S):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def keys(pressed: Callable[[str], None]) -> Iterator[None]:
-    """Within `with`, tell each key at once and do not show it; Ctrl-C stays what it is.
+    """Within `with`, report each key at once and do not show it; Ctrl-C works as before.
 
-    The empty string tells that the terminal is gone. Where stdin is none, nothing is told. The
+    The empty string means that the terminal is gone. Without a terminal nothing is reported. The
     terminal is left as it was found. Call it in the main thread.
     """
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Slots as a row of signs, told apart without colour too."""
+"""Slots as a row of signs that differ also without colour."""
 
 from __future__ import annotations
 

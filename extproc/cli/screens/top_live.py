@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from extproc.cli.screens.top_data import TopData
 
-    Look = Callable[[], Awaitable[TopData]]
+    ReadData = Callable[[], Awaitable[TopData]]
 
 REDRAW_S: Final = 1.0
 """The clock goes on although no answer comes."""
@@ -35,53 +35,54 @@ QUIT_KEYS: Final = frozenset({"q", "Q", "\x04", ""})
 
 
 class Top:
-    """Belongs to one event loop. `look` asks the picker at `address`, which has told `first`."""
+    """Belongs to one event loop. `read_data` reads from the picker at `address`;
+    `first` is the first result."""
 
     def __init__(
-        self, look: Look, address: str, screen: Console, interval_s: float, first: TopData
+        self, read_data: ReadData, address: str, screen: Console, interval_s: float, first: TopData
     ) -> None:
-        self._look = look
+        self._read_data = read_data
         self._address = address
         self._screen = screen
         self._interval_s = interval_s
-        self._sight = first
+        self._data = first
         self._seen_at = time.monotonic()
         self._is_lost = False
         self._is_over = False
         self._news = asyncio.Event()
 
     async def run(self, count: int | None) -> None:
-        """Until somebody leaves, or each of `count` sights was shown for an interval.
+        """Run until a key or a signal ends it, or `count` results were shown for an interval each.
 
         Raises `PickerError` when the picker wants another token; one that is gone is waited for.
         """
-        asking = asyncio.create_task(self._ask(count), name="look at the picker")
-        asking.add_done_callback(lambda _: self._news.set())
+        reading = asyncio.create_task(self._read(count), name="read from the picker")
+        reading.add_done_callback(lambda _: self._news.set())
         try:
             with (
                 keys(self._pressed),
                 _signals(self._leave, self._news.set),
                 Live(console=self._screen, screen=True, auto_refresh=False) as live,
             ):
-                while not self._is_over and not asking.done():
+                while not self._is_over and not reading.done():
                     self._news.clear()
-                    live.update(self._picture(), refresh=True)
+                    live.update(self._screen_of_data(), refresh=True)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(REDRAW_S):
                             await self._news.wait()
-            if asking.done():
-                await asking
+            if reading.done():
+                await reading
         finally:
-            asking.cancel()
+            reading.cancel()
 
-    async def _ask(self, count: int | None) -> None:
+    async def _read(self, count: int | None) -> None:
         seen = 1
         while count is None or seen < count:
             await asyncio.sleep(self._interval_s)
             try:
-                self._sight = await self._look()
+                self._data = await self._read_data()
             except PickerError as error:
-                if error.exit is ExitCode.DENIED:
+                if error.exit is ExitCode.UNAUTHENTICATED:
                     raise
                 self._is_lost = True
             else:
@@ -91,7 +92,7 @@ class Top:
             self._news.set()
         await asyncio.sleep(self._interval_s)
 
-    def _picture(self) -> Group:
+    def _screen_of_data(self) -> Group:
         size = self._screen.size
         frame = Frame(
             address=self._address,
@@ -99,7 +100,7 @@ class Top:
             height_lines=size.height,
             is_ascii=self._screen.options.ascii_only,
         )
-        return screen_of(self._sight, frame, time.strftime("%H:%M:%S"), self._notice())
+        return screen_of(self._data, frame, time.strftime("%H:%M:%S"), self._notice())
 
     def _notice(self) -> str:
         silent_s = time.monotonic() - self._seen_at
@@ -118,7 +119,7 @@ class Top:
 
 @contextmanager
 def _signals(leave: Callable[[], None], redraw: Callable[[], None]) -> Iterator[None]:
-    """Leave the terminal as it was also when told to end; draw again when its size changes."""
+    """Restore the terminal also after SIGTERM; draw again when its size changes."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return

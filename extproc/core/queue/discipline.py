@@ -78,7 +78,7 @@ class QueueDiscipline:
         while True:
             found = self._best(endpoint, endpoint_slots, now)
             if found is None:
-                return self._reserved_elsewhere(endpoint, endpoint_slots)
+                return self._next_by_reservation(endpoint, endpoint_slots)
             ticket, pool, has_aged = found
             if can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots):
                 return ticket
@@ -141,7 +141,7 @@ class QueueDiscipline:
             return None
         return first
 
-    def _reserved_elsewhere(
+    def _next_by_reservation(
         self, endpoint: Endpoint, endpoint_slots: EndpointSlots
     ) -> Ticket | None:
         """A ticket with a reservation, here or elsewhere, that fits here now."""

@@ -1,4 +1,4 @@
-"""Ends the wait of a request: opens a lease, or rejects it. The queue is told in either case."""
+"""Ends the wait of a request: opens a lease, or rejects it. The queue is updated in either case."""
 
 from __future__ import annotations
 

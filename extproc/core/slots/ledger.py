@@ -38,7 +38,7 @@ class DrainingCaps:
     `blind_s` is for servers that do not report their slots, so that nothing else can end it.
     """
 
-    sighted_s: float = 10.0
+    reported_s: float = 10.0
     blind_s: float = 1.0
 
 
@@ -123,7 +123,7 @@ class Ledger:
         left_at = now + HANDOVER_S if end is LeaseEnd.HANDED_OVER else now
         lease.leave(left_at)
         endpoint_slots = self._by_endpoint[lease.address]
-        cap_s = self._caps.sighted_s if endpoint_slots.reports_busy_slots else self._caps.blind_s
+        cap_s = self._caps.reported_s if endpoint_slots.reports_busy_slots else self._caps.blind_s
         heapq.heappush(self._caps_due, (left_at + cap_s, lease.id, lease))
 
     def observe(self, observation: Observation, now: float) -> None:
@@ -204,7 +204,7 @@ class Ledger:
             found += [f"{address}: {fault}" for fault in endpoint_slots.faults()]
         if counted != len(self._leases):
             found.append(f"{len(self._leases)} leases are open, and {counted} at endpoints")
-        longest_s = max(self._caps.sighted_s, self._caps.blind_s) + GRACE_S
+        longest_s = max(self._caps.reported_s, self._caps.blind_s) + GRACE_S
         for lease in self._leases.values():
             if lease.state is LeaseState.CLOSED:
                 found.append(f"{lease} was closed and is still listed")
@@ -228,7 +228,7 @@ class Ledger:
             self._by_endpoint[lease.address].add(lease, is_running=True)
         self._rechecks_due.clear()
         self._caps_due = [
-            (lease.left_at + self._caps.sighted_s, lease.id, lease)
+            (lease.left_at + self._caps.reported_s, lease.id, lease)
             for lease in self._leases.values()
             if lease.left_at is not None
         ]

@@ -1,4 +1,4 @@
-"""`python -m extproc.demo.simulator`: run one simulated llama-server until it is told to stop."""
+"""`python -m extproc.demo.simulator`: run one simulated llama-server until SIGTERM."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ def error(code: int, kind: str, message: str) -> Json:
     return {"error": {"code": code, "message": message, "type": kind}}
 
 
-def slots(board: Slots, options: SimulatorOptions) -> list[Json]:
-    return [_slot(slot, options) for slot in board.all]
+def slots(table: Slots, options: SimulatorOptions) -> list[Json]:
+    return [_slot(slot, options) for slot in table.all]
 
 
 def _slot(slot: Slot, options: SimulatorOptions) -> Json:
-    told: Json = {
+    fields: Json = {
         "id": slot.id,
         "n_ctx": options.context_tokens,
         "speculative": False,
@@ -42,9 +42,9 @@ def _slot(slot: Slot, options: SimulatorOptions) -> Json:
     }
     task = slot.last
     if task is None:
-        return told
+        return fields
     decoded = task.decoded if slot.is_processing else 0
-    told |= {
+    fields |= {
         "id_task": task.id,
         "n_prompt_tokens": task.prompt_tokens + task.decoded,
         "n_prompt_tokens_processed": task.prompt_tokens - task.cached_tokens,
@@ -59,7 +59,7 @@ def _slot(slot: Slot, options: SimulatorOptions) -> Json:
             }
         ],
     }
-    return told
+    return fields
 
 
 def props(options: SimulatorOptions) -> Json:

@@ -112,9 +112,9 @@ class Simulator:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every response, also to paths that do not exist."""
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
+        rejection = self._rejection(request)
+        if rejection is not None:
+            return rejection
         try:
             return await handler(request)
         except BadRequestError as error:
@@ -124,7 +124,7 @@ class Simulator:
         except web.HTTPRequestEntityTooLarge:
             return _error(413, "invalid_request_error", "the body is too large")
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _rejection(self, request: web.Request) -> web.Response | None:
         wanted = self.options.api_key
         if wanted is not None and request.path not in _PUBLIC:
             given = request.headers.get("authorization") or request.headers.get("x-api-key") or ""
@@ -209,15 +209,15 @@ class Simulator:
             return await _stream(request, events)
         await self._finished(tasks)
         choices = [dialect.whole(index, _text(task)) for index, task in enumerate(tasks)]
-        told = {"usage": responses.usage(tasks), "timings": responses.timings(tasks[0])}
-        return _json(responses.openai(dialect.kind, identity, self.options, choices) | told)
+        fields = {"usage": responses.usage(tasks), "timings": responses.timings(tasks[0])}
+        return _json(responses.openai(dialect.kind, identity, self.options, choices) | fields)
 
     async def _openai_events(
         self, tasks: list[Task], identity: str, dialect: Dialect, *, has_usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        def event(choices: list[Json], told: Json) -> bytes:
+        def event(choices: list[Json], fields: Json) -> bytes:
             frame = responses.openai(dialect.streamed_kind, identity, self.options, choices)
-            return _event(frame | told)
+            return _event(frame | fields)
 
         with self._running(tasks):
             if self.options.has_early_headers:
@@ -228,10 +228,10 @@ class Simulator:
                     if number == 0 and dialect.opening is not None:
                         yield event([dialect.opening(index)], {})
                     yield event([dialect.part(index, responses.word(task, number))], {})
-                told = {"timings": responses.timings(task)}
+                fields = {"timings": responses.timings(task)}
                 if dialect is TEXT:
-                    told["usage"] = responses.usage([task])
-                yield event([dialect.last(index)], told)
+                    fields["usage"] = responses.usage([task])
+                yield event([dialect.last(index)], fields)
             if has_usage and dialect is CHAT:
                 yield event([], {"usage": responses.usage(tasks)})
             yield _DONE
@@ -254,8 +254,8 @@ class Simulator:
         ]
         read = sum(len(text) + 1 for text in texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
-        told = {"model": self.options.alias, "object": "list", "usage": usage, "data": data}
-        return _json(told | {"system_fingerprint": responses.FINGERPRINT})
+        fields = {"model": self.options.alias, "object": "list", "usage": usage, "data": data}
+        return _json(fields | {"system_fingerprint": responses.FINGERPRINT})
 
     async def _embedded(self, given: object) -> list[bytes]:
         """Take each input through a slot of its own, as llama-server does."""

@@ -49,11 +49,11 @@ class Task:
 
     async def steps(self) -> AsyncIterator[int]:
         """Yield each token's number (from 0) as soon as it exists; ends when the task does."""
-        told = 0
+        sent = 0
         while True:
-            while told < self.decoded:
-                yield told
-                told += 1
+            while sent < self.decoded:
+                yield sent
+                sent += 1
             if self.is_ended:
                 return
             self._changed.clear()

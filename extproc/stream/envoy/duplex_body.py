@@ -4,7 +4,7 @@
 
 Held is what came before the decision; its bound is the reader's, who opens the relay as soon as
 enough is here. Chunks come in any size and go out at 62,000 bytes at most. The end of the stream
-is told once, with the last chunk, however often it is heard.
+is sent once, with the last chunk, however often it is received.
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ class RequestBody:
     """What a body says. What is missing, odd or cut stays at its default.
 
     `text` is the beginning of the prompt in the order in which servers build it, empty for
-    embeddings; `has_media` tells that images or sounds were found in what is asked, `has_grammar`
+    embeddings; `has_media` says that images or sounds were found in what is asked, `has_grammar`
     that the answer is to follow a grammar or a schema, `has_tools` that it may call tools.
     `answers` is how many each input gets, `inputs` how many things are to be completed, embedded
     or ranked.
     `adapter_numbers` are the adapters that `lora` wants, None without any list. `is_complete`
-    tells that the whole body was read and is a JSON object, `is_cut` that only a part of it was;
+    says that the whole body was read and is a JSON object, `is_cut` that only a part of it was;
     `problem` what is wrong with it, for the client, and None when nothing is.
     """
 
@@ -221,8 +221,8 @@ def _inputs_alone(tree: Mapping[str, Any]) -> Prompt:
 
 
 def _adapter_numbers(lora: object) -> frozenset[int] | None:
-    """The adapters that are wanted by numbers, as llama-server reads them: a scale that is not
-    told is 0, and such an adapter is off."""
+    """The adapters that are wanted by numbers, as llama-server reads them: a missing scale
+    is 0, and such an adapter is off."""
     if not lora:
         return None
     entries = lora if isinstance(lora, list) else ()

@@ -27,12 +27,12 @@ NOT_WHOLE: Final = (
 
 
 def names_of(
-    head: RequestHead, body: RequestBody, intake: RequestResolver
+    head: RequestHead, body: RequestBody, resolver: RequestResolver
 ) -> tuple[str | None, str | None]:
     """The names of model and adapter. The body has priority over a gateway's header, because the
     server reads the body.
     """
-    model, adapter = intake.names.split(body.model or head.model)
+    model, adapter = resolver.names.split(body.model or head.model)
     return model, head.adapter or adapter
 
 
@@ -41,20 +41,20 @@ def validate_names(
     adapter: str | None,
     body: RequestBody,
     raw: bytes,
-    intake: RequestResolver,
+    resolver: RequestResolver,
     *,
     is_whole: bool,
 ) -> str | None:
     """Why a request with these names cannot be served, as text for the client; else None.
 
-    `raw` are the bytes of the body that are here, `is_whole` tells that these are all.
+    `raw` are the bytes of the body that are here, `is_whole` says that these are all.
     """
     if adapter is not None:
         if body.adapter_numbers is not None:
             return BOTH
         if not is_whole or not is_object(raw):
             return NOT_WHOLE
-    if model is None and body.is_cut and intake.must_know_models:
+    if model is None and body.is_cut and resolver.must_know_models:
         return HIDDEN
     return None
 

@@ -63,8 +63,8 @@ class Paths:
         return method == "GET" and (path in self._models or normalised(path) in self._models)
 
     def is_closed(self, method: str, path: str) -> bool:
-        """Whether no client may have this, however it is spelt. What gateways tell no path of is
-        not judged: their own routes have to."""
+        """Whether the path is closed, in any spelling. A request without a path comes from a
+        gateway, whose own routes decide."""
         plain = _without_query(path)
         return bool(plain) and self._is_closed(method, normalised(plain))
 

@@ -37,7 +37,7 @@ MEDIUM_CHARS: Final = 4096
 
 
 class Prompt(NamedTuple):
-    """`has_media` tells that images or sounds are in it, so its text tells little of its length."""
+    """`has_media` says that it has images or sounds, so its text says little of its length."""
 
     text: str = ""
     has_media: bool = False

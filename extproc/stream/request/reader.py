@@ -1,12 +1,12 @@
 """Reads the headers and the body of one request until it can be submitted.
 
-    headers --takes no slot----------------> PassOn, or Told by us (the models of the fleet)
-            --its path is closed-----------> Denied
-            --takes one, body wanted-------> more is wanted (None) --enough came--> Wish
-            --takes one--------------------> Wish
-    any     --cannot be understood, or a gateway's hint leaves nobody--> Denied
+    headers --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet)
+            --its path is closed--------------> InvalidRequest
+            --takes a slot, body is needed----> None until enough has arrived --> NeedsSlot
+            --takes a slot--------------------> NeedsSlot
+    any     --invalid, or an empty subset-----> InvalidRequest
 
-A `NeedsSlot` goes to the core; `delivery` says how what the core picked reaches the server.
+A `NeedsSlot` goes to the core; `delivery` says how the request reaches the selected endpoint.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class InvalidRequest:
     retry_after_s: float = 0.0
 
 
-Understood = NeedsSlot | PassThrough | LocalReply | InvalidRequest
+ReadResult = NeedsSlot | PassThrough | LocalReply | InvalidRequest
 
 NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
@@ -86,7 +86,7 @@ NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 class RequestReader:
     """Receives the messages about one request. Synchronous, without side effects."""
 
-    __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "head", "question", "request")
+    __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "body_mode", "head", "request")
 
     def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions) -> None:
         self._dispatcher = dispatcher
@@ -94,12 +94,12 @@ class RequestReader:
         self._kind: Kind | None = None
         self._hint: Hint | None = None
         self.head: codec.RequestHead | None = None
-        self.question = BodyMode()
+        self.body_mode = BodyMode()
         self.request: Request | None = None
 
-    def begin(self, message: pb.ProcessingRequest) -> Understood | None:
+    def begin(self, message: pb.ProcessingRequest) -> ReadResult | None:
         """Read the headers, the first message of a stream; None if the body is needed too."""
-        self.question.begin(message)
+        self.body_mode.begin(message)
         try:
             head = self.head = codec.read_request_head(message.request_headers)
         except codec.BadRequestError as error:
@@ -114,39 +114,39 @@ class RequestReader:
         if self._kind is None:
             if head.path and paths.is_closed(head.method, head.path):
                 return InvalidRequest(Reason.BLOCKED_PATH)
-            told = self._models() if paths.asks_for_models(head.method, head.path) else None
-            return told or self._pass_on()
-        if self.question.can_bring_body and self._options.reading.wants_body(head):
+            list_reply = self._models() if paths.asks_for_models(head.method, head.path) else None
+            return list_reply or self._pass_on()
+        if self.body_mode.can_bring_body and self._options.reading.wants_body(head):
             return None
-        return self._wish(NOT_READ)
+        return self._needs_slot(NOT_READ)
 
     def bring_body(self) -> list[pb.ProcessingResponse]:
         """The reply that requests the body."""
         assert self.head is not None
         told_bytes = self.head.body_bytes
         is_short = told_bytes is not None and told_bytes <= self._options.reading.short_bytes
-        return self.question.bring_body(is_short=is_short)
+        return self.body_mode.bring_body(is_short=is_short)
 
-    def take(self, part: pb.HttpBody) -> Understood | None:
+    def take(self, part: pb.HttpBody) -> ReadResult | None:
         """Read a part of the body; None if that is not enough yet."""
-        is_enough = self.question.take(part, enough_bytes=self._options.reading.limit_bytes)
+        is_enough = self.body_mode.take(part, enough_bytes=self._options.reading.limit_bytes)
         return self._read() if is_enough else None
 
-    def read_what_came(self) -> Understood:
+    def read_what_came(self) -> ReadResult:
         """Decide with the received part of the body, because no more will arrive."""
-        self.question.end_body()
-        return self._read() if self.question.body else self._wish(NOT_READ)
+        self.body_mode.end_body()
+        return self._read() if self.body_mode.body else self._needs_slot(NOT_READ)
 
     @property
     def announced(self) -> Request | None:
-        """A request that takes slots as far as its headers tell whose it is; None for others."""
+        """A request that takes slots, by its headers alone; None for others."""
         if self.head is None or self._kind is None:
             return None
         return Request(
             id=self.head.id, timeout_s=0.0, kind=self._kind, objective=self.head.objective
         )
 
-    def refusal_text(self, reason: Reason) -> str:
+    def rejection_text(self, reason: Reason) -> str:
         """The text for the client in addition to the text of the reason."""
         if self.request is None:
             return ""
@@ -160,56 +160,56 @@ class RequestReader:
 
     def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
         """The destination, and the changed body if the server needs one."""
-        request, question = self.request, self.question
+        request, body_mode = self.request, self.body_mode
         assert request is not None
         addresses = (picked.lease.address, *picked.fallbacks)
         if request.adapter is not None or picked.adapter_id is not None:
             # Adapter numbers differ between servers, so there is no fallback.
             return addresses[:1], append_overrides(
-                question.body, model=picked.model, adapter_id=picked.adapter_id
+                body_mode.body, model=picked.model, adapter_id=picked.adapter_id
             )
         is_renamed = picked.model is not None and picked.model != request.model
         if is_renamed and not request.is_verbatim:
-            return addresses, append_overrides(question.body, model=picked.model, adapter_id=None)
+            return addresses, append_overrides(body_mode.body, model=picked.model, adapter_id=None)
         return addresses, None
 
-    def _read(self) -> Understood:
-        head, question, reading = self.head, self.question, self._options.reading
+    def _read(self) -> ReadResult:
+        head, body_mode, reading = self.head, self.body_mode, self._options.reading
         assert head is not None and self._kind is not None
         if not head.has_json:
-            return self._wish(NOT_READ)
-        body = reading.read(self._kind, question.body, is_whole=question.is_whole)
+            return self._needs_slot(NOT_READ)
+        body = reading.read(self._kind, body_mode.body, is_whole=body_mode.is_whole)
         if reading.is_strict and body.problem is not None:
             return InvalidRequest(Reason.BAD_REQUEST, f"The body {body.problem}.")
-        return self._wish(body)
+        return self._needs_slot(body)
 
-    def _wish(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
+    def _needs_slot(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
         head, kind = self.head, self._kind
         assert head is not None and kind is not None
         allowed = self._allowed()
         self._hint = None  # a long body must not be kept while its request is queued
         if allowed is not None and not allowed:
             return NOBODY
-        question = self.question
+        body_mode = self.body_mode
         request = understand(
             head,
             body,
-            question.body,
+            body_mode.body,
             kind=kind,
-            is_whole=question.is_whole,
+            is_whole=body_mode.is_whole,
             allowed=allowed,
             longest_s=self._options.queue_timeout_s,
-            intake=self._dispatcher.resolver,
+            resolver=self._dispatcher.resolver,
             kept_bytes=self._options.reading.kept_of(
-                head, len(question.body), has_all=question.has_all
+                head, len(body_mode.body), has_all=body_mode.has_all
             ),
-            is_partial=bool(question.body) and not question.has_all,
+            is_partial=bool(body_mode.body) and not body_mode.has_all,
         )
         if isinstance(request, str):
             return InvalidRequest(Reason.BAD_REQUEST, request)
         self.request = request
         if not self._may_be_reworded(request):
-            question.forget_body()
+            body_mode.forget_body()
         return NeedsSlot(request)
 
     def _may_be_reworded(self, request: Request) -> bool:
@@ -222,7 +222,7 @@ class RequestReader:
     def _pass_on(self) -> PassThrough | InvalidRequest:
         allowed = self._allowed()
         addresses = tuple(self._dispatcher.passing(allowed))
-        if not addresses and (allowed is not None or self.question.must_be_answered):
+        if not addresses and (allowed is not None or self.body_mode.must_be_answered):
             return NOBODY
         return PassThrough(addresses)
 
@@ -244,8 +244,8 @@ class RequestReader:
 
 
 def _kind_of(head: codec.RequestHead, paths: Paths) -> Kind | None:
-    """What it does with its slot; None when it takes none. Where nobody told its path, a body
-    tells that it takes one: gateways have their inference routes asked about."""
+    """What it does with its slot; None when it takes none. Without a path, a request with a
+    body takes one: gateways send only their inference routes."""
     if head.path or not head.has_body:
         return paths.slot_kind(head.method, head.path)
     return Kind.GENERATION

@@ -21,13 +21,13 @@ from extproc.stream.request.names import UNSAYABLE, names_of, validate_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """Whether bodies are read, and how. `limit_bytes` is how much of each; one that is told to be
-    no longer than `short_bytes` is asked for whole, which must fit into what Envoy keeps.
+    """Whether bodies are read, and how. `limit_bytes` is how much of each. A body whose announced
+    length is at most `short_bytes` is requested whole; it must fit into Envoy's buffer.
 
-    `kept_bytes` is how much of a body is kept while its request waits.
+    `kept_bytes` is how much of a body is held while its request is queued.
 
-    `is_strict` refuses a body that cannot be read; otherwise it is routed without what could
-    not be. Raises `ValueError` for a limit below 1.
+    `is_strict` rejects a body that cannot be parsed; otherwise it is routed without the missing
+    information. Raises `ValueError` for a limit below 1.
     """
 
     reads_bodies: bool = True
@@ -43,17 +43,19 @@ class ReadingOptions:
     def wants_body(self, head: RequestHead) -> bool:
         """Whether to request the body of a request that takes a slot.
 
-        Also one that tells nothing: a client that never sends it must not occupy a slot.
+        Also one without useful content: a client that never sends it must not occupy a slot.
         """
         return self.reads_bodies and head.has_body
 
     def kept_of(self, head: RequestHead, here_bytes: int, *, has_all: bool) -> int:
-        """How many bytes of a body are kept while its request waits, by Envoy or, in full duplex,
-        by us; `here_bytes` came already, and `has_all` tells that these are all."""
+        """How many bytes of a body are held while its request is queued, by Envoy or, in full
+        duplex, by us; `here_bytes` have arrived, and `has_all` says that these are all."""
         if has_all:
             return here_bytes
-        told_bytes = head.body_bytes
-        coming = self.kept_bytes if told_bytes is None else min(told_bytes, self.kept_bytes)
+        announced_bytes = head.body_bytes
+        coming = (
+            self.kept_bytes if announced_bytes is None else min(announced_bytes, self.kept_bytes)
+        )
         return max(here_bytes, coming)
 
     def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
@@ -82,18 +84,18 @@ def understand(
     is_whole: bool,
     allowed: frozenset[Address] | None,
     longest_s: float,
-    intake: RequestResolver,
+    resolver: RequestResolver,
     kept_bytes: int = 0,
     is_partial: bool = False,
 ) -> Request | str:
     """The request that is meant, or why it cannot be served, for its client.
 
-    `raw` are the bytes of the body that are here, `is_whole` tells that these are all. It may
+    `raw` are the bytes of the body that are here, `is_whole` says that these are all. It may
     wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
-    `is_partial` tells that a part was waited for, and is not all.
+    `is_partial` says that a part was waited for, and is not all.
     """
-    model, adapter = names_of(head, body, intake)
-    problem = validate_names(model, adapter, body, raw, intake, is_whole=is_whole)
+    model, adapter = names_of(head, body, resolver)
+    problem = validate_names(model, adapter, body, raw, resolver, is_whole=is_whole)
     if problem is not None:
         return problem
     asked_s = head.queue_timeout_s
@@ -105,14 +107,14 @@ def understand(
         adapter=adapter,
         timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
         allowed=allowed,
-        names=intake.names,
+        names=resolver.names,
         fingerprint=fingerprint_of(raw, head),
         is_verbatim=not (is_whole and is_object(raw)),  # no key can be appended to it
         kept_bytes=kept_bytes,
         is_uploading=not is_whole,
         is_partial=is_partial,
     )
-    return UNSAYABLE if intake.needs_impossible_rewrite(request) else request
+    return UNSAYABLE if resolver.needs_impossible_rewrite(request) else request
 
 
 def request_of(
@@ -133,7 +135,7 @@ def request_of(
 ) -> Request:
     """The request. The names are those that the body's and the head's stand for; `timeout_s`
     and `allowed` are what is granted, whatever was requested; `names` knows which models' names
-    are one. `is_verbatim` tells that its body
+    are one. `is_verbatim` says that its body
     has to go out as it is, `is_uploading` that more of it is to come."""
     numbers = body.adapter_numbers or NO_NUMBERS
     return Request(

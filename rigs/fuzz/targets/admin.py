@@ -62,7 +62,7 @@ async def _call(reader: Reader) -> None:
             clock=lambda: fleet.now,
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),
-            address_refusal=lambda _address, _caller: "",
+            address_rejection=lambda _address, _caller: "",
             explain=lambda inquiry: dry_run(fleet.dispatcher, ExchangeOptions(), inquiry),
             envoys=list,
             not_ready_reason=lambda: "",

@@ -77,8 +77,8 @@ async def test_a_request_is_listed_with_what_it_asks_for() -> None:
     """Its model, its class and objective, and how many slots it takes; also while it waits."""
     gold = Objective(name="gold", criticality=Criticality.CRITICAL)
     objectives = Objectives(by_name={"gold": gold}, by_model={"small": "gold"})
-    intake = ResolverOptions(objectives=objectives)
-    async with running_picker(resolver=intake) as picker:
+    resolver_options = ResolverOptions(objectives=objectives)
+    async with running_picker(resolver=resolver_options) as picker:
         picker.add_ready(A)
         told = {"x-gateway-inference-objective": "gold", "x-gateway-model-name": "big"}
         calls = [await picker.ask(name, headers=told) for name in ("runs", "waits")]

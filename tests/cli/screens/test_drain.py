@@ -57,7 +57,7 @@ async def test_drained(capsys: pytest.CaptureFixture[str]) -> None:
             ExitCode.NOT_YET,
             "1 request still running on gpu-1 after 2.5 s",
         ),
-        (State.STATE_CALLED_OFF, ExitCode.REFUSED, "gpu-1 was activated or disabled"),
+        (State.STATE_CALLED_OFF, ExitCode.REJECTED, "gpu-1 was activated or disabled"),
     ],
 )
 @pytest.mark.parametrize("output", list(Format))

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from extproc.cli.screens.endpoint_table import models, picture, state
+from extproc.cli.screens.endpoint_table import models, state, table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 UNREACHABLE = pb.Issue(code="unreachable", message="nobody listens", remedy="start it")
@@ -44,12 +44,12 @@ def endpoint(**changes: object) -> pb.Endpoint:
 def test_columns_and_sums() -> None:
     """State, slots idle, leased, foreign and in all, model, age; the sums below when several."""
     both = [endpoint(), endpoint(address="10.0.0.2:8080", name="")]
-    header, first, second, sums = drawn(picture(both))
+    header, first, second, sums = drawn(table_of(both))
     assert words(header) == "ENDPOINT STATE IDLE LEASED FOREIGN TOTAL MODEL AGE ISSUES"
     assert words(first) == "gpu-1 (10.0.0.1:8080) ready 4 3 1 8 tiny 0.4s"
     assert words(second).startswith("10.0.0.2:8080")
     assert words(sums) == "2 endpoints 8 6 2 16"
-    assert len(drawn(picture(both[:1]))) == 2, "one endpoint is its own sum"
+    assert len(drawn(table_of(both[:1]))) == 2, "one endpoint is its own sum"
 
 
 @pytest.mark.parametrize("intent", [pb.INTENT_ACTIVE, pb.INTENT_DISABLED])
@@ -57,7 +57,7 @@ def test_eighty_columns_keep_every_number(intent: pb.Intent) -> None:
     """Names give way and states fold; no column leaves the screen."""
     name = "a-rather-long-name-of-a-server-in-a-rack"
     one = endpoint(name=name, intent=intent, issues=[UNREACHABLE], observed_age_s=185.0)
-    lines = drawn(picture([one, endpoint(name="")], 80), 80)
+    lines = drawn(table_of([one, endpoint(name="")], 80), 80)
     assert words(lines[0]) == "ENDPOINT STATE IDLE LEASED FOREIGN TOTAL MODEL AGE ISSUES"
     assert all(len(line) <= 80 for line in lines)
     assert "a-rather" in lines[1] and "…" in lines[1]
@@ -71,7 +71,7 @@ def test_each_issue_has_its_remedy_below() -> None:
     nasty = pb.Issue(code="bad-answer", message="\x1b[2J", remedy="look there")
     sick = endpoint(health=pb.HEALTH_DOWN, issues=[UNREACHABLE, nasty])
     sick.ClearField("observed_age_s")
-    lines = drawn(picture([sick]))
+    lines = drawn(table_of([sick]))
     assert lines[1].split()[-2:] == ["never", "2"]
     assert lines[3:5] == [
         "gpu-1 (10.0.0.1:8080): unreachable: nobody listens",
@@ -82,7 +82,7 @@ def test_each_issue_has_its_remedy_below() -> None:
 
 @pytest.mark.parametrize("endpoints", [[], [endpoint()]])
 def test_what_the_picker_cannot_read_stands_below(endpoints: list[pb.Endpoint]) -> None:
-    lines = drawn(picture(endpoints, problems=["\x1bfleet.yaml cannot be read: no such file"]))
+    lines = drawn(table_of(endpoints, problems=["\x1bfleet.yaml cannot be read: no such file"]))
     assert lines[-2].strip() == "" and "fleet.yaml cannot be read: no such file" in lines[-1]
     assert "\x1b" not in lines[-1]
 
@@ -118,6 +118,6 @@ def test_models_are_few_and_short() -> None:
 def test_a_narrow_screen_shortens_models_first() -> None:
     """Numbers stay whole."""
     long = endpoint(models=[pb.Model(name="x" * 60, is_loaded=True)])
-    _, row = drawn(picture([long]), width=80)
+    _, row = drawn(table_of([long]), width=80)
     assert "ready" in row and "0.4s" in row and "…" in row
     assert row.split()[3:7] == ["4", "3", "1", "8"]

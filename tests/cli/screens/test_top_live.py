@@ -64,5 +64,5 @@ async def test_a_picker_that_restarts_is_waited_for() -> None:
 async def test_a_token_that_is_refused_ends_it() -> None:
     """To go on asking would not help; the screen is given back all the same."""
     with pytest.raises(PickerError) as caught:
-        await drawn(2, PickerError(ExitCode.DENIED, "the token is wrong"))
-    assert caught.value.exit is ExitCode.DENIED
+        await drawn(2, PickerError(ExitCode.UNAUTHENTICATED, "the token is wrong"))
+    assert caught.value.exit is ExitCode.UNAUTHENTICATED

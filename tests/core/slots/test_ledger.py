@@ -32,7 +32,7 @@ def scrape(
 
 @pytest.fixture
 def ledger() -> Ledger:
-    ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
+    ledger = Ledger(DrainingCaps(reported_s=10.0, blind_s=1.0))
     for address in (HERE, THERE):
         ledger.add_endpoint(address, 0.0)
         scrape(ledger, 0.0, busy=0, address=address)
@@ -129,7 +129,7 @@ def test_a_cap_frees_it_at_last(ledger: Ledger) -> None:
 
 def test_a_blind_server_has_a_short_cap() -> None:
     """Nothing but time can free its slots."""
-    ledger = Ledger(DrainingCaps(sighted_s=10.0, blind_s=1.0))
+    ledger = Ledger(DrainingCaps(reported_s=10.0, blind_s=1.0))
     ledger.add_endpoint(HERE, 0.0)
     scrape(ledger, 0.0, busy=None)
     left(ledger, 1.0)

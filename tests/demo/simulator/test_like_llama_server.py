@@ -294,9 +294,9 @@ class TestWithOptionsLikeLlamaServer:
             _, client = await run(kind, tmp_path, stack, "--api-key", "oar")
             assert (await client.get("/health")).status_code == 200
             for path in ("/slots", "/props", "/v1/models"):
-                refused = await client.get(path)
-                assert refused.status_code == 401
-                assert refused.json()["error"]["type"] == "authentication_error"
+                rejected = await client.get(path)
+                assert rejected.status_code == 401
+                assert rejected.json()["error"]["type"] == "authentication_error"
                 key = {"authorization": "Bearer oar"}
                 assert (await client.get(path, headers=key)).status_code == 200
 

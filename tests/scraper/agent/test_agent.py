@@ -316,7 +316,7 @@ async def test_a_refused_agent_tries_again_when_its_token_is_another_one(
     llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the time that a refusal costs otherwise, which is an hour here."""
-    monkeypatch.setattr("scraper.agent.backoff.REFUSED_S", 3600.0)
+    monkeypatch.setattr("scraper.agent.backoff.REJECTED_S", 3600.0)
     guard = Guard(agents=Token("agents-secret"))
     async with agents_port(guard=guard) as port:
         agent = build(llama, port.port, token="wrong")

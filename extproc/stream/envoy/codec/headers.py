@@ -45,8 +45,8 @@ class RequestHead(NamedTuple):
     Times are None when not asked for. `tenant` is whose key it came with: named by Envoy where it
     checks clients' keys, else made from the client's API key by a hash that only this process
     knows; empty without a key. `fairness_id` is what the client says. `model` is what a gateway
-    read in the body. `has_body` tells that a body follows, `has_json` that it may be JSON,
-    `body_bytes` how long it will be, as far as that was told. `controls` are the headers that
+    read in the body. `has_body` says that a body follows, `has_json` that it may be JSON,
+    `body_bytes` how long it will be, if known. `controls` are the headers that
     are for us alone.
     """
 
@@ -79,7 +79,7 @@ class BadRequestError(ValueError):
 class ResponseHead(NamedTuple):
     """The content of the response headers and of Envoy's attributes.
 
-    `served` is the host that answered, None when Envoy itself replied. `is_stream` tells
+    `served` is the host that answered, None when Envoy itself replied. `is_stream` says
     an event stream, whose server works on after these headers.
     """
 

@@ -167,8 +167,8 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
 
 @lru_cache(maxsize=1024)  # most requests are not queued, and there are few servers
 def routing_headers(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
-    """Let the answer through, with headers that tell the client about the way of its request:
-    who served, how long it was in line, how often Envoy tried.
+    """Let the answer through, with headers about its request for the client:
+    the endpoint, the time in the queue, the number of attempts.
 
     The message is shared and must not be changed.
     """

@@ -1,5 +1,5 @@
-"""A small llama-server without a model: the same HTTP, the same slots, a service time to set.
+"""A small llama-server without a model: the same HTTP API and slots, with a set service time.
 
-It stands in where no `llama-server` can be built, and where a test wants a server whose speed
-it decides. Each answer says that it is simulated.
+It replaces a `llama-server` that cannot be built, and serves tests that need a server of a given
+speed. Each response says that it is simulated.
 """

@@ -1,4 +1,4 @@
-"""The two ways in which OpenAI's API words an answer: as a text and as a message. Pure."""
+"""The two formats of OpenAI's API: text and chat message. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one choice is worded: whole, or streamed as an opening, parts and an end."""
+    """The format of one choice: whole, or streamed as an opening, parts and an end."""
 
     kind: str
     streamed_kind: str

@@ -1,4 +1,4 @@
-"""What can be set about one simulated server."""
+"""The options of one simulated server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Distribution(StrEnum):
 class SimulatorOptions:
     """One simulated server.
 
-    `service_time_s` is the mean time that one answer takes in its slot, whatever its length;
-    without it, `tokens_per_second` and the answer's length decide. `answer_tokens` is the
-    length of answers whose request sets none. `prompt_tokens_per_second` is how fast prompts
-    are read, in one step that nothing interrupts. `has_early_headers` has streams' headers sent
-    before that, as newer servers do, and not with the first token. `load_s` is how long the
-    server says that it is loading. Raises `ValueError` for what cannot be.
+    `service_time_s` is the mean duration of a response in its slot, for any length; without it,
+    `tokens_per_second` and the length determine the duration. `answer_tokens` is the length of a
+    response if its request sets none. `prompt_tokens_per_second` is the speed of the prefill,
+    which is one uninterrupted step. With `has_early_headers`, streams send their headers before
+    the prefill, as newer servers do, otherwise with the first token. `load_s` is the duration of
+    loading. Raises `ValueError` for invalid values.
     """
 
     slots: int = 2

@@ -1,4 +1,4 @@
-"""The JSON that llama-server answers with, built from what the simulator knows. Pure."""
+"""llama-server's JSON responses, built from the state of the simulator. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def word(task: Task, number: int) -> str:
-    """The text of an answer's token; the first one says what the rest is worth."""
+    """The text of a token; the first one says that the response is simulated."""
     if number == 0:
         return "(simulated answer)"
     return " " + WORDS[(task.id * 7 + number * 11) % len(WORDS)]
@@ -97,8 +97,8 @@ def models(options: SimulatorOptions, started_at: int) -> Json:
 
 
 def timings(task: Task) -> Json:
-    read_ms = (task.read_at - task.began_at) * 1000
-    said_ms = max(0.0, task.ended_at - task.read_at) * 1000
+    read_ms = (task.prefilled_at - task.began_at) * 1000
+    generation_ms = max(0.0, task.ended_at - task.prefilled_at) * 1000
     read = task.prompt_tokens - task.cached_tokens
     return {
         "cache_n": task.cached_tokens,
@@ -107,19 +107,19 @@ def timings(task: Task) -> Json:
         "prompt_per_token_ms": read_ms / read,
         "prompt_per_second": 1000 * read / max(read_ms, 1e-6),
         "predicted_n": task.decoded,
-        "predicted_ms": said_ms,
-        "predicted_per_token_ms": said_ms / max(1, task.decoded),
-        "predicted_per_second": 1000 * task.decoded / max(said_ms, 1e-6),
+        "predicted_ms": generation_ms,
+        "predicted_per_token_ms": generation_ms / max(1, task.decoded),
+        "predicted_per_second": 1000 * task.decoded / max(generation_ms, 1e-6),
     }
 
 
 def usage(tasks: list[Task]) -> Json:
     prompt = tasks[0].prompt_tokens
-    said = sum(task.decoded for task in tasks)
+    generated = sum(task.decoded for task in tasks)
     return {
-        "completion_tokens": said,
+        "completion_tokens": generated,
         "prompt_tokens": prompt,
-        "total_tokens": prompt + said,
+        "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": tasks[0].cached_tokens},
     }
 
@@ -158,7 +158,7 @@ def completion_event(task: Task, number: int, text: str) -> Json:
 
 
 def openai(kind: str, identity: str, options: SimulatorOptions, choices: list[Json]) -> Json:
-    """The frame of an OpenAI answer or event; `kind` is its `object`."""
+    """The frame of an OpenAI response or event; `kind` is its `object`."""
     return {
         "choices": choices,
         "created": int(time.time()),
@@ -170,7 +170,7 @@ def openai(kind: str, identity: str, options: SimulatorOptions, choices: list[Js
 
 
 def embedding(text: bytes) -> list[float]:
-    """A direction that is the same for the same text, of length 1."""
+    """A unit vector that is the same for the same text."""
     digest = hashlib.blake2b(text, digest_size=EMBEDDING_LENGTH).digest()
     raw = [byte - 127.5 for byte in digest]
     length = math.hypot(*raw)

@@ -1,4 +1,4 @@
-"""The simulated server: which path does what."""
+"""The simulated server: its paths and their responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_LINE_BYTES: Final = 64 * 1024
 BACKLOG: Final = 4096
 KEEP_ALIVE_S: Final = 3600.0
 CLOSE_S: Final = 0.01
-"""How long a request may go on after `close`."""
+"""How long a request may continue after `close`."""
 SERVER_NAME: Final = "coxswain-simulator"
 
 Json = dict[str, Any]
@@ -58,11 +58,11 @@ class Simulator:
         self._started_at = 0
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen and begin to load; returns the port. Raises `OSError` when it is taken."""
+        """Listen and begin to load; returns the port. Raises `OSError` if the port is in use."""
         self._started_at = int(time.time())
         self._ready_at = asyncio.get_running_loop().time() + self.options.load_s
         app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
-        app.on_response_prepare.append(_say_who)
+        app.on_response_prepare.append(_add_server_header)
         app.add_routes(self._routes())
         self._runner = web.AppRunner(
             app,
@@ -80,7 +80,7 @@ class Simulator:
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
-        """Stop at once: connections are cut, tasks dropped."""
+        """Stop at once: close all connections and end all tasks."""
         if self._runner is not None:
             await self._runner.cleanup()
         await self.slots.close()
@@ -111,7 +111,7 @@ class Simulator:
         return await self._answer(request, handler)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every response, also to paths that do not exist."""
+        """Handle each request, also for paths that do not exist."""
         rejection = self._rejection(request)
         if rejection is not None:
             return rejection
@@ -158,7 +158,7 @@ class Simulator:
             raise NotSupportedError(
                 "This server does not support slots endpoint. Start it with `--slots`"
             )
-        # As the real one, it finds time for this only between two steps.
+        # As in the real server, this waits for the end of a step.
         await self.slots.between_steps()
         is_full = all(slot.is_processing for slot in self.slots.all)
         if "fail_on_no_slot" in request.query and is_full:
@@ -222,7 +222,7 @@ class Simulator:
         with self._running(tasks):
             if self.options.has_early_headers:
                 yield b""
-            # Several answers come one after the other; they are generated side by side.
+            # Several choices are sent one after the other; they are generated in parallel.
             for index, task in enumerate(tasks):
                 async for number in task.steps():
                     if number == 0 and dialect.opening is not None:
@@ -258,7 +258,7 @@ class Simulator:
         return _json(fields | {"system_fingerprint": responses.FINGERPRINT})
 
     async def _embedded(self, given: object) -> list[bytes]:
-        """Take each input through a slot of its own, as llama-server does."""
+        """Process each input in a slot of its own, as llama-server does."""
         if not self.options.gives_embeddings:
             raise NotSupportedError(
                 "This server does not support embeddings. Start it with `--embeddings`"
@@ -274,7 +274,7 @@ class Simulator:
         return texts
 
     def _tasks(self, body: Json, prompt: bytes) -> list[Task]:
-        """One task for each answer that is asked for."""
+        """One task for each requested choice."""
         count = read_whole(body, ("n", "n_cmpl"), 1)
         if not 1 <= count <= MAX_CHOICES:
             raise BadRequestError(f"n: 1 to {MAX_CHOICES} answers can be asked for")
@@ -304,7 +304,7 @@ class Simulator:
 
     @contextmanager
     def _running(self, tasks: list[Task]) -> Iterator[None]:
-        """Submit the tasks; whatever ends the block first, none goes on for nobody."""
+        """Submit the tasks, and cancel those that still run at the end of the block."""
         for task in tasks:
             self.slots.submit(task)
         try:
@@ -331,7 +331,7 @@ def _error(status: int, kind: str, message: str) -> web.Response:
 
 
 async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    """Send events as they come; the headers go with the first one."""
+    """Send events when they are ready; the headers go with the first one."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     async with aclosing(events) as parts:
         async for part in parts:
@@ -341,5 +341,5 @@ async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> 
     return response
 
 
-async def _say_who(_: web.Request, response: web.StreamResponse) -> None:
+async def _add_server_header(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["server"] = SERVER_NAME

@@ -1,11 +1,11 @@
-"""The slots of a simulated server and the hidden line before them.
+"""The slots of a simulated server, and its hidden queue.
 
 As in llama.cpp:
 - A task that finds no free slot is deferred silently, in order of arrival, without a limit.
-- A task whose client left keeps its slot until its current step ends; reading the whole prompt
-  is one step, each token is one.
-- A free slot that remembers the beginning of the prompt is preferred, and rereads only the rest;
-  otherwise the one that has been idle for longest.
+- A task whose client left keeps its slot until its current step ends. The prefill is one step,
+  each token is one.
+- A free slot whose cache has the beginning of the prompt is preferred, and processes only the
+  rest; otherwise the slot that has been idle for longest.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-REMEMBERED_BYTES = 65_536
+MAX_CACHED_BYTES = 65_536
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Task:
-    """One generation: what it reads, how many tokens it says, and how long that takes.
+    """One generation: its prompt, the number of its tokens, and its duration.
 
-    `tokens` may be 0 (an embedding): then `answer_s` passes once. The rest is filled in by
-    the slots: times are in seconds of the event loop's clock.
+    `tokens` may be 0 (an embedding): then `answer_s` passes once. The slots set the other
+    attributes; times are in seconds of the event loop's clock.
     """
 
     prompt: bytes
@@ -35,7 +35,7 @@ class Task:
     cached_tokens: int = 0
     decoded: int = 0
     began_at: float = 0.0
-    read_at: float = 0.0
+    prefilled_at: float = 0.0
     ended_at: float = 0.0
     is_cancelled: bool = False
     is_ended: bool = False
@@ -44,7 +44,7 @@ class Task:
 
     @property
     def prompt_tokens(self) -> int:
-        """Every byte is a token, and the beginning of the text is one."""
+        """One token for each byte, and one for the beginning of the text."""
         return len(self.prompt) + 1
 
     async def steps(self) -> AsyncIterator[int]:
@@ -59,8 +59,8 @@ class Task:
             self._changed.clear()
             await self._changed.wait()
 
-    async def was_read(self) -> None:
-        """Wait for the step that reads the prompt to end."""
+    async def prefill_ended(self) -> None:
+        """Wait for the end of the prefill."""
         await self._read.wait()
 
     async def ended(self) -> None:
@@ -68,16 +68,16 @@ class Task:
         async for _ in self.steps():
             pass
 
-    def finish_reading(self) -> None:
+    def end_prefill(self) -> None:
         self._read.set()
 
-    def say_one(self) -> None:
-        """One more token exists."""
+    def add_token(self) -> None:
+        """Count one more token."""
         self.decoded += 1
         self._changed.set()
 
     def end(self, now: float) -> None:
-        """Nothing more will come, whether all was said or not."""
+        """End the task, complete or not."""
         self.ended_at = now
         self.is_ended = True
         self._read.set()
@@ -86,17 +86,17 @@ class Task:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Slot:
-    """One slot; `last` is the task it works on or, when it is idle, the last one it had."""
+    """One slot; `last` is its current task or, if it is idle, its last one."""
 
     id: int
     last: Task | None = None
     is_processing: bool = False
-    remembered: bytes = b""
+    cached: bytes = b""
     freed_at: float = 0.0
 
 
 class Slots:
-    """A fixed number of slots and the tasks that wait for one. For one event loop."""
+    """A fixed number of slots and the queued tasks. Belongs to one event loop."""
 
     def __init__(self, count: int, *, prompt_tokens_per_second: float) -> None:
         self.all = tuple(Slot(id=number) for number in range(count))
@@ -107,17 +107,17 @@ class Slots:
 
     @property
     def deferred(self) -> int:
-        """How many tasks wait for a slot."""
+        """The number of queued tasks."""
         return len(self._deferred)
 
     async def between_steps(self) -> None:
-        """Wait for the prompts that are being read now; at other times return at once."""
+        """Wait for the end of the current prefills; without one, return at once."""
         for task in [slot.last for slot in self.all if slot.is_processing]:
             if task is not None:
-                await task.was_read()
+                await task.prefill_ended()
 
     def submit(self, task: Task) -> None:
-        """Start the task on a free slot, or put it at the end of the line. Returns at once."""
+        """Start the task on a free slot, or put it at the end of the queue. Returns at once."""
         task.id = next(self._numbers)
         if any(not slot.is_processing for slot in self.all):
             self._start(task)
@@ -125,14 +125,14 @@ class Slots:
             self._deferred[task] = None
 
     def cancel(self, task: Task) -> None:
-        """The task's client left: out of the line at once, out of a slot after the step."""
+        """The client left: remove the task from the queue at once, from a slot after its step."""
         task.is_cancelled = True
         if task in self._deferred:
             del self._deferred[task]
             task.end(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
-        """Stop everything, whatever it is doing."""
+        """Stop all tasks."""
         self._deferred.clear()
         for runner in self._running:
             runner.cancel()
@@ -140,9 +140,9 @@ class Slots:
 
     def _start(self, task: Task) -> None:
         slot = self._choose(task.prompt)
-        known = _common_beginning(slot.remembered, task.prompt)
-        # The last token is always computed again, else there would be nothing to answer from.
-        task.cached_tokens = min(known + 1, task.prompt_tokens - 1) if slot.remembered else 0
+        known = _common_beginning(slot.cached, task.prompt)
+        # The last token is always computed again: the first token follows from it.
+        task.cached_tokens = min(known + 1, task.prompt_tokens - 1) if slot.cached else 0
         task.slot_id = slot.id
         slot.last = task
         slot.is_processing = True
@@ -152,28 +152,28 @@ class Slots:
 
     def _choose(self, prompt: bytes) -> Slot:
         idle = [slot for slot in self.all if not slot.is_processing]
-        return max(
-            idle, key=lambda slot: (_common_beginning(slot.remembered, prompt), -slot.freed_at)
-        )
+        return max(idle, key=lambda slot: (_common_beginning(slot.cached, prompt), -slot.freed_at))
 
     async def _run(self, slot: Slot, task: Task) -> None:
         loop = asyncio.get_running_loop()
         try:
             task.began_at = loop.time()
-            task.read_at = task.began_at + (task.prompt_tokens - task.cached_tokens) / self._pace
-            await asyncio.sleep(task.read_at - loop.time())
-            task.finish_reading()
+            task.prefilled_at = (
+                task.began_at + (task.prompt_tokens - task.cached_tokens) / self._pace
+            )
+            await asyncio.sleep(task.prefilled_at - loop.time())
+            task.end_prefill()
             for step in range(1, max(1, task.tokens) + 1):
                 if task.is_cancelled:
                     break
-                due = task.read_at + step * task.answer_s / max(1, task.tokens)
+                due = task.prefilled_at + step * task.answer_s / max(1, task.tokens)
                 await asyncio.sleep(max(0.0, due - loop.time()))
                 if task.tokens:
-                    task.say_one()
+                    task.add_token()
         finally:
             slot.freed_at = loop.time()
             slot.is_processing = False
-            slot.remembered = task.prompt[:REMEMBERED_BYTES]
+            slot.cached = task.prompt[:MAX_CACHED_BYTES]
             task.end(slot.freed_at)
         if self._deferred:
             following = next(iter(self._deferred))
@@ -182,7 +182,7 @@ class Slots:
 
 
 def _common_beginning(one: bytes, other: bytes) -> int:
-    """How many bytes the two share from their start."""
+    """The number of equal bytes at the beginning of both."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length

@@ -14,7 +14,7 @@ Every interval is spread by the jitter, so that the scrapes of a fleet do not sy
 
 Why the pause: llama-server notices that the client of an unstreamed response has left only after
 a whole second without a result of any task, and each response to /slots is such a result
-(docs/decisions/0007-pauses-between-fast-looks.md).
+(docs/decisions/0007-pauses-between-fast-scrapes.md).
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ TIME_TO_FIRST_TOKEN: Final = Family(
     help="Time from a request's arrival to its first token, including its time in the queue: "
     "for an ordinary response its end; for a stream its headers or, if these come before the "
     "first token, an estimate from scrapes and from the stream's end "
-    "(docs/decisions/0051-when-a-promise-is-judged.md).",
+    "(docs/decisions/0051-when-an-slo-is-evaluated.md).",
     unit="s",
     buckets=_WAITS_S,
 )

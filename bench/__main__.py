@@ -121,7 +121,7 @@ def markdown(sections: list[Section]) -> str:
 
 
 def machine() -> str:
-    """Cores, processor, memory and versions, as far as the system tells, and what it runs."""
+    """Cores, processor, memory, versions, and whether the code is compiled."""
     way = "interpreted" if dispatcher.__file__.endswith(".py") else "compiled"
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():

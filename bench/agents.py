@@ -1,4 +1,4 @@
-"""What it costs to hear 500 agents, each reporting a look every second."""
+"""The cost of 500 agents that each send an observation every second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGENTS = 500
 SETTLING_S = 5.0
 SECONDS = 15.0
 PERIOD_S = 0.98
-"""Just below the heartbeat, so that each message is a look."""
+"""Just below the heartbeat, so that each message is an observation."""
 HERE = Address("127.0.0.1", 1)
 
 

@@ -1,5 +1,5 @@
-"""Ten thousand requests in line at once: what each costs the picker, how soon one that leaves is
-out of the line, and whether all others are served."""
+"""Ten thousand queued requests: the cost of each, how soon a withdrawn one leaves the queue, and
+whether all others are served."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def _hold_in_vain(
 async def _hold(
     pid: int, envoy: int, earlier: int, say: Callable[[str], None]
 ) -> tuple[list[asyncio.Task[bytes]], float]:
-    """Send them all, after so many that are answered at once; returns them and by how many bytes
+    """Send them all, after others that are answered at once; returns them and by how many bytes
     each made the process larger."""
     for _ in range(earlier):
         await _send(envoy, b"GET /health HTTP/1.1\r\nhost: bench\r\n\r\n")
@@ -122,7 +122,7 @@ async def _hold(
 
 
 async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
-    """Let clients go, one by one; the seconds until each was out of the line."""
+    """Let clients go, one by one; the seconds until each had left the queue."""
     delays_s = []
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{admin}") as channel:
         status = pb_grpc.AdminStub(channel).GetStatus

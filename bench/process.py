@@ -19,4 +19,4 @@ def resident_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"process {pid} tells no VmRSS")
+    raise ValueError(f"process {pid} reports no VmRSS")

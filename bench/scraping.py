@@ -1,4 +1,4 @@
-"""What it costs to look at a hundred idle endpoints."""
+"""The cost of scraping a hundred idle endpoints."""
 
 from __future__ import annotations
 

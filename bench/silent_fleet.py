@@ -38,11 +38,11 @@ def fill(
     slots: Callable[[], int],
     models: tuple[ModelReading, ...] = (),
 ) -> list[Address]:
-    """Give it so many idle endpoints that were looked at once; returns their addresses."""
+    """Add idle endpoints that were scraped once; returns their addresses."""
     addresses = [Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)]
     dispatcher.set_members("bench", [EndpointSpec(address=one) for one in addresses], 0.0)
     for address in addresses:
-        look = Observation(
+        scrape = Observation(
             address=address,
             began_at=1.0,
             answered_at=1.0,
@@ -52,5 +52,5 @@ def fill(
             models=models,
             context_tokens=8192,
         )
-        dispatcher.observe(look, 1.0)
+        dispatcher.observe(scrape, 1.0)
     return addresses

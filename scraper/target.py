@@ -18,7 +18,7 @@ class EndpointTarget:
     """One server to scrape. Connections always go to `address`, whatever it is called.
 
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
-    TLS). `ca_file` names the authorities to trust under TLS, None the system's; `ca_digest`
+    TLS). `ca_file` names the CA file for TLS, None the system's; `ca_digest`
     distinguishes the contents of that file. `api_key` is
     sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
     over what the server says. `may_sleep` says if the server was started with

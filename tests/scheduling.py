@@ -39,7 +39,7 @@ def group_of(test: str) -> str:
     """Those that borrow the same stack are one group, else a file is; what takes seconds for each
     test (end to end, properties, simulations) is a group of its own."""
     file = test.partition("::")[0]
-    fleet, is_e2e = _told_by(file)
+    fleet, is_e2e = _reported_by(file)
     if fleet:
         parameters = test.rpartition("[")[2].rstrip("]").split("-")
         return " ".join([fleet, *(one for one in parameters if one in PARAMETERS)])
@@ -49,7 +49,7 @@ def group_of(test: str) -> str:
 def rank_of(test: str) -> int:
     """The longest of all is begun with; files of quick tests come last, to fill the rest."""
     file = test.partition("::")[0]
-    fleet, is_e2e = _told_by(file)
+    fleet, is_e2e = _reported_by(file)
     if file == FIRST:
         return 0
     if fleet:
@@ -58,7 +58,7 @@ def rank_of(test: str) -> int:
 
 
 @functools.cache
-def _told_by(file: str) -> tuple[str, bool]:
+def _reported_by(file: str) -> tuple[str, bool]:
     text = (ROOT / file).read_text(encoding="utf-8")
     fleet = FLEET.search(text)
     return fleet[1] if fleet else "", "mark.e2e" in text

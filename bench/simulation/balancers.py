@@ -39,7 +39,7 @@ class Plain(ABC):
         self.arrive(job, now)
 
     def returned(self, now: float) -> None:  # noqa: B027  # what most do: nobody waited for it
-        """Whoever keeps a line serves it now."""
+        """A balancer with a queue serves it now."""
 
     @abstractmethod
     def _best(self, servers: list[Server]) -> Server:
@@ -130,7 +130,7 @@ class ProxyLine(CentralLine):
     """HAProxy's maxconn: a limit for each server, set by hand, and the fewest connections.
 
     Where somebody counted the slots right it waits like the oracle; it knows no caches, no
-    promises, no strangers, and nothing of a server that comes back with other slots.
+    SLOs, no foreign requests, and nothing of a server that comes back with other slots.
     """
 
     def lost(self, job: Job, now: float) -> None:

@@ -35,9 +35,9 @@ def pilot(
     is_blind: bool = False,
     kind: type[Pilot] = Pilot,
 ) -> MakeBalancer:
-    """The real core as a balancer; looks at the servers end at `until`."""
+    """The real core as a balancer; scrapes end at `until`."""
     return lambda servers, random, clock: kind(
-        servers, random, clock, options, is_blind=is_blind, looks_until=until
+        servers, random, clock, options, is_blind=is_blind, scrapes_until=until
     )
 
 

@@ -1,4 +1,4 @@
-"""What is told about the future, against what comes."""
+"""Predictions compared with the outcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from bench.simulation.server import Hardware
 
 
 def foresight(scale: float = 1.0, seed: int = 1) -> Section:
-    """What is told about the future, against what came."""
+    """Predictions compared with the outcome."""
     rows = []
     for headers, is_early in (("headers with it", False), ("headers before prefill", True)):
-        errors, told = _first_token_errors(int(4_000 * scale), seed, has_early_headers=is_early)
+        errors, predictions = _first_token_errors(
+            int(4_000 * scale), seed, has_early_headers=is_early
+        )
         what = f"predicted time to first token, {headers}: median error"
         rows.append(at_most(what, quantile(errors, 0.5), 0.25))
         what = f"measured time to first token, {headers}: median and 90 % error"
-        value = f"{quantile(told, 0.5):.2f}, {quantile(told, 0.9):.2f}"
+        value = f"{quantile(predictions, 0.5):.2f}, {quantile(predictions, 0.9):.2f}"
         rows.append(Row(what=what, value=value))
     bursts = _bursts(Random(seed), int(8_000 * scale))
     waited, _ = run(bursts, UNEVEN, pilot(bursts[-1].arrived_at, kind=Noting), seed)
@@ -45,20 +47,20 @@ def _first_token_errors(
     count: int, seed: int, *, has_early_headers: bool
 ) -> tuple[list[float], list[float]]:
     """Relative errors after 200 requests, each against when its first token really came: of what
-    was predicted, and of what was told in the end."""
+    was predicted, and of the last prediction."""
     mixed = tuple(
         Hardware(slots=4, prefill_s=prefill, fixed_s=fixed, has_early_headers=has_early_headers)
         for prefill, fixed in ((0.0005, 0.05), (0.0005, 0.05), (0.001, 0.1), (0.002, 0.2))
     )
     trace = traces.chats(Random(seed), count, 2.0)
     jobs, _ = run(trace, mixed, pilot(count / 2.0, kind=Noting), seed)
-    predicted, told = [], []
+    predicted, predictions = [], []
     for job in jobs[200:]:
         taken = job.ttft_s - job.waited_s
         if taken and job.answered_at is not None:
             predicted.append(abs(job.notes["first_s"] - taken) / taken)
-            told.append(abs(job.notes["told_first_at"] - job.answered_at) / taken)
-    return predicted, told
+            predictions.append(abs(job.notes["told_first_at"] - job.answered_at) / taken)
+    return predicted, predictions
 
 
 def _bursts(random: Random, count: int) -> list[Job]:

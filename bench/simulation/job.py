@@ -28,7 +28,7 @@ class Job:
     server: int | None = None
     lost_tries: int = 0
     cached_tokens: int = 0
-    refusal: str | None = None
+    rejection: str | None = None
     notes: dict[str, float] = field(default_factory=dict)
 
     @property

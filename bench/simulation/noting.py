@@ -1,4 +1,4 @@
-"""A pilot that remembers what was told about the future."""
+"""A pilot that records predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extproc.core.scheduler.decision import Settlement
 
 
 class Noting(Pilot):
-    """Writes down what the core promised and expected."""
+    """Records the predictions of the core."""
 
     def noted(self, job: Job, ticket: Ticket, now: float) -> None:
         place = self.dispatcher.position_of(ticket, now)

@@ -1,4 +1,4 @@
-"""The real core in virtual time: its dispatcher decides, looks at the servers keep it informed."""
+"""The real core in virtual time: its dispatcher decides, scrapes keep it informed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 
-FAST_LOOK_S = 0.2
+FAST_SCRAPE_S = 0.2
 """Between looks while a server's numbers may change without us, as the scraper has it."""
 SOON_S = 0.05
-"""Until a client that was cut off asks again, and until a look that is wanted at once."""
+"""Until a client that was cut off asks again, and until a requested scrape."""
 
 
 class Pilot:
@@ -37,21 +37,21 @@ class Pilot:
         *,
         is_blind: bool = False,
         timeout_s: float = 1e9,
-        look_s: float = 1.0,
-        looks_until: float = 0.0,
+        scrape_s: float = 1.0,
+        scrapes_until: float = 0.0,
     ) -> None:
         """`is_blind` hides the prompts from the core: what is left is one fair line."""
         self._servers = servers
         self._clock = clock
         self._is_blind = is_blind
         self._timeout_s = timeout_s
-        self._look_s = look_s
-        self.looks_until = looks_until
+        self._scrape_s = scrape_s
+        self.scrapes_until = scrapes_until
         self._leases: dict[int, Lease] = {}
         self._jobs: dict[str, Job] = {}
         self._walked: dict[int, tuple[list[Address], Address]] = {}
         self._has_failures = False
-        self._alarm: float | None = None
+        self._timer: float | None = None
         self.dispatcher = listen(
             Dispatcher(
                 random, options or DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9)
@@ -73,21 +73,21 @@ class Pilot:
         self._settle(self._jobs[ticket.request.id], settlement, self._clock.now)
 
     def wake_at(self, when: float) -> None:
-        if self._alarm is None or when < self._alarm:
-            self._alarm = when
+        if self._timer is None or when < self._timer:
+            self._timer = when
             self._clock.at(max(when, self._clock.now), self._ring)
 
     def membership_changed(self) -> None:
         self.dispatcher.fleet.membership()
 
     def unsure_of(self, address: Address) -> None:
-        """Look at once; the look after it comes as before."""
+        """Scrape at once; the next scrape comes as scheduled."""
         server = self._servers[address.port - 8000]
         self._clock.at(self._clock.now + SOON_S, lambda now: self._observe(server, now))
 
     def _ring(self, now: float) -> None:
-        if self._alarm is not None and self._alarm <= now:
-            self._alarm = None
+        if self._timer is not None and self._timer <= now:
+            self._timer = None
             self.dispatcher.advance(now)
 
     # Jobs
@@ -110,12 +110,12 @@ class Pilot:
             self._settle(job, outcome, now)
 
     def noted(self, job: Job, ticket: Ticket, now: float) -> None:
-        """A job began to wait; a scenario may note what was promised to it."""
+        """A job began to wait; a scenario may record its prediction."""
 
     def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
         del self._jobs[str(job.id)]
         if isinstance(settlement, Rejected):
-            job.refusal = settlement.reason.value
+            job.rejection = settlement.reason.value
             return
         assert isinstance(settlement, Picked)
         lease = self._leases[job.id] = settlement.lease
@@ -152,7 +152,7 @@ class Pilot:
         self.arrive(job, now)
 
     def returned(self, now: float) -> None:
-        """The next look will tell."""
+        """The next scrape will show it."""
 
     def _answered(self, job: Job, now: float) -> None:
         lease = self._leases[job.id]
@@ -171,9 +171,9 @@ class Pilot:
 
     def _scrape(self, server: Server, now: float) -> None:
         self._observe(server, now)
-        is_restless = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
-        next_at = now + (FAST_LOOK_S if is_restless else self._look_s)
-        if next_at <= self.looks_until:
+        is_high_priority = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
+        next_at = now + (FAST_SCRAPE_S if is_high_priority else self._scrape_s)
+        if next_at <= self.scrapes_until:
             self._clock.at(next_at, lambda at: self._scrape(server, at))
 
     def _observe(self, server: Server, now: float) -> None:

@@ -36,7 +36,7 @@ class Hardware:
 
 
 class Server:
-    """Runs jobs in virtual time; tells of the headers and of the end."""
+    """Runs jobs in virtual time; reports the headers and the end."""
 
     def __init__(self, index: int, hardware: Hardware, clock: Clock) -> None:
         self.index = index

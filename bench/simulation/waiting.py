@@ -49,7 +49,7 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
     rows = []
     for name, make in {**BALANCERS, "coxswain": pilot(2 * all_s)}.items():
         jobs, _ = run(traces.plain(Random(seed), count, rate), EVEN, make, seed, outages)
-        served = [job for job in jobs if job.refusal is None]
+        served = [job for job in jobs if job.rejection is None]
         waits[name] = [job.waited_s for job in served]
         p99 = quantile(waits[name], 0.99)
         lost = sum(job.lost_tries for job in jobs)
@@ -68,10 +68,10 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
     )
 
 
-PROMISE_S = 5.0
+SLO_S = 5.0
 SERVICES = Objectives(
     by_name={
-        "gold": Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=PROMISE_S),
+        "gold": Objective(name="gold", criticality=Criticality.CRITICAL, queue_s=SLO_S),
         "plain": Objective(name="plain"),
     }
 )
@@ -90,12 +90,12 @@ def overload(scale: float = 1.0, seed: int = 1) -> Section:
     jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
     gold = [job for job in jobs if job.objective == "gold"]
     plain = [job for job in jobs if job.objective == "plain"]
-    kept = sum(job.refusal is None and job.waited_s <= PROMISE_S for job in gold) / len(gold)
-    served = sum(job.refusal is None for job in plain) / len(plain)
+    kept = sum(job.rejection is None and job.waited_s <= SLO_S for job in gold) / len(gold)
+    served = sum(job.rejection is None for job in plain) / len(plain)
     return Section(
         title="Overload",
         method=f"{count:,} requests at twice the capacity, a queue of 200; the SLO of critical "
-        f"ones is a slot within {PROMISE_S:g} s",
+        f"ones is a slot within {SLO_S:g} s",
         rows=(
             at_least("critical requests that met their SLO", kept, 0.99),
             Row(what="standard requests served", value=f"{served:.0%}"),

@@ -16,7 +16,7 @@ def is_logged() -> bool:
 
 
 def log_request(record: ExchangeRecord, trace_id: str) -> None:
-    """Have the line written. No path, header or body of a client is in it but its request id."""
+    """Write one log line. It has no path, header or body of a client except the request id."""
     if is_logged():
         line = RequestLine(record, trace_id)
         log.info("%s", line, extra={"fields": line.fields})

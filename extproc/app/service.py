@@ -288,7 +288,7 @@ class Service:
 
     def _address_rejection(self, address: Address, peer: str) -> str:
         ports = (self.grpc_port, self.admin_port, self.http_port)
-        return options.address_policy(self.settings.present, ports).refusal(address, peer)
+        return options.address_policy(self.settings.present, ports).rejection(address, peer)
 
     def _others_naming(self, address: Address) -> list[str]:
         """The sources besides agents that name it; what they say goes before what agents do."""

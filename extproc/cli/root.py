@@ -25,7 +25,7 @@ from extproc.cli.commands import (
 
 COMMANDS = (up, serve, agent, top, endpoints, queue, requests, explain, config, envoy, reload)
 
-ABOUT = """Coxswain is an endpoint picker: it tells Envoy which llama-server has a free slot, and
+ABOUT = """Coxswain is an endpoint picker: it selects a llama-server with a free slot for Envoy, and
 queues requests while all slots are busy.
 
 \b

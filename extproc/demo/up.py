@@ -121,7 +121,7 @@ async def _run(options: UpOptions, report: Report) -> int:
                 report.line(fleet.sentence)
             await run.start(envoy, fleet)
             if own is not None:
-                await run.look_at(own)
+                await run.report_servers(own)
             run.invite()
             lost = await run.watch()
             raise lost.exit_error()
@@ -152,10 +152,10 @@ class _Run:
         if fleet is not None:
             await self._try_out(started)
 
-    async def look_at(self, own: OwnServers) -> None:
+    async def report_servers(self, own: OwnServers) -> None:
         """Report which of the user's own servers answer, and which are listed twice."""
         named = {endpoint.address: endpoint for endpoint in self.options.settings.endpoints}
-        await asyncio.gather(*(self._look_at(named[address]) for address in own.different))
+        await asyncio.gather(*(self._check_server(named[address]) for address in own.different))
         for address, other in own.again:
             self.report.waiting(address, f"is the same as {other}")
 
@@ -243,7 +243,7 @@ class _Run:
         await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
         self.report.ready("a response through all of them", "")
 
-    async def _look_at(self, endpoint: EndpointSettings) -> None:
+    async def _check_server(self, endpoint: EndpointSettings) -> None:
         """Report whether one of the user's own servers answers, and takes the key that it is to be
         shown; if not, that is no reason to end."""
         address = endpoint.address

@@ -58,7 +58,7 @@ def listener(options: EnvoyOptions) -> Listener:
 def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
     """The fields that any connection manager needs in front of Coxswain."""
     return HttpConnectionManager(
-        # A request in the line is silent, so silence must not end it.
+        # A queued request is silent, so silence must not end it.
         stream_idle_timeout=NEVER,
         # The path is normalised before any route matches it.
         normalize_path=True,

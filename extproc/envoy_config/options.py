@@ -98,7 +98,7 @@ class EnvoyOptions:
 
     # Bounds against slow and greedy clients.
     request_headers_timeout_s: float = 10.0
-    request_body_timeout_s: float = 300.0  # counted beside the time in the line
+    request_body_timeout_s: float = 300.0  # in addition to the time in the queue
     request_body_idle_timeout_s: float = 30.0  # with a slot held for it; 0 waits for ever
     request_body_min_rate_bytes_per_s: int = 125_000  # while others wait; 0 is no bound
     request_body_grace_s: float = 2.0  # how far behind that rate a client may be

@@ -167,7 +167,7 @@ def _server_route(options: EnvoyOptions) -> Route:
         route=RouteAction(
             cluster=options.llama_cluster,
             timeout=NEVER,  # an answer may take hours
-            idle_timeout=NEVER,  # and so may the line before it
+            idle_timeout=NEVER,  # and so may the time in the queue
             auto_host_rewrite=True if options.host_rewrite else None,
             retry_policy=_retry_policy(options),
         ),

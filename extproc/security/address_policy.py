@@ -38,7 +38,7 @@ class AddressPolicy:
             own_ports=frozenset(own_ports),
         )
 
-    def refusal(self, address: Address, peer: str) -> str:
+    def rejection(self, address: Address, peer: str) -> str:
         """Why a caller at the IP address `peer` (empty: unknown) may not add `address`; empty if
         it may.
 

@@ -53,7 +53,7 @@ def split_host_port(text: str) -> tuple[str, int]:
         raise PydanticCustomError(
             "address", "put an IPv6 address in brackets, for example [::1]:8080"
         )
-    elif not _is_ip(host, 4) and (HOST_NAME.fullmatch(host) is None or _looks_like_ipv4(host)):
+    elif not _is_ip(host, 4) and (HOST_NAME.fullmatch(host) is None or _resembles_ipv4(host)):
         raise PydanticCustomError(
             "address", "the part before the port is not an IP address or a host name"
         )
@@ -70,7 +70,7 @@ def _is_ip(host: str, version: int) -> bool:
     return is_ip(host) and ipaddress.ip_address(host).version == version
 
 
-def _looks_like_ipv4(host: str) -> bool:
+def _resembles_ipv4(host: str) -> bool:
     """Whether the last label is a number, so that this cannot be a host name."""
     return host.rstrip(".").rpartition(".")[2].isdigit()
 
@@ -124,7 +124,7 @@ def _none_or_some(seconds: float) -> float:
 def _server_name(text: str) -> str:
     if is_ip(text) and "%" not in text:
         return text
-    if HOST_NAME.fullmatch(text) is None or _looks_like_ipv4(text):
+    if HOST_NAME.fullmatch(text) is None or _resembles_ipv4(text):
         raise PydanticCustomError("server_name", "this is not a host name or an IP address")
     return text
 

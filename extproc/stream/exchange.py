@@ -417,10 +417,10 @@ class Exchange:
         response_feedback.apply_response(
             self._dispatcher, response, self._addresses, self._lease, now
         )
-        is_told = self._options.adds_response_headers and self.stage in ROUTED
+        is_announced = self._options.adds_response_headers and self.stage in ROUTED
         self._say(
             codec.routing_headers(response.served, round(self._waited_s * 1000), response.attempts)
-            if is_told
+            if is_announced
             else codec.unchanged("response_headers")
         )
 

@@ -3,12 +3,12 @@
 Rules, each a function from the books to findings:
 
 - `lost`: every call ended with an answer, or its client left.
-- `unexplained`: an answer that is neither what was requested nor a refusal with a reason has a
+- `unexplained`: an answer that is neither what was requested nor a rejection with a reason has a
   cause: the rig broke the server that had it, or Envoy, or the picker.
 - `twice`: at most one server began to answer a request with success, and none served a request
   that the picker refused.
 - `early`: nobody was refused for a wait before that wait was over.
-- `log`: the access log has one line for each call, which tells what the client and the servers
+- `log`: the access log has one line for each call, which says what the client and the servers
   saw, and no other line of ours.
 - `picker`: the picker logged the end of each request once.
 - `full`: no server got a request on its first try while all its slots were in use. What Envoy sent
@@ -37,9 +37,9 @@ answer from there to the picker, or that of a client's leaving to that door."""
 EARLY_S = 0.01
 WAITED_TOO_LONG = "queue-timeout"
 CHOICES = frozenset({"queue-full", WAITED_TOO_LONG, "shed", "evicted"})
-"""Refusals that the picker may choose at any time."""
+"""Rejections that the picker may choose at any time."""
 STATES = frozenset({"no-endpoint", "shutting-down", "picker-lost", "cancelled", "upload-stalled"})
-"""Refusals that need a state of the world, which windows tell."""
+"""Rejections that need a certain state, which windows show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ Suspect = tuple[Finding, float, float, set[str]]
 
 
 def _suspect(rule: str, call: Call, text: str, servers: set[str]) -> Suspect:
-    told = f"{call.kind}, {text}"
-    return Finding(rule=rule, id=call.id, text=told), call.sent_at, call.ended_at, servers
+    text = f"{call.kind}, {text}"
+    return Finding(rule=rule, id=call.id, text=text), call.sent_at, call.ended_at, servers
 
 
 def _lost(index: _Index) -> Iterator[Suspect]:

@@ -123,4 +123,4 @@ def resident_mib(child: Child) -> float:
     for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise ValueError(f"process {child.pid} tells no VmRSS")
+    raise ValueError(f"process {child.pid} reports no VmRSS")

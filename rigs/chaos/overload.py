@@ -88,8 +88,8 @@ async def _attack(
         await clients.join()
         rest = await calm_down(stage, None)
         left += [Leftover(what=f"after {what}: {one.what}", value=one.value) for one in rest]
-        told = "; ".join(f"{one.what}: {one.value}" for one in rest) or "nothing"
-        say(f"{what}: {len(clients.calls) - begun} requests, left over: {told}")
+        text = "; ".join(f"{one.what}: {one.value}" for one in rest) or "nothing"
+        say(f"{what}: {len(clients.calls) - begun} requests, left over: {text}")
     left += [one for one in await calm_down(stage, before) if one not in left]
     await stage.stop()  # and have the ends of their logs written
     books = Books(

@@ -145,9 +145,9 @@ class Books:
 
 
 def keep(books: Books, folder: Path) -> None:
-    """Write down all that was recorded, for whoever wants to know more about a finding."""
-    with (folder / RECORDS).open("w") as text:
+    """Write down all that was recorded, to analyse a finding."""
+    with (folder / RECORDS).open("w") as file:
         for name in ("calls", "arrivals", "lines", "ended", "windows", "closed", "leftovers"):
             for record in getattr(books, name):
-                told = {"record": name, **asdict(record)}
-                text.write(json.dumps(told, default=sorted) + "\n")
+                entry = {"record": name, **asdict(record)}
+                file.write(json.dumps(entry, default=sorted) + "\n")

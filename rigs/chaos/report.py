@@ -1,4 +1,4 @@
-"""What a run tells at its end."""
+"""The report at the end of a run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SHOWN = 20
 
 def lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what became of the requests, what was excused, what must not be."""
-    told = [", ".join(f"{count} {what}" for what, count in sorted(verdict.counts.items()))]
-    told += [f"  excused {count}: {what}" for what, count in sorted(verdict.excused.items())]
+    lines = [", ".join(f"{count} {what}" for what, count in sorted(verdict.counts.items()))]
+    lines += [f"  excused {count}: {what}" for what, count in sorted(verdict.excused.items())]
     by_rule = Counter(finding.rule for finding in verdict.findings)
-    told += [f"  BROKEN {rule}: {count}" for rule, count in sorted(by_rule.items())]
-    told += [f"    {one.rule} {one.id} {one.text}" for one in verdict.findings[:SHOWN]]
+    lines += [f"  BROKEN {rule}: {count}" for rule, count in sorted(by_rule.items())]
+    lines += [f"    {one.rule} {one.id} {one.text}" for one in verdict.findings[:SHOWN]]
     if len(verdict.findings) > SHOWN:
-        told.append(f"    and {len(verdict.findings) - SHOWN} more")
-    return told
+        lines.append(f"    and {len(verdict.findings) - SHOWN} more")
+    return lines
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class Total:
 
     def lines(self) -> list[str]:
         """As tables in Markdown, for docs/reliability.md."""
-        told = [f"{self.runs} runs, {self.seconds / 60:.0f} minutes.", ""]
-        told += _table("fault", self.done)
-        told += _table("request outcome", self.counts)
-        told += _table("excused by a window", self.excused)
-        told += _table("violation", self.broken)
-        return told
+        lines = [f"{self.runs} runs, {self.seconds / 60:.0f} minutes.", ""]
+        lines += _table("fault", self.done)
+        lines += _table("request outcome", self.counts)
+        lines += _table("excused by a window", self.excused)
+        lines += _table("violation", self.broken)
+        return lines
 
 
 def windows() -> list[str]:

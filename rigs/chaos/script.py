@@ -86,11 +86,11 @@ class Script:
     seconds: float
 
     def __str__(self) -> str:
-        told = "TLS and keys" if self.is_secure else "in the clear"
+        text = "TLS and keys" if self.is_secure else "in the clear"
         fleet = ", ".join(
             f"{one.kind} of {one.slots}{' with an agent' * one.has_agent}" for one in self.fleet
         )
-        head = f"seed {self.seed}: {self.mode}, {told}, {self.seconds:g} s; {fleet}"
+        head = f"seed {self.seed}: {self.mode}, {text}, {self.seconds:g} s; {fleet}"
         return "\n".join([head, *map(str, self.actions)])
 
 
@@ -142,7 +142,7 @@ def _actions(source: Random, seconds: float) -> list[Action]:
 
 
 def _some(source: Random, kinds: Sequence[Kind], count: int) -> list[Kind]:
-    """So many of them, none twice before each came once."""
+    """`count` of them, none twice before each came once."""
     drawn: list[Kind] = []
     while len(drawn) < count:
         drawn += source.sample(kinds, min(len(kinds), count - len(drawn)))

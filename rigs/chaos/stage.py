@@ -163,7 +163,7 @@ class Stage:
                 *("--tokens-per-second", str(self.tokens_per_s)),
             ]
         binary = find_llama_server()
-        assert binary is not None, "whoever asks for a real one has looked"
+        assert binary is not None, "the caller has checked that there is one"
         model = self.folder / "model.gguf"
         if not model.exists():
             write_model(model, MODEL)
@@ -260,9 +260,9 @@ class Stage:
         """Wait until the picker finds every server ready."""
 
         async def is_ready() -> bool:
-            told = (await self.status())["endpoints"]
+            endpoints = (await self.status())["endpoints"]
             return all(
-                told.get(server.address, {}).get("health") in ("ready", "degraded")
+                endpoints.get(server.address, {}).get("health") in ("ready", "degraded")
                 for server in self.servers
             )
 
@@ -289,8 +289,8 @@ class Stage:
 
     async def status(self) -> dict[str, Any]:
         answer = await self.http.get(f"http://{HOST}:{self._status}/status")
-        told: dict[str, Any] = answer.json()
-        return told
+        status: dict[str, Any] = answer.json()
+        return status
 
     async def metric(self, name: str) -> float | None:
         """The sum of a metric's samples, which may be none; None where it is not there at all."""

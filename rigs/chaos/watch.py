@@ -1,4 +1,4 @@
-"""Looks at the picker's own view all the time: which servers it knows to be out of service."""
+"""Polls the picker: which servers it knows to be out of service."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Watch:
             if status is not None and picker is not None and picker is self._stage.picker:
                 out = {
                     address: why
-                    for address, told in status["endpoints"].items()
-                    if (why := _why(told))
+                    for address, endpoint in status["endpoints"].items()
+                    if (why := _why(endpoint))
                 }
                 self.samples.append(Sample(asked_at, time.monotonic(), picker.pid, out))
                 self.corrections[picker.pid] = corrections or 0.0

@@ -8,7 +8,7 @@ from random import Random
 
 PATIENT_S = 12.0
 HURRIED_MS = (1, 2, 5, 20, 100, 400)
-"""Waits that are mostly too short to be met; the shortest are below what timers can tell apart."""
+"""Waits that are mostly too short to be met; the shortest are below the resolution of timers."""
 SLOW_PIECES = 6
 LARGE_BYTES = 200_000
 """More of a body than the picker reads: it gets its slot while the rest is still being sent."""

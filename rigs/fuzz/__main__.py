@@ -1,4 +1,4 @@
-"""`make fuzz`: feeds what reads strangers' bytes with inputs that nobody thought of.
+"""`make fuzz`: feeds the parsers of untrusted input.
 
 Each target runs alone, one after the other. New inputs and findings are kept in build/fuzz/;
 after a fix, put the finding into tests/data/fuzz/TARGET/, which `make test` replays.
@@ -90,11 +90,11 @@ def fuzz(target: str, seconds: int) -> Result:
             child.kill()
             child.wait()
             return Result(target, time.monotonic() - began_at, None, f"did not end (see {log})")
-    told = log.read_text(errors="replace")
-    runs = _UNITS.search(told) or _RUNS.search(told)
+    text = log.read_text(errors="replace")
+    runs = _UNITS.search(text) or _RUNS.search(text)
     finding = ""
     if code:
-        file = _FILE.search(told)
+        file = _FILE.search(text)
         finding = f"{file[1]} (see {log})" if file else f"exit code {code} (see {log})"
     seconds_taken = time.monotonic() - began_at
     return Result(target, seconds_taken, None if runs is None else int(runs[1]), finding)

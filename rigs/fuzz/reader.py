@@ -34,7 +34,7 @@ class Reader:
         return options[self.number(len(options))]
 
     def some(self) -> bytes:
-        """Up to 65,535 bytes, told by their length before them."""
+        """Up to 65,535 bytes, after their length."""
         size = self.number(256) | (self.number(256) << 8)
         return self.take(size)
 

@@ -32,14 +32,14 @@ class Picture:
     descriptors: int
 
 
-async def look(stack: Stack) -> Picture:
+async def read_counts(stack: Stack) -> Picture:
     return Picture(counted=_outcomes(await stack.metrics()), descriptors=_descriptors(stack.picker))
 
 
 async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Picture) -> list[Row]:
     """What became of each request, whether the picker agrees, and what is left of it."""
     left_over = await _until_at_rest(stack)
-    after = await look(stack)
+    after = await read_counts(stack)
     counted = after.counted - before.counted
     metrics = await stack.metrics()
     corrections = [n for name, n in metrics.items() if name.startswith(CORRECTIONS)]
@@ -63,13 +63,13 @@ async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Pic
 def outcome_rows(outcomes: Mapping[str, int], sent: int) -> list[Row]:
     """How the requests ended, as the clients saw it; each must have ended, and with a reason."""
     broken = {name: count for name, count in outcomes.items() if name.startswith(BROKEN)}
-    told = Counter(outcomes) - Counter(broken)
+    counted = Counter(outcomes) - Counter(broken)
     lost = sent - sum(outcomes.values())
     return [
         Row(what="requests", value=f"{sent:,}"),
         *(
             Row(what=_worded(name), value=f"{count:,} ({100 * count / sent:.1f} %)")
-            for name, count in told.most_common()
+            for name, count in counted.most_common()
         ),
         _none("failed without a reason", [f"{count} {name}" for name, count in broken.items()]),
         Row(what="without a known outcome", value=str(lost), target="0", is_met=not lost),
@@ -83,12 +83,12 @@ def disagreements(outcomes: Mapping[str, int], counted: Mapping[str, int]) -> li
     known = {name: n for name, n in outcomes.items() if name != LEFT and BROKEN not in name}
     found = []
     for name in sorted(known.keys() | {SERVED}):
-        seen, told = known.get(name, 0), counted.get(name, 0)
-        if not seen <= told <= seen + left:
-            found.append(f"{name}: {seen} seen, {told} counted, {left} left")
-    total, told = sum(outcomes.values()), sum(counted.values()) - counted.get(PASSED, 0)
-    if not total - left <= told <= total:
-        found.append(f"all: {total} seen, {told} counted, {left} left")
+        seen, ours = known.get(name, 0), counted.get(name, 0)
+        if not seen <= ours <= seen + left:
+            found.append(f"{name}: {seen} seen, {ours} counted, {left} left")
+    total, ours = sum(outcomes.values()), sum(counted.values()) - counted.get(PASSED, 0)
+    if not total - left <= ours <= total:
+        found.append(f"all: {total} seen, {ours} counted, {left} left")
     return found
 
 

@@ -1,7 +1,7 @@
 """The clients: keep-alive connections that send one request after the other, and a prober.
 
 `python -m rigs.soak.clients --port P --requests N` prints a JSON line for each tick: how each
-request so far has ended, and the latencies since the line before. The last line has `is_done`.
+request so far has ended, and the latencies since the previous line. The last line has `is_done`.
 Requests differ: streamed or not, in prompt, tenant and session, in how long they may wait, and
 some clients leave before the answer. The prober asks for something that takes no slot, again and
 again: what it waits for is the way through Envoy and the picker, not a slot.
@@ -23,7 +23,7 @@ PATIENCE_MS = (1, 10, 25, 50, 100, 250, 10_000, 10_000)
 """Most of them are too short for the queue that forms; the shortest ends within one turn."""
 TENANTS = 50
 SESSIONS = 1_000_000
-"""So many that most are new: what the picker remembers of sessions has to be bounded."""
+"""Large enough that most sessions are new: the picker's memory of sessions must be bounded."""
 LEAVES = 0.03
 LEAVES_WITHIN_S = 0.1
 PROBE_PAUSE_S = 0.02
@@ -72,7 +72,7 @@ def _percentiles_ms(seconds: list[float]) -> tuple[float, float] | None:
 
 
 class Connection:
-    """One connection, opened anew where it was closed."""
+    """One connection, reopened after it was closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port

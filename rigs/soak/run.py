@@ -38,7 +38,7 @@ SETUP = (
     "requests."
 )
 POLL_S = 0.1
-TOLD_EVERY_S = 10.0
+REPORT_EVERY_S = 10.0
 MEMORY_TARGET_BYTES = 8.0
 """For each request: what gRPC's smallest loss was is 96."""
 LATENCY_TARGET = 0.1
@@ -89,10 +89,10 @@ async def soak(
     connections: int = CONNECTIONS,
     seed: int = 1,
 ) -> Outcome:
-    """Send so many requests and judge the run. All that it starts ends with it."""
+    """Send the requests and evaluate the run. All that it starts ends with it."""
     async with Children(folder) as children:
         running = await stack.start(children, folder)
-        before = await audit.look(running)
+        before = await audit.read_counts(running)
         cpu_s, began = cpu_seconds(running.picker.pid), time.monotonic()
         clients = await children.start(
             "clients",
@@ -104,13 +104,13 @@ async def soak(
         )
         samples: list[Sample] = []
         last: dict[str, Any] = {}
-        told_at = began
+        reported_at = began
         async for line in _lines(clients):
             last, now = line, time.monotonic()
             if line["served_ms"] and line["probe_ms"]:
                 samples.append(_sample(running, line, now - began))
-            if now - told_at >= TOLD_EVERY_S and samples:
-                told_at = now
+            if now - reported_at >= REPORT_EVERY_S and samples:
+                reported_at = now
                 say(_progress(samples[-1], requests))
         elapsed_s = time.monotonic() - began
         cpu_s = cpu_seconds(running.picker.pid) - cpu_s

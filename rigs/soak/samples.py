@@ -9,9 +9,9 @@ from math import sqrt
 from statistics import mean, median
 
 BLOCKS = 10
-"""A series is judged by the medians of so many blocks: neighbours in time are much alike."""
+"""A series is judged by the medians of this number of blocks: neighbours in time are much alike."""
 CONFIDENCE = 2.3
-"""Student's t of 95 % for as many blocks: what is within so many standard errors is noise."""
+"""Student's t of 95 % for as many blocks: less than this many standard errors is noise."""
 SMALLEST_SERIES = 3 * BLOCKS
 
 

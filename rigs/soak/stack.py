@@ -36,8 +36,8 @@ class Stack:
     async def status(self) -> dict[str, Any]:
         """The picker's own view."""
         async with httpx.AsyncClient(timeout=30) as client:
-            told: dict[str, Any] = (await client.get(self._page("status"))).json()
-        return told
+            status: dict[str, Any] = (await client.get(self._page("status"))).json()
+        return status
 
     async def metrics(self) -> dict[str, float]:
         """Every sample of the picker's metrics by its name and labels."""

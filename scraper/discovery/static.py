@@ -74,7 +74,7 @@ class StaticEndpoints:
             if is_ip(host):
                 self._addresses[host] = [host]
         self._stop()
-        self._tell()
+        self._publish_all()
         if self._unknown():
             self._task = asyncio.create_task(
                 self._resolve(), name=f"resolve the endpoints of {self._source}"
@@ -96,7 +96,7 @@ class StaticEndpoints:
         hosts = dict.fromkeys(entry.host for entry in self._listings)
         return [host for host in hosts if host not in self._addresses]
 
-    def _tell(self) -> None:
+    def _publish_all(self) -> None:
         discovered: list[DiscoveredEndpoint] = []
         for entry in self._listings:
             for ip in self._addresses.get(entry.host, ()):
@@ -123,7 +123,7 @@ class StaticEndpoints:
                             *(self._source, host, reason, self._retry_s),
                         )
                     return
-            self._tell()
+            self._publish_all()
 
         while unknown := self._unknown():
             await asyncio.gather(*(resolve(host) for host in unknown))

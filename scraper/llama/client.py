@@ -94,7 +94,7 @@ class LlamaClient:
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
-        """An https server is verified by the target's authorities, or the system's; raises
+        """An https server is verified by the target's CA, or the system's; raises
         `OSError` where its file of them cannot be read."""
         self._target = target
         self._timeouts = timeouts

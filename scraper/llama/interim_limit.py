@@ -62,7 +62,7 @@ class InterimLimitStream(httpcore.AsyncNetworkStream):
     ) -> bytes:
         came = await self._inner.read(max_bytes, timeout)
         if not self._has_final:
-            self._look_at(came)
+            self._check(came)
         return came
 
     async def write(
@@ -92,7 +92,7 @@ class InterimLimitStream(httpcore.AsyncNetworkStream):
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
 
-    def _look_at(self, came: bytes) -> None:
+    def _check(self, came: bytes) -> None:
         self._has_final = _FINAL.search(self._end + came) is not None
         self._end = (self._end + came)[-_LONGEST_START:]
         self._interim_bytes += len(came)

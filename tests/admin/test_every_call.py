@@ -123,8 +123,8 @@ async def test_the_token_opens_it(name: str) -> None:
     async with running_picker(interceptors=(guard,)) as picker:
         picker.add_ready("10.0.0.1:8080", name="one")
         raw = request_of(method).SerializeToString()
-        refused = await status_of(picker.channel, method, raw)
-        assert refused is grpc.StatusCode.UNAUTHENTICATED
+        rejected = await status_of(picker.channel, method, raw)
+        assert rejected is grpc.StatusCode.UNAUTHENTICATED
         wrong = await status_of(picker.channel, method, raw, TOKEN[:-1])
         assert wrong is grpc.StatusCode.UNAUTHENTICATED
         assert await status_of(picker.channel, method, raw, TOKEN) in SAYS_WHAT_TO_DO
@@ -153,7 +153,7 @@ async def test_an_expired_certificate_opens_none_of_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_hostile_input_is_refused_and_the_picker_lives_on(
+async def test_hostile_input_is_rejected_and_the_picker_lives_on(
     name: str, picker: FakePicker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Empty and huge texts, unknown endpoints, impossible numbers, bytes of anything else."""

@@ -27,7 +27,7 @@ def test_a_plain_server_has_no_trace_of_tls() -> None:
     assert (options.server_name, options.ca_pem) == ("", "")
 
 
-def test_the_agent_trusts_whom_it_tells_envoy_to_trust(secure: AgentPlan) -> None:
+def test_the_agent_uses_the_ca_that_it_reports(secure: AgentPlan) -> None:
     """Its server's authorities; and the advertised IP address unless it knows a name."""
     target, options = plan_agent(secure)
     assert secure.ca_file is not None
@@ -59,7 +59,7 @@ def test_whether_the_server_may_sleep_is_said(may_sleep: bool | None) -> None:
     assert target.may_sleep is may_sleep
 
 
-def test_what_cannot_be_is_told(secure: AgentPlan, tmp_path: Path) -> None:
+def test_what_cannot_be_is_reported(secure: AgentPlan, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.pem"
     nothing.write_text("nothing")
     for plan, words in (
@@ -89,7 +89,7 @@ def test_a_key_is_offered_only_where_nobody_reads_it(tmp_path: Path) -> None:
         plan_agent(replace(PLAIN, inject_key=True, is_private=True))
 
 
-def test_a_file_without_a_key_or_token_is_told_and_not_shown(tmp_path: Path) -> None:
+def test_a_file_without_a_key_or_token_is_reported_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     for content in (b"", b"two\nlines", b"caf\xc3\xa9", b"two words"):
         file.write_bytes(content)

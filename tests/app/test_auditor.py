@@ -81,7 +81,7 @@ async def test_a_lease_that_no_request_owns() -> None:
     assert len(picker.auditor.audit(picker.fleet.now)) == 1
     assert picker.corrected() == {"lease": 1}
     picker.fleet.now += 1.0
-    picker.fleet.look(picker.fleet.addresses[0])
+    picker.fleet.scrape(picker.fleet.addresses[0])
     assert waiting.exchange.stage is Stage.LEASED
 
 
@@ -127,7 +127,7 @@ def _lose_from_account(picker: Picker) -> None:
     picker.fleet.account(picker.fleet.addresses[0]).leases.popitem()
 
 
-def _lose_from_lane(picker: Picker) -> None:
+def _lose_from_queue(picker: Picker) -> None:
     line = picker.fleet.dispatcher.queue
     line._take_out(next(iter(line)))
 
@@ -144,9 +144,9 @@ def _keep_a_closed_lease(picker: Picker) -> None:
 
 @pytest.mark.parametrize(
     "break_it",
-    [_miscount, _lose_from_account, _lose_from_lane, _lose_deadline, _keep_a_closed_lease],
+    [_miscount, _lose_from_account, _lose_from_queue, _lose_deadline, _keep_a_closed_lease],
 )
-async def test_books_that_do_not_fit_are_derived_anew(break_it: Callable[[Picker], None]) -> None:
+async def test_books_that_do_not_fit_are_derived_again(break_it: Callable[[Picker], None]) -> None:
     """And the running and waiting requests end as if nothing had been."""
     picker = Picker(2, 1)
     streams = [picker.stream() for _ in range(5)]
@@ -157,7 +157,7 @@ async def test_books_that_do_not_fit_are_derived_anew(break_it: Callable[[Picker
         picker.registry.leave(stream)
     picker.fleet.now += 1.0
     for address, slots in zip(picker.fleet.addresses, (2, 1), strict=True):
-        picker.fleet.look(address)
+        picker.fleet.scrape(address)
         assert picker.fleet.account(address).free_slots == slots
     assert not picker.fleet.dispatcher.queue
 

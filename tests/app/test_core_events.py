@@ -111,7 +111,7 @@ async def test_an_event_that_fails_costs_no_other(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.breaks_books
-async def test_a_step_that_failed_is_told(
+async def test_a_step_that_failed_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its slot is free all the same."""

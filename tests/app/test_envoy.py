@@ -71,14 +71,14 @@ def test_a_configuration_by_which_envoy_could_not_reach_the_picker_is_none(
         envoy_options(settings)
 
 
-def test_ports_that_only_a_start_tells_need_not_be_known() -> None:
+def test_ports_that_only_a_start_determines_need_not_be_known() -> None:
     """Where Envoy is told another place, or does not ask there."""
     flags = {"listen.grpc": "127.0.0.1:0", "listen.http": "127.0.0.1:0", "envoy.countdown": "false"}
     settings = load_settings(None, environ={}, flags={**flags, "envoy.picker": "pick:9002"})
     assert envoy_options(settings).picker == HostPort("pick", 9002)
 
 
-def test_every_source_of_the_settings_tells_envoy_what_it_needs(tmp_path: Path) -> None:
+def test_every_source_of_the_settings_gives_envoy_what_it_needs(tmp_path: Path) -> None:
     """Servers in the list, by DNS and in the file, and authorities of those that may come."""
     key = tmp_path / "key"
     key.write_text("k")

@@ -58,40 +58,40 @@ async def test_what_is_hot_is_in_force_and_the_rest_is_named() -> None:
         listen={"grpc": "127.0.0.1:7002"},
         scraper={"slow_interval_s": 5},
     )
-    desk = live(service, fresh)
-    reloaded = await desk.reload(is_dry_run=False)
+    harness = live(service, fresh)
+    reloaded = await harness.reload(is_dry_run=False)
     assert reloaded.applied == ("queue.max_requests", "queue.timeout_s")
     assert reloaded.needs_restart == ("listen.grpc", "scraper.slow_interval_s")
-    assert service.taken == [desk.present]
-    assert (desk.present.queue.timeout_s, desk.present.queue.max_requests) == (30, 9)
-    assert desk.present.listen.grpc == Settings().listen.grpc
-    again = await desk.reload(is_dry_run=False)
+    assert service.taken == [harness.present]
+    assert (harness.present.queue.timeout_s, harness.present.queue.max_requests) == (30, 9)
+    assert harness.present.listen.grpc == Settings().listen.grpc
+    again = await harness.reload(is_dry_run=False)
     assert again.applied == () and again.needs_restart == reloaded.needs_restart
 
 
 async def test_a_dry_run_changes_nothing() -> None:
     service = Service()
-    desk = live(service, loads(queue={"timeout_s": 30}))
-    assert (await desk.reload(is_dry_run=True)).applied == ("queue.timeout_s",)
-    assert service.taken == [] and desk.present == Settings()
+    harness = live(service, loads(queue={"timeout_s": 30}))
+    assert (await harness.reload(is_dry_run=True)).applied == ("queue.timeout_s",)
+    assert service.taken == [] and harness.present == Settings()
 
 
 async def test_a_dry_run_reads_what_the_settings_name() -> None:
     """It tells of new content of a file, and refuses what a reload would refuse."""
     service = Service("endpoints")
-    desk = live(service, loads())
-    assert (await desk.reload(is_dry_run=True)).applied == ("endpoints",)
+    harness = live(service, loads())
+    assert (await harness.reload(is_dry_run=True)).applied == ("endpoints",)
     service.problem = "/etc/key cannot be read"
     with pytest.raises(ReloadError, match="cannot be read"):
-        await desk.reload(is_dry_run=True)
+        await harness.reload(is_dry_run=True)
     assert service.taken == []
 
 
 async def test_what_is_left_out_goes_back_to_its_default() -> None:
     """A line that was deleted counts as well as one that was changed; so does a whole section."""
-    desk = live(Service(), loads(), endpoints=["10.0.0.1:8080"], queue={"timeout_s": 5})
-    assert (await desk.reload(is_dry_run=False)).applied == ("endpoints", "queue.timeout_s")
-    assert desk.present == Settings()
+    harness = live(Service(), loads(), endpoints=["10.0.0.1:8080"], queue={"timeout_s": 5})
+    assert (await harness.reload(is_dry_run=False)).applied == ("endpoints", "queue.timeout_s")
+    assert harness.present == Settings()
 
 
 async def test_a_mistake_leaves_the_old_ones() -> None:
@@ -105,14 +105,14 @@ async def test_a_mistake_leaves_the_old_ones() -> None:
     with pytest.raises(ReloadError, match=r"coxswain.yaml:3"):
         await live(service, broken).reload(is_dry_run=False)
     assert service.taken == []
-    desk = live(service, loads(queue={"timeout_s": 30}))
+    harness = live(service, loads(queue={"timeout_s": 30}))
     service.problem = "endpoints: /etc/key cannot be read"
     with pytest.raises(ReloadError, match="cannot be read"):
-        await desk.reload(is_dry_run=False)
-    assert desk.present == Settings()
+        await harness.reload(is_dry_run=False)
+    assert harness.present == Settings()
 
 
-async def test_new_content_of_a_file_is_told_although_no_setting_changed() -> None:
+async def test_new_content_of_a_file_is_reported_although_no_setting_changed() -> None:
     service = Service("endpoints")
     reloaded = await live(service, loads()).reload(is_dry_run=False)
     assert reloaded.applied == ("endpoints",) and len(service.taken) == 1
@@ -139,19 +139,19 @@ async def test_two_reloads_go_one_after_the_other() -> None:
     def load() -> Settings:
         return Settings.model_validate({"queue": {"timeout_s": next(values)}})
 
-    desk = LiveSettings(Settings(), apply, Service().rehearse, Service().reread, load)
-    await asyncio.gather(*(desk.reload(is_dry_run=False) for _ in range(2)))
-    assert desk.present.queue.timeout_s == 40.0
+    harness = LiveSettings(Settings(), apply, Service().rehearse, Service().reread, load)
+    await asyncio.gather(*(harness.reload(is_dry_run=False) for _ in range(2)))
+    assert harness.present.queue.timeout_s == 40.0
 
 
-async def test_keys_that_were_read_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_keys_that_were_read_again_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """Where any is new; nobody asked for this reading, so nobody else could be told."""
     caplog.set_level(logging.INFO, "coxswain.settings")
     service = Service("endpoints")
-    desk = live(service)
-    await desk.refresh()
+    harness = live(service)
+    await harness.refresh()
     service.news = ()
-    await desk.refresh()
+    await harness.refresh()
     assert caplog.messages == ["reloaded keys or certificates: endpoints"]
     assert service.taken == []
 

@@ -76,8 +76,8 @@ def test_json_line_of_a_request(logger: logging.Logger) -> None:
 
 def test_human_line_of_a_request(logger: logging.Logger) -> None:
     """The same in one line for eyes."""
-    refused = record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
-    (line,) = written(logger, HumanLines(), lambda: log_request(refused, "abc"))
+    rejected = record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)
+    (line,) = written(logger, HumanLines(), lambda: log_request(rejected, "abc"))
     assert line.endswith(
         "info request: queue-full request=r1 endpoint=- status=200 queue_ms=500 duration_ms=2000 "
         "trace=abc"
@@ -128,7 +128,7 @@ def test_a_stalled_stderr_stalls_nobody(logger: logging.Logger) -> None:
     assert "20 log lines were dropped" in text
 
 
-def test_a_stderr_that_is_gone_is_not_told_of_itself(logger: logging.Logger) -> None:
+def test_a_stderr_that_is_gone_is_not_reported_by_itself(logger: logging.Logger) -> None:
     """Each line about a line that was lost would be lost, and told of in its turn."""
     logger.setLevel(logging.DEBUG)
     stream = io.StringIO()
@@ -154,7 +154,7 @@ def test_an_exception_keeps_its_traceback(logger: logging.Logger) -> None:
 
 
 @pytest.mark.parametrize("fault", [DecodeError("corrupt"), BadHttpMessage("b'sk-secret'")])
-def test_what_strangers_send_is_one_line_without_a_byte_of_it(
+def test_what_foreign_requests_send_is_one_line_without_a_byte_of_it(
     logger: logging.Logger, fault: Exception
 ) -> None:
     """A library's traceback over a message that is none shows the message, keys and all."""

@@ -95,12 +95,12 @@ def test_no_body_is_short_that_envoy_would_not_keep() -> None:
         assert (reading.limit_bytes, reading.short_bytes) == (read, 65_536)
 
 
-def test_agents_and_looks() -> None:
+def test_agents_and_scrapes() -> None:
     """Each number is its own: no two of them are mixed up."""
     times = {"ttl_s": 4, "forget_s": 50}
     agents = agents_options(settings(agents=times))
     assert (agents.ttl_s, agents.forget_s) == (4, 50)
-    looks = {
+    scrapes = {
         "fast_interval_s": 0.3,
         "slow_interval_s": 3,
         "jitter": 0.2,
@@ -111,7 +111,7 @@ def test_agents_and_looks() -> None:
         "pool_timeout_s": 1.5,
         "slow_after_s": 1.6,
     }
-    scraper = scraper_options(settings(scraper=looks))
+    scraper = scraper_options(settings(scraper=scrapes))
     cadence, timeouts = scraper.cadence, scraper.timeouts
     assert (cadence.fast_s, cadence.slow_s, cadence.jitter) == (0.3, 3, 0.2)
     assert (timeouts.connect_s, timeouts.read_s, timeouts.slots_read_s) == (1.1, 1.2, 1.3)
@@ -142,8 +142,8 @@ def test_the_addresses_that_may_be_named() -> None:
         own_ports=(4, 5, 6),
     )
     assert policy.own_ports == {1, 2, 3, 4, 5, 6}
-    assert policy.refusal(Address.parse("203.0.113.7:7"), "") == ""
-    assert policy.refusal(Address.parse("203.0.113.8:7"), "")
+    assert policy.rejection(Address.parse("203.0.113.7:7"), "") == ""
+    assert policy.rejection(Address.parse("203.0.113.8:7"), "")
 
 
 def test_the_names_of_the_pages() -> None:

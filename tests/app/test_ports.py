@@ -12,7 +12,7 @@ from extproc.app.ports import ListenError, bind
 OWN = (("grpc.so_reuseport", 0),)
 
 
-async def test_the_port_that_was_had_is_told() -> None:
+async def test_the_port_that_was_had_is_reported() -> None:
     """0 asks for any free one."""
     server = grpc.aio.server(options=OWN)
     port = bind(server, "127.0.0.1:0", "listen.grpc")
@@ -40,7 +40,7 @@ async def test_one_that_is_taken_is_named_with_its_setting(
             await server.stop(None)
 
 
-async def test_an_address_of_somebody_else_is_refused_the_same_way() -> None:
+async def test_an_address_of_somebody_else_is_rejected_the_same_way() -> None:
     server = grpc.aio.server(options=OWN)
     try:
         with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:9002"):

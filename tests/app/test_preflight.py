@@ -37,7 +37,7 @@ BROKEN = {
 }
 
 
-def test_each_reason_is_told_once() -> None:
+def test_each_reason_is_reported_once() -> None:
     """None of them hides another, and each says whose it is."""
     told = [(problem.where, problem.key) for problem in startup_problems(settings(**BROKEN))]
     assert told == [
@@ -53,7 +53,7 @@ def test_each_reason_is_told_once() -> None:
     assert startup_problems(Settings()) == ()
 
 
-async def test_serve_refuses_with_the_same() -> None:
+async def test_serve_rejects_with_the_same() -> None:
     """What the check tells is what a start would tell."""
     broken = settings(**BROKEN)
     with pytest.raises(SettingsError) as caught:

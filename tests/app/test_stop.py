@@ -73,7 +73,7 @@ async def test_a_stop_waits_for_who_runs_and_sends_the_others_away() -> None:
         await waiting.hold()
         assert await one.health() == "SERVING"
         stopping = asyncio.create_task(one.service.stop())
-        assert envoy.refusal(await waiting.receive()) == (503, "shutting-down")
+        assert envoy.rejection(await waiting.receive()) == (503, "shutting-down")
         await waiting.half_close()
         assert await one.health() == "NOT_SERVING"
         late = one.stream()

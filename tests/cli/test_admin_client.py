@@ -20,12 +20,12 @@ STATUS = "/coxswain.v1.Admin/GetStatus"
 async def failure(code: grpc.StatusCode, text: str, *, is_tls: bool = False) -> PickerError:
     """What is made of a picker that answers so."""
 
-    async def refuse(_request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    async def reject(_request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         await context.abort(code, text)
 
     class Refusing(grpc.GenericRpcHandler):
         def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
-            return grpc.unary_unary_rpc_method_handler(refuse)
+            return grpc.unary_unary_rpc_method_handler(reject)
 
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((Refusing(),))

@@ -86,7 +86,7 @@ async def test_requests(monkeypatch: pytest.MonkeyPatch) -> None:
             call.cancel()
 
 
-async def test_the_picker_is_the_one_that_the_line_names() -> None:
+async def test_the_picker_is_the_one_that_the_queue_names() -> None:
     async with running_picker() as picker:
         await filled(picker)
         where = ("--picker", f"127.0.0.1:{picker.port}")

@@ -87,7 +87,7 @@ def test_while_modules_are_loaded_it_ends_without_a_word() -> None:
         assert loading.stderr.read() == b""
 
 
-def test_who_was_told_to_ignore_it_goes_on() -> None:
+def test_who_was_set_to_ignore_it_goes_on() -> None:
     """As with nohup, or behind `&` in a script."""
     shell = f"trap '' INT; exec {sys.executable} -c '{LOADING}'"
     told = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from tests.cli.typed_command import Command
 NAMES = ["up", "serve", "agent", "top", "explain", "endpoints", "queue", "requests", "config"]
 
 
-def test_every_command_is_told_with_its_help(coxswain: Command) -> None:
+def test_every_command_is_reported_with_its_help(coxswain: Command) -> None:
     """Without a command, and for one that is not there, the way out is shown."""
     assert list(getattr(get_command(root), "commands")) == NAMES  # noqa: B009  # no type has it
     assert len(COMMANDS) == len(NAMES) + 2, "envoy and reload join the group config"

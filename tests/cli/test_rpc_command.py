@@ -93,7 +93,7 @@ def test_a_failure_is_one_line_and_its_code() -> None:
     assert run("--strokes", "10") == (ExitCode.NOT_YET, "", "coxswain: too many strokes\n")
 
 
-def test_the_help_tells_how_it_ends() -> None:
+def test_the_help_reports_how_it_ends() -> None:
     """All the codes that there are."""
     told = " ".join(run("--help")[1].split())
     assert " ".join(EXIT_CODES.split()) in told

@@ -33,7 +33,7 @@ def add_router(fleet: SteeredFleet, *loaded: str) -> Address:
 
 def scrape(fleet: SteeredFleet, address: Address, *loaded: str, **reported: object) -> None:
     fleet.now += 1.0
-    fleet.look(address, **models(*loaded, **reported))  # type: ignore[arg-type]
+    fleet.scrape(address, **models(*loaded, **reported))  # type: ignore[arg-type]
 
 
 def test_a_router_that_loads_its_first_model_keeps_the_load() -> None:
@@ -134,7 +134,7 @@ def test_a_request_for_a_missing_model_gets_it_when_it_appears() -> None:
     fleet.finish(lease)
     assert fleet.is_waiting(waiting), f"{other} does not serve it"
     fleet.now += 1.0
-    fleet.look(serving, models=["a"], slots=1, busy_slots=0)
+    fleet.scrape(serving, models=["a"], slots=1, busy_slots=0)
     assert fleet.served(waiting).address == serving
 
 
@@ -149,7 +149,7 @@ def test_no_slots_are_reserved_for_a_ticket_that_cannot_use_them() -> None:
     fleet.finish(first)
     assert multi_slot.reserved_at == address
     fleet.now += 1.0
-    fleet.look(address, models=["b"], slots=2, busy_slots=0)
+    fleet.scrape(address, models=["b"], slots=2, busy_slots=0)
     fleet.pick(model="b")
     for lease in leases:
         if lease.address == other:
@@ -162,7 +162,7 @@ def test_a_name_that_cannot_be_rewritten_goes_where_it_does_no_harm() -> None:
     a router may have it as an alias; other routers are filtered, for any weights of the split."""
     fleet = SteeredFleet(splits={"chat": {"a": 99.0, "b": 1.0}})
     add_router(fleet, "a", "b")
-    assert fleet.refusal(model="chat", is_verbatim=True) == "bad-request"
+    assert fleet.rejection(model="chat", is_verbatim=True) == "bad-request"
     fleet.pick(model="chat")
     plain = fleet.add(20, models=["b"])
     for _ in range(20):
@@ -172,7 +172,7 @@ def test_a_name_that_cannot_be_rewritten_goes_where_it_does_no_harm() -> None:
     reported = models("a")
     reported["models"] = (ModelReading(name="a", aliases=("chat",), slots=2, busy_slots=0),)
     fleet.now += 1.0
-    fleet.look(aliased, **reported)
+    fleet.scrape(aliased, **reported)
     assert fleet.is_waiting(waiting), "b was drawn for it"
     assert fleet.pick(model="chat", is_verbatim=True).address == aliased
 

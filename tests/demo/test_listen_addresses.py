@@ -50,7 +50,7 @@ def test_a_taken_port_is_named_with_what_to_pass(key: str, remedy: str) -> None:
     assert listening_problem(advised) is None
 
 
-def test_all_that_is_taken_is_told_at_once_with_ports_that_are_free() -> None:
+def test_all_that_is_taken_is_reported_at_once_with_ports_that_are_free() -> None:
     """As when a second `coxswain up` is started beside the first: one more try is enough."""
     taken = free_port()
     near = taken + 10 if taken < 64_000 else taken - 10
@@ -77,7 +77,7 @@ def test_a_host_that_is_not_of_this_machine_needs_another_host() -> None:
         settle(listen_addresses(settings)[:1])
 
 
-def test_one_port_for_two_parts_is_refused() -> None:
+def test_one_port_for_two_parts_is_rejected() -> None:
     port = free_port()
     with pytest.raises(
         ListenAddressError, match=f"port {port} is used for both Envoy and the picker"

@@ -18,7 +18,7 @@ def test_the_same_shape_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     assert one == two != other
 
 
-def test_the_file_tells_the_shape_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_file_reports_the_shape_that_was_asked_for(tmp_path: Path) -> None:
     write_model(tmp_path / "m.gguf", SMALL, name="boat")
     reader = GGUFReader(tmp_path / "m.gguf")
     told = {key: field.contents() for key, field in reader.fields.items()}
@@ -48,6 +48,6 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"layers": 0}, {"embedding": 20}, {"context_tokens": -1}])
-def test_an_impossible_shape_is_refused(wrong: dict[str, int]) -> None:
+def test_an_impossible_shape_is_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError):
         ModelShape(**wrong)

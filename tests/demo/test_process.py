@@ -108,7 +108,7 @@ async def test_leaving_the_block_stops_every_child(tmp_path: Path) -> None:
     assert not any(is_alive(child.pid) for child in sleepers)
 
 
-async def test_the_first_child_that_ends_is_told(tmp_path: Path) -> None:
+async def test_the_first_child_that_ends_is_reported(tmp_path: Path) -> None:
     async with Children(tmp_path) as children:
         await children.start("steady", [sys.executable, "-c", SLEEPER])
         lost = await children.start("lost", [sys.executable, "-c", "raise SystemExit(7)"])

@@ -1,4 +1,4 @@
-"""The alarms speak when they should."""
+"""The alerts speak when they should."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def labels_of(side: str) -> frozenset[str]:
     return (LABELS[name] | SCRAPED) - named if before[1] == "without" else named
 
 
-@pytest.mark.parametrize("alarm", expressions())
-def test_what_is_compared_has_the_same_labels(alarm: str) -> None:
+@pytest.mark.parametrize("expression", expressions())
+def test_what_is_compared_has_the_same_labels(expression: str) -> None:
     """Prometheus finds no pairs in series with different labels: such an alarm never speaks."""
-    sides = re.split(r"[<>=]=?\s(?![^{]*\})", expressions()[alarm])
+    sides = re.split(r"[<>=]=?\s(?![^{]*\})", expressions()[expression])
     series = [labels_of(side) for side in sides if "coxswain_" in side]
     assert len(set(series)) <= 1, series
 
 
-def test_every_alarm_is_tried() -> None:
+def test_every_alert_is_tried() -> None:
     """promtool's tests hold each alarm in trouble and in health."""
     for group in yaml.safe_load(UNIT_TESTS.read_text(encoding="utf-8"))["tests"]:
         assert {one["alertname"] for one in group["alert_rule_test"]} == expressions().keys()
@@ -58,7 +58,7 @@ def test_promtool_hears_them() -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_every_alarm_is_explained() -> None:
+def test_every_alert_is_explained() -> None:
     """What each means and what to do stands in docs/operations.md, and nothing of others."""
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(Coxswain\w+)` \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)

@@ -120,7 +120,7 @@ def test_only_envoy_is_published_beyond_loopback() -> None:
             assert name == "envoy" or port.startswith("127.0.0.1:"), (name, port)
 
 
-def test_the_page_tells_where_everything_is() -> None:
+def test_the_page_reports_where_everything_is() -> None:
     """Every published port has a row in docs/operations.md, and no other has one."""
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     section = page.partition("\n## The compose stack\n")[2].partition("\n## ")[0]

@@ -63,7 +63,7 @@ ENVOYS_OWN: Final = (
 """Reasons that Envoy gives by itself, as it is configured."""
 
 
-def test_refusals() -> None:
+def test_rejections() -> None:
     """Every reason has a row with its status, and every row is a reason."""
     told = OPERATIONS.first_cells("## Rejections")
     assert sorted(told) == sorted([*(reason.value for reason in Reason), *ENVOYS_OWN])

@@ -368,8 +368,8 @@ class Stack:
     async def status(self) -> dict[str, Any]:
         """The picker's own view; raises what the connection raises."""
         answer = await self.client.get(f"http://127.0.0.1:{self.http_port}/status")
-        picture: dict[str, Any] = answer.json()
-        return picture
+        snapshot: dict[str, Any] = answer.json()
+        return snapshot
 
     async def slots(self) -> dict[str, dict[str, int]]:
         """The ledger's numbers by address."""

@@ -92,12 +92,12 @@ async def test_a_number_goes_where_it_means_something(stack: Stack) -> None:
     assert (await stack.client.post(stack.url(CHAT), json=unknown)).status_code == 404
 
 
-async def test_what_cannot_be_rewritten_is_refused(stack: Stack) -> None:
+async def test_what_cannot_be_rewritten_is_rejected(stack: Stack) -> None:
     """A name beside numbers, and a name in a body that is not read to its end."""
     client = stack.client
     both = question(model="base:poet", lora=[{"id": 0, "scale": 1.0}])
-    refused = await client.post(stack.url(CHAT), json=both)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-request")
+    rejected = await client.post(stack.url(CHAT), json=both)
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (400, "bad-request")
     broken = await client.post(stack.url(CHAT), content=b"[1]", headers={"x-lora-adapter": "poet"})
     assert broken.status_code == 400
 

@@ -184,8 +184,8 @@ async def test_a_server_that_others_name_too_outlives_its_agent(
             await load.grew(5)
 
         def is_seen(status: dict[str, Any]) -> bool:
-            picture = status["endpoints"][server.address]
-            return bool(picture["health"] == "ready" and picture["observed_age_s"] < 4.0)
+            snapshot = status["endpoints"][server.address]
+            return bool(snapshot["health"] == "ready" and snapshot["observed_age_s"] < 4.0)
 
         await stack.until(is_seen)
 

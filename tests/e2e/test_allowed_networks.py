@@ -27,11 +27,11 @@ async def test_no_agent_makes_envoys_admin_pages_a_server(tmp_path: Path) -> Non
             address = f"127.0.0.1:{port}"
             agent = await stack.children.start(f"to-{port}", [*command, "--advertise", address])
 
-            async def is_refused(address: str = address) -> bool:
+            async def is_rejected(address: str = address) -> bool:
                 assert stack.picker is not None
                 return f"{address} has a port of Envoy" in stack.picker.log_tail(50)
 
-            await agent.wait_ready(is_refused, timeout_s=READY_S)
+            await agent.wait_ready(is_rejected, timeout_s=READY_S)
             await agent.stop()
         assert (await stack.status())["endpoints"] == {}
 

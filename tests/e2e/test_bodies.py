@@ -66,8 +66,8 @@ async def test_another_spelling_of_a_slot_path_takes_a_slot(stack: Stack) -> Non
     await stack.fill()
     hurried = {"x-coxswain-queue-timeout-ms": "0"}
     for path in (CHAT, "//v1/./chat/completions"):
-        refused = await stack.client.post(stack.url(path), json=chat(1), headers=hurried)
-        assert refused.status_code == 504, path
+        rejected = await stack.client.post(stack.url(path), json=chat(1), headers=hurried)
+        assert rejected.status_code == 504, path
 
 
 async def test_a_client_cannot_choose_its_server(stack: Stack) -> None:

@@ -41,7 +41,7 @@ class Chunks:
     def go_on(self, what: bytes) -> None:
         self._writer.write(what)
 
-    async def refusal(self) -> tuple[int, str]:
+    async def rejection(self) -> tuple[int, str]:
         """The status and the reason of the answer, behind which the connection must end.
 
         With a reset where bytes of ours are left that Envoy has not read, a second later.
@@ -76,13 +76,13 @@ async def all_is_free(stack: Stack) -> None:
 async def test_one_that_is_broken_from_the_start(stack: Stack) -> None:
     """On paths that take a slot, and that take none. One that is closed is told so at once."""
     requests = [await Chunks.begin(stack, path, then=WRONG_SIZE) for path in (CHAT, "/tokenize")]
-    refusals = await asyncio.gather(*(request.refusal() for request in requests))
-    assert refusals == [(400, "malformed-http")] * 2
+    rejections = await asyncio.gather(*(request.rejection() for request in requests))
+    assert rejections == [(400, "malformed-http")] * 2
     await all_is_free(stack)
 
 
 @pytest.mark.parametrize("read_body", ["auto"])
-async def test_what_envoy_refuses_before_anybody_is_asked(stack: Stack) -> None:
+async def test_what_envoy_rejects_before_anybody_is_asked(stack: Stack) -> None:
     tries = (
         (b"POST /v1/chat/completions HTTP/1.1\r\n", 400),  # no host
         (b"POST /v1/chat/completions%00 HTTP/1.1\r\nhost: test\r\n", 400),
@@ -94,13 +94,13 @@ async def test_what_envoy_refuses_before_anybody_is_asked(stack: Stack) -> None:
         (b"POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: x\r\n", 501),
     )
 
-    async def refusal(first: bytes) -> tuple[int, str]:
+    async def rejection(first: bytes) -> tuple[int, str]:
         reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
         writer.write(first + b"\r\n")
-        return await Chunks(reader, writer).refusal()
+        return await Chunks(reader, writer).rejection()
 
-    refusals = await asyncio.gather(*(refusal(first) for first, _ in tries))
-    assert refusals == [(status, "malformed-http") for _, status in tries]
+    rejections = await asyncio.gather(*(rejection(first) for first, _ in tries))
+    assert rejections == [(status, "malformed-http") for _, status in tries]
     await all_is_free(stack)
 
 
@@ -117,12 +117,12 @@ async def test_one_that_has_its_slot_already(stack: Stack, read_body: str) -> No
         else:
             await stack.until(lambda status: status["exchanges"] == 1)
         request.go_on(end)
-        assert await request.refusal() == (status, reason)
+        assert await request.rejection() == (status, reason)
         await all_is_free(stack)
 
 
 @pytest.mark.parametrize("read_body", ["never"])  # or its body is not whole, and it does not wait
-async def test_one_that_waits_in_the_line(stack: Stack) -> None:
+async def test_one_that_waits_in_the_queue(stack: Stack) -> None:
     """It leaves the line, and whoever stood behind it is served."""
     running = await stack.hold()
     request = await Chunks.begin(stack)
@@ -130,7 +130,7 @@ async def test_one_that_waits_in_the_line(stack: Stack) -> None:
     behind = asyncio.create_task(stack.ask())
     await stack.until_waiting(2)
     request.go_on(WRONG_SIZE)
-    assert await request.refusal() == (400, "malformed-http")
+    assert await request.rejection() == (400, "malformed-http")
     await stack.until_waiting(1)
     await running.leave()
     assert (await behind).status_code == 200

@@ -94,7 +94,7 @@ async def test_ids_that_clients_did_not_send_are_random(mode: str, stacks: Stack
         assert all(len({id_[place] for id_ in free}) > 1 for place in range(len(free[0])))
 
 
-async def test_a_refusal_says_to_come_back_when_the_countdown_would_end(
+async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
     mode: str, tmp_path: Path
 ) -> None:
     """With one, two and three in line, 504 for who may not wait and 429 from a full line: each
@@ -116,9 +116,9 @@ async def test_a_refusal_says_to_come_back_when_the_countdown_would_end(
             async def is_the_same(place: int = number) -> bool:
                 is_full = place == 3
                 headers = {} if is_full else {"x-coxswain-queue-timeout-ms": "0"}
-                refused = await stack.ask(headers=headers)
-                assert refused.status_code == (429 if is_full else 504)
-                told[place] = int(refused.headers["retry-after"])
+                rejected = await stack.ask(headers=headers)
+                assert rejected.status_code == (429 if is_full else 504)
+                told[place] = int(rejected.headers["retry-after"])
                 seen = (await stack.client.get(stack.url(f"/queue/in-line-{place}"))).json()
                 assert seen["queue_position"] == place
                 next_s: float = seen["expected_s"] * (place + 1) / place

@@ -97,7 +97,7 @@ def text_of(page: str, id_: str) -> str:
     return found[1]
 
 
-async def test_what_is_told_is_shown_as_text(tmp_path: Path) -> None:
+async def test_what_is_reported_is_shown_as_text(tmp_path: Path) -> None:
     """The numbers stand where they belong, and markup in names stays the text that it is."""
     page = await seen(status(), tmp_path)
     assert text_of(page, "live") == "live" and text_of(page, "slots-busy") == "3"

@@ -126,7 +126,7 @@ ONE_METHOD += [("DELETE", "/models"), ("POST", "/lora%2Dadapters"), ("POST", "/x
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_closed_paths_are_refused_by_the_routes_in_every_disguise(
+async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
     tmp_path: Path, mode: Mode
 ) -> None:
     """With the picker dead, so nobody else can have refused them; no server sees any."""
@@ -148,7 +148,7 @@ async def test_closed_paths_are_refused_by_the_routes_in_every_disguise(
 BROKEN_PATHS = ["/slots#a", "/slots%00", "slots", "\\slots"]
 
 
-async def test_paths_that_are_none_are_refused_and_reach_nobody(tmp_path: Path) -> None:
+async def test_paths_that_are_none_are_rejected_and_reach_nobody(tmp_path: Path) -> None:
     async with rig(tmp_path) as it:
         for path in BROKEN_PATHS:
             assert (await ask(it.envoy.port, "GET", path)).status in {0, 400}, path
@@ -327,7 +327,7 @@ async def test_an_answer_that_broke_off_is_reported(tmp_path: Path, who: str) ->
         await it.picker.wait_for("end")
 
 
-async def test_a_client_that_leaves_the_line_ends_its_stream(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_the_queue_ends_its_stream(tmp_path: Path) -> None:
     async with rig(tmp_path) as it:
         it.picker.holds = True
         asking = asyncio.create_task(it.client.post(COMPLETION, json={}))
@@ -372,7 +372,7 @@ async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
         assert not it.second.reached
 
 
-async def test_a_client_that_dawdles_over_its_headers_is_sent_away(tmp_path: Path) -> None:
+async def test_a_client_that_dawdles_over_its_headers_is_rejected(tmp_path: Path) -> None:
     async with rig(tmp_path, replace(PATIENT, request_headers_timeout_s=0.3)) as it:
         reader, writer = await asyncio.open_connection(LOOPBACK, it.envoy.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost:")
@@ -381,7 +381,7 @@ async def test_a_client_that_dawdles_over_its_headers_is_sent_away(tmp_path: Pat
         writer.close()
 
 
-async def test_upgrades_and_tunnels_are_refused(tmp_path: Path) -> None:
+async def test_upgrades_and_tunnels_are_rejected(tmp_path: Path) -> None:
     async with rig(tmp_path) as it:
         upgrade = {"upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "a"}
         answer = await ask(it.envoy.port, "GET", "/v1/models", upgrade | {"connection": "upgrade"})

@@ -59,8 +59,8 @@ async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_rig
         assert sum(count > 1 for count in tried) <= 1, "a dead server is tried once, not again"
         held = await stack.hold()
         assert held.endpoint == alive.address
-        refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "200"})
-        assert refused.status_code == 504, "the only living slot is taken, and known to be"
+        rejected = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "200"})
+        assert rejected.status_code == 504, "the only living slot is taken, and known to be"
 
 
 async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
@@ -112,15 +112,15 @@ async def test_without_endpoints_requests_wait_for_the_first(llama: None, tmp_pa
         assert int(answer.headers["x-coxswain-queue-ms"]) > 0
 
 
-async def test_sigterm_refuses_who_waits_and_lets_who_runs_finish(stack: Stack) -> None:
+async def test_sigterm_rejects_who_waits_and_lets_who_runs_finish(stack: Stack) -> None:
     held = await stack.fill()
     waiting = asyncio.create_task(stack.ask())
     await stack.until_waiting(1)
     assert stack.picker is not None
     stack.terminate(stack.picker)
-    refused = await waiting
-    assert refused.status_code == 503
-    assert refused.headers["x-coxswain-reason"] == "shutting-down"
+    rejected = await waiting
+    assert rejected.status_code == 503
+    assert rejected.headers["x-coxswain-reason"] == "shutting-down"
     assert await held[0].next_chunk()
     for one in held:
         await one.leave()

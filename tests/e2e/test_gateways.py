@@ -29,7 +29,7 @@ from tests.fakes.gateways import (
 
 pytestmark = pytest.mark.e2e
 
-RARE_LOOKS = {"scraper": {"slow_interval_s": 5.0, "stale_after_s": 20.0}}
+RARE_SCRAPES = {"scraper": {"slow_interval_s": 5.0, "stale_after_s": 20.0}}
 
 
 def without_attributes(config: str) -> str:
@@ -53,7 +53,7 @@ async def test_who_served_is_learned_from_the_metadata_alone(tmp_path: Path) -> 
     async with Stack.running(
         tmp_path,
         slots=(4, 1),
-        settings=RARE_LOOKS,
+        settings=RARE_SCRAPES,
         kind="simulator",
         mode="gateway",
         alter=without_attributes,
@@ -70,18 +70,18 @@ async def test_who_served_is_learned_from_the_metadata_alone(tmp_path: Path) -> 
         )
 
 
-async def is_refused_by_the_picker(stack: Stack) -> bool:
+async def is_rejected_by_the_picker(stack: Stack) -> bool:
     return "x-coxswain-reason" in (await stack.client.get(stack.url("/props"))).headers
 
 
-async def test_without_any_endpoint_a_gateway_is_told_so(tmp_path: Path) -> None:
+async def test_without_any_endpoint_a_gateway_gets_an_error(tmp_path: Path) -> None:
     """Also about what takes no slot: it may know nobody to go to by itself."""
     async with Stack.running(
-        tmp_path, slots=(1,), kind="simulator", mode="gateway", settings=RARE_LOOKS
+        tmp_path, slots=(1,), kind="simulator", mode="gateway", settings=RARE_SCRAPES
     ) as stack:
         (server,) = stack.servers
         await stack.kill(server.child)
-        await until(lambda: is_refused_by_the_picker(stack))
+        await until(lambda: is_rejected_by_the_picker(stack))
         answer = await stack.client.get(stack.url("/props"))
         assert answer.status_code == 503
         assert answer.headers["x-coxswain-reason"] == "no-endpoint"
@@ -95,7 +95,7 @@ async def test_nginx_gateway_fabric(tmp_path: Path) -> None:
     """Two of its requests never share a slot, though it tells nobody of their ends; a third waits
     and goes where one ended; one that may not wait is refused."""
     async with (
-        Stack.running(tmp_path, slots=(1, 1), kind="simulator", settings=RARE_LOOKS) as stack,
+        Stack.running(tmp_path, slots=(1, 1), kind="simulator", settings=RARE_SCRAPES) as stack,
         channel_to(stack.grpc_port) as channel,
         AsyncExitStack() as exits,
     ):
@@ -119,9 +119,9 @@ async def test_nginx_gateway_fabric(tmp_path: Path) -> None:
             await anext(chunks)
             kept.append(chunks)
             ends[address] = held.aclose
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RefusedError) as rejected:
             await pick(**{"x-coxswain-queue-timeout-ms": "0"})
-        assert refused.value.status == 504
+        assert rejected.value.status == 504
         third = asyncio.create_task(pick())
         await stack.until_waiting(1)
         freed, end = ends.popitem()

@@ -92,10 +92,10 @@ async def test_a_split_follows_its_weights_and_classes_hold(stack: Stack) -> Non
             stream=True,
         )
         assert held.headers["x-coxswain-endpoint"] == small
-        refused = await ask(stack, {"model": "default"})
-        assert reason(refused) == (429, "queue-full")
-        assert refused.json()["error"]["code"] == "queue-full"
-        assert int(refused.headers["retry-after"]) >= 1
+        rejected = await ask(stack, {"model": "default"})
+        assert reason(rejected) == (429, "queue-full")
+        assert rejected.json()["error"]["code"] == "queue-full"
+        assert int(rejected.headers["retry-after"]) >= 1
         gold = await ask(stack, {"model": "small"}, x_gateway_inference_objective="gold")
         assert reason(gold) == (429, "queue-full")
         cheap = await ask(stack, {"model": "small"}, x_gateway_inference_objective="cheap")

@@ -121,7 +121,7 @@ async def test_a_running_answer_is_cut_off(stack: Stack, admin: AdminStub) -> No
 
 
 @pytest.mark.parametrize("read_body", ["auto"])
-async def test_a_request_is_refused_while_its_body_comes(
+async def test_a_request_is_rejected_while_its_body_comes(
     one_simulator: Stack,
 ) -> None:
     """At once, in the middle of it; nothing of it is left."""
@@ -154,7 +154,7 @@ async def test_a_request_is_refused_while_its_body_comes(
         assert (await stack.ask()).status_code == 200
 
 
-async def test_a_waiting_request_is_refused(stack: Stack, admin: AdminStub) -> None:
+async def test_a_waiting_request_is_rejected(stack: Stack, admin: AdminStub) -> None:
     """It reads 503 `cancelled`, and reaches no server."""
     held = await stack.fill()
     waiting = asyncio.create_task(stack.ask(headers={"x-request-id": "patient"}))

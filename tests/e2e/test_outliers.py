@@ -107,7 +107,9 @@ async def test_a_server_that_fails_one_kind_of_request_stays(tmp_path: Path) -> 
         assert "coxswain_endpoint_ejections_total{" not in metrics
 
 
-async def test_a_poison_request_costs_two_servers_and_its_client_is_told(tmp_path: Path) -> None:
+async def test_a_poison_request_costs_two_servers_and_its_client_gets_an_error(
+    tmp_path: Path,
+) -> None:
     """However often its client sends it again."""
     async with Stack.running(tmp_path, slots=(1, 1, 1, 1), settings=QUICK, kind="faulty") as stack:
         for server in stack.servers:

@@ -68,7 +68,7 @@ def _is_ready(status: dict[str, Any], address: str) -> bool:
     return bool(status["endpoints"].get(address, {}).get("health") == "ready")
 
 
-async def test_the_web_page_works_and_what_is_for_nobody_is_refused(
+async def test_the_web_page_works_and_what_is_for_nobody_is_rejected(
     tmp_path: Path, mode: str
 ) -> None:
     """In gateway mode behind routes that leave everything to the picker."""
@@ -94,7 +94,7 @@ async def test_the_web_page_works_and_what_is_for_nobody_is_refused(
             assert answer.headers["x-coxswain-reason"] == "blocked-path"
 
 
-async def test_a_prefix_of_the_servers_is_no_way_past_the_line(tmp_path: Path, mode: str) -> None:
+async def test_a_prefix_of_the_servers_is_no_way_past_the_queue(tmp_path: Path, mode: str) -> None:
     """What takes a slot below it takes one of ours, and waits when there is none."""
     settings = {
         **QUICK,
@@ -109,7 +109,7 @@ async def test_a_prefix_of_the_servers_is_no_way_past_the_line(tmp_path: Path, m
             assert first.headers["x-coxswain-endpoint"]
             assert (await stack.status())["slots"]["leased"] == 1
             hurried = {"x-coxswain-queue-timeout-ms": "0"}
-            refused = await stack.client.post(url, json=chat(1), headers=hurried)
-            assert refused.json()["error"]["code"] == "queue-timeout"
+            rejected = await stack.client.post(url, json=chat(1), headers=hurried)
+            assert rejected.json()["error"]["code"] == "queue-timeout"
         assert (await stack.client.get(stack.url("/llama/v1/models"))).json()["data"]
         assert (await stack.client.get(stack.url("/llama/slots"))).status_code == 403

@@ -88,7 +88,7 @@ async def test_a_picker_that_comes_back_is_asked_again_and_may_die_again(stack: 
         await stack.until_ready()
 
 
-async def test_a_picker_that_ends_by_sigterm_refuses_nobody_afterwards(stack: Stack) -> None:
+async def test_a_picker_that_ends_by_sigterm_rejects_nobody_afterwards(stack: Stack) -> None:
     assert stack.picker is not None
     stack.terminate(stack.picker)
     assert await stack.picker.wait() == 0
@@ -97,16 +97,16 @@ async def test_a_picker_that_ends_by_sigterm_refuses_nobody_afterwards(stack: St
 
 
 @pytest.mark.parametrize("mode", ["gateway"])
-async def test_who_waits_in_a_picker_that_dies_is_told_to_ask_again(stack: Stack) -> None:
+async def test_who_waits_in_a_picker_that_dies_is_asked_to_ask_again(stack: Stack) -> None:
     held = await stack.fill()
     waiting = asyncio.create_task(stack.ask())
     await stack.until_waiting(1)
     await stack.kill(stack.picker)
-    refused = await waiting
-    assert refused.status_code == 503
-    assert refused.headers["x-coxswain-reason"] == "picker-lost"
-    assert refused.headers["retry-after"] == "1"
-    assert refused.json()["error"]["code"] == "picker-lost"
+    rejected = await waiting
+    assert rejected.status_code == 503
+    assert rejected.headers["x-coxswain-reason"] == "picker-lost"
+    assert rejected.headers["retry-after"] == "1"
+    assert rejected.json()["error"]["code"] == "picker-lost"
     for one in held:
         with pytest.raises(httpx.TransportError):
             await one.read_on()
@@ -116,7 +116,7 @@ async def test_who_waits_in_a_picker_that_dies_is_told_to_ask_again(stack: Stack
 async def test_a_frozen_picker_holds_nobody_for_long(stack: Stack) -> None:
     """Full duplex has no message timeout: the pings on the picker's connection are the bound."""
     stack.freeze(stack.picker)
-    refused = await stack.ask()
-    assert refused.status_code == 503
-    assert refused.headers["x-coxswain-reason"] == "picker-lost"
+    rejected = await stack.ask()
+    assert rejected.status_code == 503
+    assert rejected.headers["x-coxswain-reason"] == "picker-lost"
     await assert_served_without_picker(stack)

@@ -34,10 +34,10 @@ async def test_long_bodies_wait_up_to_the_bytes_that_are_set(mode: str, tmp_path
             await stack.until_waiting(number)
         kept = (await stack.status())["queue"]["body_bytes"]
         assert 8 * MIB - 500 <= kept <= 9 * MIB
-        refused = await ask(2 * MIB)
-        assert refused.status_code == 429
-        assert refused.headers["x-coxswain-reason"] == "queue-full"
-        assert "queue.max_body_bytes" in refused.json()["error"]["message"]
+        rejected = await ask(2 * MIB)
+        assert rejected.status_code == 429
+        assert rejected.headers["x-coxswain-reason"] == "queue-full"
+        assert "queue.max_body_bytes" in rejected.json()["error"]["message"]
         short = asyncio.create_task(ask(60_000))
         await stack.until_waiting(3)
         await held.leave()

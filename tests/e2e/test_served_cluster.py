@@ -46,7 +46,7 @@ async def until_trusted(stack: Running, authority: str, *, is_so: bool = True) -
             await asyncio.sleep(0.05)
 
 
-async def test_a_server_of_new_authorities_is_added_under_load(tmp_path: Path) -> None:
+async def test_a_server_of_new_cas_is_added_under_load(tmp_path: Path) -> None:
     """With its key, by the endpoints file: no new configuration, no restart, no failed request;
     an answer that is on its way meanwhile comes to its end."""
     file = tmp_path / "fleet.json"
@@ -91,7 +91,7 @@ async def test_an_envoy_with_the_printed_parts_may_have_it_too(tmp_path: Path) -
             assert secret.tap.in_the_clear == []
 
 
-async def test_another_file_of_authorities_is_taken_under_load(tmp_path: Path) -> None:
+async def test_another_file_of_cas_is_taken_under_load(tmp_path: Path) -> None:
     """First both, then the server shows the new one's certificate, then only the new one: as
     certificates are renewed. Envoy needs the file no more than the one before."""
     async with secured(tmp_path) as secret:
@@ -120,7 +120,7 @@ async def test_another_file_of_authorities_is_taken_under_load(tmp_path: Path) -
             assert secret.tap.in_the_clear == []
 
 
-async def test_authorities_that_envoy_refuses_hold_up_nobody_else(tmp_path: Path) -> None:
+async def test_cas_that_envoy_rejects_hold_up_nobody_else(tmp_path: Path) -> None:
     """A server that comes with such a file waits and says why; the others are served, and whoever
     comes later is taken. Once its file is mended, so is it."""
     file = tmp_path / "fleet.json"
@@ -147,7 +147,7 @@ async def test_authorities_that_envoy_refuses_hold_up_nobody_else(tmp_path: Path
             assert one.tap.in_the_clear == odd.tap.in_the_clear == late.tap.in_the_clear == []
 
 
-async def test_a_renewed_file_that_envoy_refuses_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+async def test_a_renewed_file_that_envoy_rejects_leaves_the_old_one_in_use(tmp_path: Path) -> None:
     """The server goes on, with an issue; nobody else's news wait for it."""
     file = tmp_path / "fleet.json"
     async with secured(tmp_path) as one, secured(tmp_path, "late") as late:
@@ -180,7 +180,7 @@ def codes(stack: Running, secret: Secured) -> list[str]:
     return [issue.code for issue in stack.endpoint(secret.tap.address).issues]
 
 
-async def test_authorities_speak_for_their_own_servers_only(tmp_path: Path) -> None:
+async def test_cas_speak_for_their_own_servers_only(tmp_path: Path) -> None:
     """Envoy holds those of two servers; the certificate of one does not open the way for the
     other, not even with the right name in it."""
     async with secured(tmp_path) as one, secured(tmp_path, "other") as other:
@@ -200,7 +200,7 @@ async def test_authorities_speak_for_their_own_servers_only(tmp_path: Path) -> N
             assert one.tap.in_the_clear == other.tap.in_the_clear == []
 
 
-async def test_an_operator_adds_one_of_new_authorities(tmp_path: Path) -> None:
+async def test_an_operator_adds_one_of_new_cas(tmp_path: Path) -> None:
     """Over the admin port, by its IP address, with a key: nothing was said of any before."""
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -230,7 +230,7 @@ async def test_an_operator_adds_one_of_new_authorities(tmp_path: Path) -> None:
             assert secret.tap.in_the_clear == []
 
 
-async def test_a_picker_that_starts_anew_changes_nothing_at_envoy(tmp_path: Path) -> None:
+async def test_a_picker_that_starts_again_changes_nothing_at_envoy(tmp_path: Path) -> None:
     """It writes the same cluster again, so no server is withheld meanwhile."""
     async with secured(tmp_path) as secret, AsyncExitStack() as exits:
         answers(secret.server)
@@ -256,7 +256,7 @@ async def updated(stack: Running) -> tuple[str, ...]:
     return tuple(line for line in answer.text.splitlines() if line.startswith(kinds))
 
 
-async def test_a_server_is_looked_at_anew_by_each_connection(tmp_path: Path) -> None:
+async def test_a_server_is_scraped_again_by_each_connection(tmp_path: Path) -> None:
     """One that showed its certificate for its own name cannot go on from there as another one,
     though both share their authorities and Envoy's profile."""
     authority = Authority(tmp_path)

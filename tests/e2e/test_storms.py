@@ -89,9 +89,9 @@ async def test_a_body_that_never_comes_takes_no_slot(stack: Stack, content_type:
 
 
 @pytest.mark.parametrize("padding", [0, 300_000, 3_000_000])
-async def test_who_leaves_the_line_leaves_nothing_there(stack: Stack, padding: int) -> None:
+async def test_who_leaves_the_queue_leaves_nothing_there(stack: Stack, padding: int) -> None:
     """However much of the body came, or is still on its way."""
-    await leave_the_line(stack, padding)
+    await leave_the_queue(stack, padding)
 
 
 @pytest.mark.parametrize("padding", [0, 3_000_000])
@@ -101,10 +101,10 @@ async def test_who_leaves_it_where_headers_decide_leaves_nothing_either(
     """Held at the headers: the body waits in Envoy."""
     settings = {**QUICK, "routing": {"read_body": "never"}}
     async with stacks.lend(slots=(1, 1), kind="simulator", settings=settings, mode=mode) as stack:
-        await leave_the_line(stack, padding)
+        await leave_the_queue(stack, padding)
 
 
-async def leave_the_line(stack: Stack, padding: int) -> None:
+async def leave_the_queue(stack: Stack, padding: int) -> None:
     held = await stack.fill()
     async with connections(stack, request(1, padding=padding), 5):
         await stack.until_waiting(5)
@@ -134,7 +134,7 @@ async def test_a_storm_of_clients_who_do_not_wait(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("count", [90, 200])
-async def test_a_request_with_too_many_headers_is_refused_in_words(
+async def test_a_request_with_too_many_headers_is_rejected_in_words(
     stack: Stack, count: int
 ) -> None:
     """Envoy allows a hundred; with 90 there is no room for its own and the picker's beside them.
@@ -149,7 +149,7 @@ async def test_a_request_with_too_many_headers_is_refused_in_words(
     await until_calm(stack)
 
 
-async def test_strangers_on_the_pickers_ports_are_one_line_each(stack: Stack) -> None:
+async def test_foreign_requests_on_the_pickers_ports_are_one_line_each(stack: Stack) -> None:
     """Nothing of what they sent is written, for it may be a key."""
     secret = b"authorization: Bearer sk-secret"
     for port in (stack.grpc_port, stack.admin_port, stack.http_port):

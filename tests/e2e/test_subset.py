@@ -83,8 +83,8 @@ async def test_a_hint_bounds_the_choice(stack: Stack) -> None:
     assert await serves({TEXT: "127.0.0.1"}) in (small, second, third)
 
     for hint in ({TEXT: "10.9.9.9"}, {LIST: listed("10.9.9.9:8080")}, {LIST: listed()}):
-        refused = await stack.client.post(stack.url(CHAT), json=chat(1), headers=hint)
-        assert (refused.status_code, refused.headers["x-coxswain-reason"]) == (503, "no-endpoint")
+        rejected = await stack.client.post(stack.url(CHAT), json=chat(1), headers=hint)
+        assert (rejected.status_code, rejected.headers["x-coxswain-reason"]) == (503, "no-endpoint")
 
     held = await stack.hold(headers={TEXT: small})
     assert held.endpoint == small

@@ -66,7 +66,7 @@ async def test_what_envoy_cannot_speak_tls_to_is_withheld_from_it(tmp_path: Path
             assert secret.served == 0
 
 
-async def test_a_new_server_of_known_authorities_needs_no_new_configuration(
+async def test_a_new_server_of_known_cas_needs_no_new_configuration(
     tmp_path: Path,
 ) -> None:
     """Envoy knows the authorities; the name to find in the certificate comes with the server."""
@@ -133,9 +133,9 @@ async def test_an_operator_adds_one_with_its_key(tmp_path: Path) -> None:
                 **{**secret.named, "api_key_file": str(keys / "key"), "name": "gpu"}
             )
             elsewhere = pb.AddEndpointRequest(**secret.named)
-            for refused in (request, elsewhere):  # it is not there yet; it is not set aside
+            for rejected in (request, elsewhere):  # it is not there yet; it is not set aside
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await admin.AddEndpoint(refused)
+                    await admin.AddEndpoint(rejected)
                 assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             secret.key_file.rename(keys / "key")
             told = [str(await admin.AddEndpoint(request))]
@@ -189,7 +189,7 @@ async def test_without_discovery_a_server_behind_tls_gets_nothing(tmp_path: Path
             assert secret.served == 0
 
 
-async def test_whoever_says_tls_is_believed(tmp_path: Path) -> None:
+async def test_who_says_tls_is_believed(tmp_path: Path) -> None:
     """Another source that names the same address without TLS changes nothing."""
     file = tmp_path / "fleet.json"
     async with secured(tmp_path) as secret:

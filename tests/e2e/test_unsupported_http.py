@@ -48,7 +48,7 @@ async def exchanges(stack: Stack) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in counts)
 
 
-async def test_upgrades_tunnels_and_requests_without_a_path_are_refused_in_words(
+async def test_upgrades_tunnels_and_requests_without_a_path_are_rejected_in_words(
     stack: Stack,
 ) -> None:
     """Not one of them becomes an exchange of the picker's, and no slot is taken."""

@@ -293,7 +293,7 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
         await simulator.close()
 
 
-async def test_clients_keys_are_shown_by_whoever_asks(start: Starter, tmp_path: Path) -> None:
+async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path) -> None:
     """The first answer comes with one of them; the printed line says where they are, and not
     what they are."""
     keys = tmp_path / "keys"

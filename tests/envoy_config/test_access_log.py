@@ -54,7 +54,7 @@ def test_the_picker_hears_only_of_bad_ends() -> None:
     assert access_log_stream(EnvoyOptions(access_log_stream=False)) == []
 
 
-def test_uploads_are_told_of_while_they_have_a_server_and_no_answer() -> None:
+def test_uploads_are_reported_while_they_have_a_server_and_no_answer() -> None:
     """Only the periodic ones, only without a status, only those that were not whole when they got
     their server: the others would be thousands of reports that tell nothing."""
     options = EnvoyOptions()

@@ -88,6 +88,6 @@ def test_breakers_break_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize(("host", "kind"), [("10.0.0.2", None), ("picker.lan", "STRICT_DNS")])
-def test_a_name_is_looked_up_and_an_address_is_not(host: str, kind: str | None) -> None:
+def test_a_name_is_resolved_and_an_address_is_not(host: str, kind: str | None) -> None:
     found = clusters(picker=HostPort(host, 9002))["coxswain"]
     assert found.get("type") in ({kind} if kind else {None, "STATIC"})

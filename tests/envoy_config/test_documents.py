@@ -91,7 +91,7 @@ def test_no_timeout_ends_a_request_that_waits_or_is_answered(mode: Mode) -> None
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_no_circuit_breaker_stands_before_the_line(mode: Mode) -> None:
+def test_no_circuit_breaker_stands_before_the_queue(mode: Mode) -> None:
     for cluster in _clusters(bootstrap(EnvoyOptions(mode=mode))).values():
         for threshold in cluster["circuit_breakers"]["thresholds"]:
             limits = {name: limit for name, limit in threshold.items() if name != "priority"}
@@ -113,7 +113,7 @@ def test_tracing_is_off_until_a_collector_is_named() -> None:
     assert provider["envoy_grpc"]["cluster_name"] in _clusters(traced)
 
 
-def test_a_named_picker_is_looked_up_and_an_ip_is_not() -> None:
+def test_a_named_picker_is_resolved_and_an_ip_is_not() -> None:
     types = [
         _clusters(bootstrap(EnvoyOptions(picker=HostPort(host, 9002))))["coxswain"]["type"]
         for host in ("picker.internal", "10.0.0.1", "::1")
@@ -153,7 +153,7 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_what_is_no_http_is_refused_past_the_picker(mode: Mode) -> None:
+def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
     """Each mark by which the filter lets a refusal by is one that a mapper sets."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
     (found,) = (each for each in manager["http_filters"] if _asks(each))

@@ -16,7 +16,7 @@ STEERING = (
 )
 
 
-def test_it_listens_where_it_is_told() -> None:
+def test_it_listens_where_it_is_set_to() -> None:
     (listener,) = whole(listener=HostPort("127.0.0.1", 8000))["static_resources"]["listeners"]
     place = listener["address"]["socket_address"]
     assert (place["address"], place["port_value"]) == ("127.0.0.1", 8000)
@@ -32,7 +32,7 @@ def test_nobody_steers_by_headers(mode: Mode) -> None:
     assert rest["key_matcher"] == {"prefix": "x-envoy-"}
 
 
-def test_paths_are_made_plain_before_routes_look() -> None:
+def test_paths_are_made_plain_before_routes_match() -> None:
     """Doubled slashes, dots and escaped slashes hide no closed path."""
     found = manager()
     assert found["normalize_path"] and found["merge_slashes"]

@@ -48,13 +48,13 @@ def test_a_server_that_ends_the_connection_is_502() -> None:
     assert lost["status_code"] == 502
 
 
-def test_too_many_headers_are_431_whoever_noticed() -> None:
+def test_too_many_headers_are_431_who_noticed() -> None:
     """Envoy's own bound answers 431; where ours came on top it would answer 500."""
     crowded = [each for each in mappers() if error(each)["code"] == "too-many-headers"]
     assert [each.get("status_code") for each in crowded] == [None, 431]
 
 
-def test_an_unknown_key_is_told_only_where_keys_are_checked() -> None:
+def test_an_unknown_key_is_reported_only_where_keys_are_checked() -> None:
     """A server's own 401 goes through: it has no response flag, and no key is ours to ask."""
     codes = [error(each)["code"] for each in mappers()]
     assert "invalid-api-key" not in codes

@@ -32,6 +32,6 @@ def test_what_is_no_place_says_so(text: str) -> None:
         {"trace_percent": 101.0},
     ],
 )
-def test_choices_that_contradict_each_other_are_refused(choices: dict[str, Any]) -> None:
+def test_choices_that_contradict_each_other_are_rejected(choices: dict[str, Any]) -> None:
     with pytest.raises(OptionsError):
         EnvoyOptions(**choices)

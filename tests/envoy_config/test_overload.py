@@ -7,7 +7,7 @@ from extproc.envoy_config.overload import overload_manager
 from tests.envoy_config.parts import plain, whole
 
 
-def test_near_the_heaps_bound_new_work_is_refused_and_memory_given_back() -> None:
+def test_near_the_heaps_bound_new_work_is_rejected_and_memory_given_back() -> None:
     """Memory is given back first."""
     found = plain(overload_manager(EnvoyOptions(max_heap_bytes=1000, max_connections=7)))
     bounds = {

@@ -29,17 +29,17 @@ def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last(
     assert names == ["blocked-escape", "closed-delete", *CLOSED, "llama"]
 
 
-def test_a_refusal_says_what_it_is() -> None:
+def test_a_rejection_says_what_it_is() -> None:
     """By Envoy alone: 403, OpenAI's shape, and the reason as a header."""
-    refusals = [route for route in routes(blocked_paths=RULES) if "direct_response" in route]
-    assert len(refusals) == 7
-    for route in refusals:
+    rejections = [route for route in routes(blocked_paths=RULES) if "direct_response" in route]
+    assert len(rejections) == 7
+    for route in rejections:
         assert route["direct_response"]["status"] == 403
         body = json.loads(route["direct_response"]["body"]["inline_string"])
         assert body["error"]["code"] == "blocked-path"
         told = [each["header"] for each in route["response_headers_to_add"]]
         assert {"key": "x-coxswain-reason", "value": "blocked-path"} in told
-    (post,) = (route for route in refusals if route["name"] == "blocked-post-1")
+    (post,) = (route for route in rejections if route["name"] == "blocked-post-1")
     (method,) = post["match"]["headers"]
     assert method["string_match"] == {"exact": "POST"}
 

@@ -39,7 +39,7 @@ def test_clients_are_checked_on_the_printed_routes_alone() -> None:
     assert all(check["name"] not in str(route) for route in plain)
 
 
-def test_who_has_access_logs_is_told_what_becomes_of_them() -> None:
+def test_who_has_access_logs_learns_what_becomes_of_them() -> None:
     """Where they are written out of turn."""
     assert "DownstreamPeriodic], exclude" in " ".join(snippet(EnvoyOptions()).split())
     quiet = snippet(

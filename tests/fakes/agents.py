@@ -32,7 +32,7 @@ class _Listener:
     """The core's listener: passes wake-ups and pokes on."""
 
     def __init__(self) -> None:
-        self.poke: Callable[[Address], None] = lambda _: None
+        self.scrape_now: Callable[[Address], None] = lambda _: None
         self.wake: Callable[[float], None] = lambda _: None
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None: ...
@@ -43,7 +43,7 @@ class _Listener:
     def membership_changed(self) -> None: ...
 
     def unsure_of(self, address: Address) -> None:
-        self.poke(address)
+        self.scrape_now(address)
 
 
 class HandClock:
@@ -122,7 +122,7 @@ async def agents_port(
             observe=observe,
             reporting_changed=changed,
             address_rejection=lambda address, peer: (
-                "" if fake.policy is None else fake.policy.refusal(address, peer)
+                "" if fake.policy is None else fake.policy.rejection(address, peer)
             ),
             others_naming=lambda address: [
                 each for each in dispatcher.fleet.sources_of(address) if each != "agents"
@@ -131,7 +131,7 @@ async def agents_port(
         ),
         AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
     )
-    listener.poke = service.scrape_now
+    listener.scrape_now = service.scrape_now
     timer = CoreTimer(dispatcher.advance)
     if clock is time.monotonic:  # no timer knows of a time that a test moves
         listener.wake = timer.wake_at

@@ -68,8 +68,8 @@ class EchoServer:
         path = request.target.partition("?")[0]
         if path == "/health":
             self._write(writer, self.health_status, b"{}")
-        elif request.method == "GET" and path in (looks := self._looks):
-            self._write(writer, 200, json.dumps(looks[path]).encode())
+        elif request.method == "GET" and path in (scrapes := self._looks):
+            self._write(writer, 200, json.dumps(scrapes[path]).encode())
         else:
             self.reached.append(request)
             if request.target.endswith("/silent"):

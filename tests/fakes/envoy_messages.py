@@ -106,7 +106,7 @@ def destination(response: pb.ProcessingResponse | None) -> list[str]:
     return value.split(",") if value else []
 
 
-def refusal(response: pb.ProcessingResponse | None) -> tuple[int, str]:
+def rejection(response: pb.ProcessingResponse | None) -> tuple[int, str]:
     """The status and the reason of an immediate answer."""
     assert response is not None and response.WhichOneof("response") == "immediate_response"
     immediate = response.immediate_response

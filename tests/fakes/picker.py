@@ -80,7 +80,7 @@ class FakeAdded:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self.newcomers: dict[Address, NewEndpoint] = {}
+        self.arrivals: dict[Address, NewEndpoint] = {}
         self.problem = ""
         self.is_asked = False
         self.may_read = asyncio.Event()
@@ -91,11 +91,11 @@ class FakeAdded:
         await self.may_read.wait()
         if self.problem:
             raise NewEndpointError(self.problem)
-        self.newcomers[arrival.address] = arrival
+        self.arrivals[arrival.address] = arrival
         self._publish_all()
 
     def remove(self, address: Address) -> None:
-        self.newcomers.pop(address, None)
+        self.arrivals.pop(address, None)
         self._publish_all()
 
     def _publish_all(self) -> None:
@@ -106,7 +106,7 @@ class FakeAdded:
                 hostname="" if each.host == each.address.host else each.host,
                 slots=each.slots or None,
             )
-            for each in self.newcomers.values()
+            for each in self.arrivals.values()
         ]
         self._dispatcher.set_members("admin", specs, time.monotonic())
 
@@ -260,7 +260,7 @@ async def running_picker(
             added=added,
             explain=lambda inquiry: dry_run(dispatcher, processor.options, inquiry),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
-            address_rejection=lambda address, peer: fake.policy.refusal(address, peer),  # noqa: PLW0108  # `fake` comes later
+            address_rejection=lambda address, peer: fake.policy.rejection(address, peer),  # noqa: PLW0108  # `fake` comes later
             not_ready_reason=lambda: "".join(not_ready),
             problems=lambda: problems,
             outcomes=lambda: outcomes,

@@ -28,7 +28,7 @@ class RecordingListener:
 
     def __init__(self) -> None:
         self.settlements: dict[int, Settlement] = {}
-        self.alarm: float | None = None
+        self.timer: float | None = None
         self.membership_changes = 0
         self.unsure: list[Address] = []
         self.on_settled: Callable[[Ticket, Settlement], object] | None = None
@@ -40,7 +40,7 @@ class RecordingListener:
             self.on_settled(ticket, settlement)
 
     def wake_at(self, when: float) -> None:
-        self.alarm = when if self.alarm is None else min(self.alarm, when)
+        self.timer = when if self.timer is None else min(self.timer, when)
 
     def membership_changed(self) -> None:
         self.membership_changes += 1
@@ -87,14 +87,14 @@ class SmallFleet:
         self.addresses.append(address)
         self.name(*self.addresses)
         if slots is not None:
-            self.look(address, busy=busy, slots=slots)
+            self.scrape(address, busy=busy, slots=slots)
         return address
 
     def name(self, *addresses: Address) -> None:
         """Make these the members."""
         self.dispatcher.set_members("test", [EndpointSpec(address=a) for a in addresses], self.now)
 
-    def look(
+    def scrape(
         self,
         address: Address,
         *,
@@ -145,9 +145,9 @@ class SmallFleet:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, ringing the alarm exactly when it was requested and no oftener."""
         end = self.now + seconds
-        while self.listener.alarm is not None and self.listener.alarm <= end:
-            self.now = max(self.now, self.listener.alarm)
-            self.listener.alarm = None
+        while self.listener.timer is not None and self.listener.timer <= end:
+            self.now = max(self.now, self.listener.timer)
+            self.listener.timer = None
             self.dispatcher.advance(self.now)
         self.now = end
 
@@ -157,7 +157,7 @@ class SmallFleet:
         assert isinstance(settlement, Picked)
         return settlement.lease
 
-    def refused(self, ticket: Ticket) -> Rejected:
+    def rejected(self, ticket: Ticket) -> Rejected:
         """How a ticket was refused."""
         settlement = self.listener.settlements[ticket.id]
         assert isinstance(settlement, Rejected)

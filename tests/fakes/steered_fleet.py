@@ -57,10 +57,10 @@ class SteeredFleet:
     def add(self, slots: int, **told: Any) -> Address:
         """One more endpoint with idle slots."""
         address = self.join()
-        self.look(address, slots=slots, busy_slots=0, **told)
+        self.scrape(address, slots=slots, busy_slots=0, **told)
         return address
 
-    def look(self, address: Address, **told: Any) -> None:
+    def scrape(self, address: Address, **told: Any) -> None:
         """A look at it is in; models may be given by their names, adapters too."""
         told["models"] = tuple(
             ModelReading(name=model) if isinstance(model, str) else model
@@ -95,7 +95,7 @@ class SteeredFleet:
         assert isinstance(outcome, Queued), outcome
         return outcome.ticket
 
-    def refusal(self, **asked: Any) -> str:
+    def rejection(self, **asked: Any) -> str:
         outcome = self.submit(**asked)
         assert isinstance(outcome, Rejected), outcome
         return outcome.reason.value

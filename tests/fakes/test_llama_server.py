@@ -44,7 +44,7 @@ async def test_it_wants_its_key_except_for_its_health(
     assert (await http.get("/slots", headers=key)).status_code == 200
 
 
-async def test_a_router_tells_slots_of_loaded_models_only(
+async def test_a_router_reports_slots_of_loaded_models_only(
     fake: FakeLlamaServer, http: httpx.AsyncClient
 ) -> None:
     fake.router_models = {"a": "loaded", "b": "unloaded"}
@@ -74,7 +74,7 @@ async def test_scripted_replies_come_late_or_cut(
         await http.get("/slots")
 
 
-async def test_a_stopped_fake_refuses_connections(
+async def test_a_stopped_fake_rejects_connections(
     fake: FakeLlamaServer, http: httpx.AsyncClient
 ) -> None:
     await http.get("/health")

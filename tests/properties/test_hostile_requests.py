@@ -15,7 +15,7 @@ from extproc.core.slots.lease import LeaseState
 from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
-from tests.stream.test_reading import Desk, ask, ask_duplex, streamed
+from tests.stream.test_reading import ExchangeHarness, ask, ask_duplex, streamed
 
 NAMES = ["tiny", "large", "chat", "tiny:pirate", ":poet", "nobody", "a:b", "", None, 5]
 TEXTS = st.text(max_size=40) | st.none()
@@ -95,22 +95,22 @@ STORIES = st.builds(
 def test_any_client_input(story: Story) -> None:
     """The decision raises no exception, no lease stays open, and in full duplex the bytes pass
     unchanged, except for names appended at the end, in bounded pieces with one end."""
-    desk = Desk(
+    harness = ExchangeHarness(
         *(4, 4),
         splits={"chat": {"tiny": 9.0, "large": 1.0}},
         match=ModelMatch.STRICT if story.is_strict else ModelMatch.LENIENT,
         is_strict=story.is_strict,
         limit_bytes=story.limit_bytes,
     )
-    desk.serve("pirate")
-    desk.serve("poet", "pirate", number=1, model="large")
-    exchange = desk.exchange()
+    harness.serve("pirate")
+    harness.serve("poet", "pirate", number=1, model="large")
+    exchange = harness.exchange()
     begin = ask_duplex if story.is_duplex else ask
-    replies = desk.feed(exchange, begin(**story.headers))
+    replies = harness.feed(exchange, begin(**story.headers))
     for part in story.parts():
         if exchange.stage is Stage.REJECTED:
             break  # Envoy has answered by itself
-        replies += desk.feed(exchange, part)
+        replies += harness.feed(exchange, part)
     assert exchange.stage in (Stage.LEASED, Stage.REJECTED)
     if story.is_duplex and exchange.stage is Stage.LEASED:
         assert replies[0].HasField("request_headers")
@@ -123,8 +123,8 @@ def test_any_client_input(story: Story) -> None:
             assert sent.startswith(kept)
             said = json.loads(b"{" + sent[len(kept) :].removeprefix(b","))
             assert said.keys() <= {"model", "lora"}
-    exchange.end(desk.fleet.now)
-    ledger = desk.fleet.dispatcher.ledger
-    for address in desk.fleet.addresses:
+    exchange.end(harness.fleet.now)
+    ledger = harness.fleet.dispatcher.ledger
+    for address in harness.fleet.addresses:
         leases = ledger.endpoint_slots(address).leases.values()
         assert all(lease.state is not LeaseState.OPEN for lease in leases)

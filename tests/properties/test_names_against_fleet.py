@@ -76,7 +76,7 @@ class NamingFleet:
     def step(self) -> None:
         self.now += self.random.expovariate(5.0)
         self.dispatcher.advance(self.now)
-        events = {self.ask: 10, self.finish: 9, self.look: 6, self.fail: 2, self.change_fleet: 1}
+        events = {self.ask: 10, self.finish: 9, self.scrape: 6, self.fail: 2, self.change_fleet: 1}
         undecided = [one for one in self.waiting.values() if one.constraints == UNRESOLVED]
         self.random.choices(list(events), list(events.values()))[0]()
         for ticket in undecided:
@@ -151,9 +151,9 @@ class NamingFleet:
     def members(self) -> list[Address]:
         return [one.address for one in self.dispatcher.fleet if not one.is_removed]
 
-    def look(self) -> None:
+    def scrape(self) -> None:
         for address in self.random.sample(self.members(), min(1, len(self.members()))):
-            does_tell = self.random.random() < 0.7
+            does_report = self.random.random() < 0.7
             numbers = self.numbers[address].items()
             adapters = tuple(AdapterReading(id=number, name=name) for name, number in numbers)
             leased = self.dispatcher.ledger.endpoint_slots(address).leased_slots
@@ -166,8 +166,8 @@ class NamingFleet:
                     slots=self.slots[address],
                     busy_slots=leased,
                     models=(ModelReading(name="m"),),
-                    adapters=adapters if does_tell else None,
-                    awaits_adapters=not does_tell,
+                    adapters=adapters if does_report else None,
+                    awaits_adapters=not does_report,
                 )
             )
 

@@ -53,7 +53,7 @@ class World:
         dispatcher, now = self.fleet.dispatcher, self.fleet.now
         if self.random.random() < 0.05:
             dispatcher.release(lease, LeaseEnd.ABANDONED, now)
-            self.fleet.look(lease.address)
+            self.fleet.scrape(lease.address)
             return
         is_failure = lease.address in self.broken
         dispatcher.answered(lease, now, is_stream=False, is_error=is_failure)

@@ -72,12 +72,12 @@ def books(**changes: Any) -> Books:
     return replace(true, **changes)
 
 
-def refusal(reason: str = "queue-timeout", **changes: Any) -> Books:
+def rejection(reason: str = "queue-timeout", **changes: Any) -> Books:
     """Refused by the picker after the second that it allowed."""
     status = 504 if reason == "queue-timeout" else 503
-    refused = call(status=status, reason=reason, endpoint="", patience_s=1.0, **changes)
+    rejected = call(status=status, reason=reason, endpoint="", patience_s=1.0, **changes)
     return books(
-        calls=[refused],
+        calls=[rejected],
         arrivals=[],
         lines=[line(status=status, endpoint="", details="")],
         ended=[ended(outcome=reason, endpoint="-", status=0)],
@@ -90,7 +90,7 @@ def broken(books: Books) -> list[str]:
 
 def test_true_books_pass() -> None:
     assert judge(books()).findings == []
-    assert judge(refusal()).findings == []
+    assert judge(rejection()).findings == []
     left = call(status=0, is_whole=False, has_left=True, body_bytes=0)
     assert judge(books(calls=[left], arrivals=[], lines=[], ended=[])).findings == []
 
@@ -108,10 +108,10 @@ SECOND = arrival(server=OTHER, at=10.2)
         ("unexplained", books(calls=[CUT])),
         ("unexplained", books(calls=[call(is_sound=False)])),
         ("unexplained", books(calls=[call(**FAILED)], lines=[line(status=503)])),
-        ("no-endpoint", refusal("no-endpoint")),
+        ("no-endpoint", rejection("no-endpoint")),
         ("twice", books(arrivals=[arrival(), SECOND])),
-        ("twice", replace(refusal(), arrivals=[arrival()])),
-        ("early", refusal(ended_at=10.5)),
+        ("twice", replace(rejection(), arrivals=[arrival()])),
+        ("early", rejection(ended_at=10.5)),
         ("log", books(lines=[])),
         ("log", books(lines=[line(), line()])),
         ("log", books(lines=[line(status=503)])),
@@ -123,7 +123,7 @@ SECOND = arrival(server=OTHER, at=10.2)
         ("picker", books(ended=[])),
         ("picker", books(ended=[ended(), ended()])),
         ("picker", books(ended=[ended(outcome="withdrawn")])),
-        ("picker", replace(refusal(), ended=[])),
+        ("picker", replace(rejection(), ended=[])),
         ("leftover", books(leftovers=[Leftover(what="leased", value=1)])),
     ],
 )

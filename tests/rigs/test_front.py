@@ -85,7 +85,7 @@ async def test_a_client_that_leaves_is_recorded_as_one(place: Place) -> None:
         (Fault.SLOW, 200, True),
     ],
 )
-async def test_it_fails_as_it_is_told(
+async def test_it_fails_as_it_is_set_to(
     place: Place, fault: Fault, status: int, is_whole: bool
 ) -> None:
     place.front.fault = fault
@@ -123,7 +123,7 @@ async def test_hidden_it_answers_requests_and_health_checks_alone(place: Place) 
         assert (await client.get(f"{url}/slots")).status_code == 200
 
 
-async def test_closed_it_refuses_and_cuts(place: Place) -> None:
+async def test_closed_it_rejects_and_cuts(place: Place) -> None:
     asking = asyncio.create_task(place.ask(is_streamed=True, leaves_after_s=30))
     await until(lambda: bool(place.issue_log and place.issue_log[0].status))
     await place.front.close()

@@ -70,7 +70,7 @@ def replayed(before: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_finding_is_told_with_its_input() -> None:
+def test_a_finding_is_reported_with_its_input() -> None:
     """And so says the exit code; here the parser of bodies raises where it has to be forgiving."""
     sound = replayed("")
     assert (sound.returncode, "none" in sound.stdout) == (0, True), sound

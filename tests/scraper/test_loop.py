@@ -56,7 +56,7 @@ def target(fake: FakeLlamaServer) -> EndpointTarget:
     return EndpointTarget(address=fake.address, may_sleep=False)
 
 
-async def test_it_looks_again_and_again(fake: FakeLlamaServer, sink: Sink) -> None:
+async def test_it_scrapes_again_and_again(fake: FakeLlamaServer, sink: Sink) -> None:
     scraper = Scraper(sink=sink, options=QUICK)
     scraper.watch(target(fake))
     await sink.saw(lambda o: o.busy_slots == 0)
@@ -81,7 +81,9 @@ async def test_a_server_that_dies_and_comes_back_is_followed(
         await scraper.aclose()
 
 
-async def test_a_poke_is_a_look_now_and_many_are_one(fake: FakeLlamaServer, sink: Sink) -> None:
+async def test_an_immediate_scrape_is_a_scrape_now_and_many_are_one(
+    fake: FakeLlamaServer, sink: Sink
+) -> None:
     scraper = Scraper(sink=sink, options=RARE)
     scraper.watch(target(fake))
     await sink.saw(lambda o: o.status is ScrapeStatus.READY)
@@ -94,7 +96,7 @@ async def test_a_poke_is_a_look_now_and_many_are_one(fake: FakeLlamaServer, sink
     await scraper.aclose()
 
 
-async def test_a_poke_in_the_middle_of_a_look_is_another_look(
+async def test_an_immediate_scrape_in_the_middle_of_a_scrape_is_another_scrape(
     fake: FakeLlamaServer, sink: Sink
 ) -> None:
     gate = asyncio.Event()
@@ -109,7 +111,7 @@ async def test_a_poke_in_the_middle_of_a_look_is_another_look(
     await scraper.aclose()
 
 
-async def test_attention_decides_the_pace(fake: FakeLlamaServer, sink: Sink) -> None:
+async def test_priority_decides_the_pace(fake: FakeLlamaServer, sink: Sink) -> None:
     options = replace(QUICK, cadence=Cadence(fast_s=0.005, slow_s=3_600.0))
     priority = ScrapePriority.HIGH
     scraper = Scraper(sink=sink, options=options, priority=lambda _: priority)
@@ -169,7 +171,7 @@ async def test_closing_leaves_no_task_and_no_connection(fake: FakeLlamaServer, s
         await stalled.had_no_connections()
 
 
-async def test_a_sink_that_raises_for_one_endpoint_harms_no_look(
+async def test_a_sink_that_raises_for_one_endpoint_harms_no_scrape(
     fake: FakeLlamaServer, sink: Sink, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "coxswain.scraper")
@@ -191,7 +193,7 @@ async def test_a_sink_that_raises_for_one_endpoint_harms_no_look(
     assert len(errors) == 1 and errors[0].exc_info is not None
 
 
-async def test_attention_that_raises_stops_nothing(
+async def test_priority_that_raises_stops_nothing(
     fake: FakeLlamaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def attend(_: Address) -> ScrapePriority:
@@ -204,7 +206,7 @@ async def test_attention_that_raises_stops_nothing(
     assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1
 
 
-async def test_a_bug_in_a_look_is_a_failed_observation(
+async def test_a_bug_in_a_scrape_is_a_failed_observation(
     fake: FakeLlamaServer, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def explode(*_: object) -> Observation:

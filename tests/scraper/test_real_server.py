@@ -204,7 +204,7 @@ async def test_a_key_is_wanted_and_given(water: Water, models: Path) -> None:
     assert opened.slots == 2 and opened.issues == ()
 
 
-async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
+async def test_a_router_is_summed_and_no_model_is_loaded_by_scraping(
     water: Water, models: Path
 ) -> None:
     port = free_port()
@@ -230,7 +230,7 @@ async def test_a_router_is_summed_and_no_model_is_loaded_by_looking(
     assert [model.name for model in left.models if model.is_loaded] == ["beta"]
 
 
-async def test_a_server_that_wants_to_sleep_sleeps_on_while_it_is_looked_at(
+async def test_a_server_that_wants_to_sleep_sleeps_on_while_it_is_scraped(
     water: Water, models: Path
 ) -> None:
     port = free_port()

@@ -53,7 +53,7 @@ def test_the_interval_follows_the_table(
     assert schedule().next_delay_s(10.0, observation, priority) == pytest.approx(expected)
 
 
-def test_a_dead_server_is_looked_at_eagerly_then_less_and_less_but_for_ever() -> None:
+def test_a_dead_server_is_scraped_eagerly_then_less_and_less_but_for_ever() -> None:
     cadence = schedule()
     now, delays = 0.0, []
     for _ in range(40):
@@ -98,12 +98,12 @@ def test_jitter_spreads_to_both_sides() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"fast_s": 0.0}, {"fast_s": 3.0}, {"jitter": 1.0}, {"jitter": -0.1}, {"eager_s": -1}]
 )
-def test_an_impossible_cadence_is_refused(wrong: dict[str, float]) -> None:
+def test_an_impossible_cadence_is_rejected(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         Cadence(**wrong)
 
 
-def test_fast_looks_leave_the_server_its_second_of_silence() -> None:
+def test_fast_scrapes_leave_the_server_its_second_of_silence() -> None:
     cadence = schedule()
     delays = [
         cadence.next_delay_s(0.0, saw(ScrapeStatus.READY, busy=2), ScrapePriority.HIGH)

@@ -35,9 +35,9 @@ def test_the_address_makes_the_url() -> None:
         {"path_prefix": "/a?b"},
     ],
 )
-def test_what_cannot_be_asked_is_refused_without_showing_the_key(wrong: dict[str, object]) -> None:
-    with pytest.raises(TargetError) as refused:
+def test_what_cannot_be_asked_is_rejected_without_showing_the_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(TargetError) as rejected:
         EndpointTarget(address=ADDRESS, **wrong)  # type: ignore[arg-type]
-    assert "10.0.0.5:8080" in str(refused.value)
+    assert "10.0.0.5:8080" in str(rejected.value)
     if wrong.get("api_key"):
-        assert str(wrong["api_key"]) not in str(refused.value)
+        assert str(wrong["api_key"]) not in str(rejected.value)

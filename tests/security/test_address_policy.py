@@ -27,7 +27,7 @@ POLICY = AddressPolicy.of(PRIVATE, {9002, 9901})
     ],
 )
 def test_private_networks_and_the_callers_own_address_are_allowed(address: str, peer: str) -> None:
-    assert POLICY.refusal(Address.parse(address), peer) == ""
+    assert POLICY.rejection(Address.parse(address), peer) == ""
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_private_networks_and_the_callers_own_address_are_allowed(address: str, 
     ],
 )
 def test_other_addresses_are_rejected(address: str, peer: str, word: str) -> None:
-    assert word in POLICY.refusal(Address.parse(address), peer)
+    assert word in POLICY.rejection(Address.parse(address), peer)
 
 
 def test_no_setting_allows_link_local_or_own_ports() -> None:
     every = AddressPolicy.of(("0.0.0.0/0", "::/0"), {9901})
     for address in ("169.254.169.254:80", "[fe80::1]:1", "8.8.8.8:9901", "100.100.100.200:80"):
-        assert every.refusal(Address.parse(address), "")
-    assert not every.refusal(Address.parse("8.8.8.8:80"), "")
+        assert every.rejection(Address.parse(address), "")
+    assert not every.rejection(Address.parse("8.8.8.8:80"), "")

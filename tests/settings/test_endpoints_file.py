@@ -32,7 +32,7 @@ def test_an_empty_fleet_must_be_said() -> None:
         assert problems(content) == ["fleet.yaml: endpoints: this key is required; use [] for none"]
 
 
-def test_every_mistake_is_told_with_its_line() -> None:
+def test_every_mistake_is_reported_with_its_line() -> None:
     assert problems(b"endpoints:\n- 10.0.0.1\n- address: gpu:1\n  slot: 4\n") == [
         "fleet.yaml:2: endpoints[0].address: there is no port; write host:port",
         "fleet.yaml:4: endpoints[1].slot: unknown key; did you mean endpoints[1].slots?",

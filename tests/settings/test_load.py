@@ -260,7 +260,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert problems_of(binary) == [f"{binary}:2: this is not UTF-8 text"]
 
 
-def test_file_and_environment_are_told_together(tmp_path: Path) -> None:
+def test_file_and_environment_are_reported_together(tmp_path: Path) -> None:
     """A broken file does not hide a misspelt variable."""
     told = problems_of(tmp_path / "missing.yaml", environ={"COXSWAIN_LOGS": "x"})
     assert len(told) == 2

@@ -157,7 +157,7 @@ def test_contradictions() -> None:
         ({"max_heap_bytes": 10**20}, "less than or equal to 1000000000000000"),
     ],
 )
-def test_what_envoy_would_refuse(section: dict[str, object], told: str) -> None:
+def test_what_envoy_would_reject(section: dict[str, object], told: str) -> None:
     """Told when the settings are read, not when Envoy starts."""
     with pytest.raises(ValidationError, match=told):
         EnvoySettings.model_validate(section)

@@ -39,7 +39,7 @@ def test_unusable_keys(value: str) -> None:
     assert not value.strip() or value.strip() not in str(caught.value)
 
 
-def test_all_missing_keys_are_told_at_once(tmp_path: Path) -> None:
+def test_all_missing_keys_are_reported_at_once(tmp_path: Path) -> None:
     """Each endpoint whose key is missing is named."""
     settings = Settings(
         endpoints=(

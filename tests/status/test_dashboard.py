@@ -59,7 +59,7 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     assert re.findall(r"fetch\(([^,]+),", SCRIPT) == ['"status"']
 
 
-def test_what_the_picker_tells_never_becomes_markup() -> None:
+def test_what_the_picker_reports_never_becomes_markup() -> None:
     """Nothing in the script parses text as HTML or code, and no attribute of the page does."""
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert way not in SCRIPT
@@ -87,7 +87,7 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
     assert filled <= parts
 
 
-def test_each_field_that_the_script_reads_is_told() -> None:
+def test_each_field_that_the_script_reads_is_reported() -> None:
     """By `/status`, for the whole, the line, an endpoint and its slots."""
     dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
     address = Address("10.0.0.1", 8080)

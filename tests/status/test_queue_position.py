@@ -26,13 +26,13 @@ async def client(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A server that knows these places; of a list the next one at each look, then none."""
 
-    looks = {
+    scrapes = {
         id_: iter(places) if isinstance(places, Sequence) else repeat(places)
         for id_, places in line.items()
     }
 
     def find(id_: str) -> QueuePosition | None:
-        return next(looks.get(id_, iter(())), None)
+        return next(scrapes.get(id_, iter(())), None)
 
     app = web.Application()
     app.add_routes(Countdown(find, interval_s=0.001, grace_s=grace_s).routes())

@@ -182,7 +182,7 @@ class Shell:
         self.fleet.dispatcher.advance(self.fleet.now)
         for address, slots in self.slots.items():
             self.fleet.now += 1.0
-            self.fleet.look(address, slots=slots)
+            self.fleet.scrape(address, slots=slots)
         self.left_to_auditor = [fault.text for fault in faults]
         assert self.fleet.dispatcher.faults(self.fleet.now) == []
         assert self.auditor.audit(self.fleet.now) == []
@@ -231,7 +231,7 @@ async def fallback(shell: Shell) -> None:
     await shell.leave(1)
     shell.fleet.now += 1.0
     for address in shell.fleet.addresses:
-        shell.fleet.look(address)
+        shell.fleet.scrape(address)
     stream = await shell.open(ask(3))
     reset = "upstream_reset_before_response_started{connection_termination}"
     await shell.say(stream, envoy.response_headers("502", served=str(served_by), details=reset))
@@ -383,8 +383,8 @@ async def others(shell: Shell) -> None:
     passing.half_close()
     await shell.open(envoy.request_headers("/tokenize"))
     await shell.open(envoy.request_headers("/slots", "GET"))
-    refused = await shell.open(ask(1, x_coxswain_queue_timeout_ms="nonsense"))
-    await shell.say(refused, envoy.response_headers("400"))
+    rejected = await shell.open(ask(1, x_coxswain_queue_timeout_ms="nonsense"))
+    await shell.say(rejected, envoy.response_headers("400"))
     await shell.open(envoy.unknown_kind())
     await shell.open(ask(2), ask(2))
     await shell.open(envoy.with_body(ask(3)), envoy.part("request_trailers"))

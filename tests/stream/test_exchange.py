@@ -29,7 +29,7 @@ from tests.fakes.small_fleet import SmallFleet
 STREAM = "text/event-stream"
 
 
-class Desk:
+class ExchangeHarness:
     """A small fleet, and exchanges whose tickets are settled as the waiting room does it."""
 
     def __init__(self, *slots: int, queue_max_requests: int = 100, **options: float) -> None:
@@ -86,22 +86,22 @@ class Desk:
 
 def test_a_request_from_end_to_end() -> None:
     """Picked, answered, ended: the lease lives exactly as long as the exchange."""
-    desk = Desk(1, 1, 1)
-    exchange = desk.exchange()
-    sent_to = envoy.destination(desk.ask(exchange, envoy.request_headers(x_request_id="abc")))
-    assert len(sent_to) == 3 and desk.leased == 1
-    desk.fleet.now += 0.25
-    reply = desk.ask(exchange, envoy.response_headers(served=sent_to[0], content_type=STREAM))
+    harness = ExchangeHarness(1, 1, 1)
+    exchange = harness.exchange()
+    sent_to = envoy.destination(harness.ask(exchange, envoy.request_headers(x_request_id="abc")))
+    assert len(sent_to) == 3 and harness.leased == 1
+    harness.fleet.now += 0.25
+    reply = harness.ask(exchange, envoy.response_headers(served=sent_to[0], content_type=STREAM))
     assert reply is not None
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {
         "x-coxswain-endpoint": sent_to[0],
         "x-coxswain-queue-ms": "0",
         "x-coxswain-attempts": "1",
     }
-    desk.fleet.now += 1.0
-    assert desk.ask(exchange, envoy.part("response_trailers")) is not None
-    record = desk.end(exchange)
-    assert desk.leased == 0
+    harness.fleet.now += 1.0
+    assert harness.ask(exchange, envoy.part("response_trailers")) is not None
+    record = harness.end(exchange)
+    assert harness.leased == 0
     assert str(record.endpoint) == sent_to[0]
     assert (record.outcome, record.status, record.attempts) == (Outcome.SERVED, 200, 1)
     assert (record.request_id, record.exchange_id) == ("abc", exchange.id)
@@ -113,16 +113,16 @@ def test_a_request_from_end_to_end() -> None:
     assert (record.began_at, record.path) == (100.0, envoy.COMPLETION)
 
 
-def test_the_time_of_a_decision_is_told() -> None:
+def test_the_time_of_a_decision_is_reported() -> None:
     """All of its parts together, as the shell measured them."""
-    desk = Desk(1)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
     before = exchange.is_undecided
     exchange.decided(0.25)
-    desk.ask(exchange, envoy.request_headers())
+    harness.ask(exchange, envoy.request_headers())
     exchange.decided(0.5)
     assert (before, exchange.is_undecided) == (True, False)
-    assert desk.end(exchange).pick_s == 0.75
+    assert harness.end(exchange).pick_s == 0.75
 
 
 @pytest.mark.parametrize(
@@ -131,48 +131,48 @@ def test_the_time_of_a_decision_is_told() -> None:
 )
 def test_whose_trace_it_joins(of_envoy: str, of_client: str, told: str) -> None:
     """Envoy's own span where it traces, else the caller's."""
-    desk = Desk(1)
-    exchange = Exchange(desk.fleet.dispatcher, desk.options, desk.fleet.now, of_envoy)
-    desk.ask(exchange, envoy.request_headers(traceparent=of_client))
-    assert desk.end(exchange).trace_parent == told
+    harness = ExchangeHarness(1)
+    exchange = Exchange(harness.fleet.dispatcher, harness.options, harness.fleet.now, of_envoy)
+    harness.ask(exchange, envoy.request_headers(traceparent=of_client))
+    assert harness.end(exchange).trace_parent == told
 
 
 def test_headers_can_be_switched_off() -> None:
     """Then the answer is what the server sent."""
-    desk = Desk(1, adds_response_headers=False)
-    reply = desk.ask(desk.picked(), envoy.response_headers())
+    harness = ExchangeHarness(1, adds_response_headers=False)
+    reply = harness.ask(harness.picked(), envoy.response_headers())
     assert reply is not None and reply.WhichOneof("response") == "response_headers"
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
 
 
 def test_ids_cannot_be_guessed() -> None:
     """Each exchange has its own, of 64 random bits, whatever the client sent."""
-    desk = Desk()
-    ids = {desk.exchange().id for _ in range(1000)}
+    harness = ExchangeHarness()
+    ids = {harness.exchange().id for _ in range(1000)}
     assert len(ids) == 1000 and {len(id_) for id_ in ids} == {16}
 
 
 def test_a_request_that_takes_no_slot() -> None:
     """Sent to any endpoint, full or not; never queued, never leased."""
-    desk = Desk(1)
-    desk.picked()
-    exchange = desk.exchange()
-    assert envoy.destination(desk.ask(exchange, envoy.request_headers("/health", "GET")))
-    assert (exchange.stage, desk.leased) == (Stage.PASSING, 1)
-    desk.ask(exchange, envoy.response_headers())
-    record = desk.end(exchange)
-    assert (record.outcome, record.endpoint) == (Outcome.PASSED, desk.fleet.addresses[0])
-    assert desk.leased == 1
+    harness = ExchangeHarness(1)
+    harness.picked()
+    exchange = harness.exchange()
+    assert envoy.destination(harness.ask(exchange, envoy.request_headers("/health", "GET")))
+    assert (exchange.stage, harness.leased) == (Stage.PASSING, 1)
+    harness.ask(exchange, envoy.response_headers())
+    record = harness.end(exchange)
+    assert (record.outcome, record.endpoint) == (Outcome.PASSED, harness.fleet.addresses[0])
+    assert harness.leased == 1
 
 
 def test_passing_without_any_endpoint() -> None:
     """Our Envoy's own policy decides: nothing is refused that needs no slot. A gateway must be
     told somebody, or 503."""
-    desk = Desk()
+    harness = ExchangeHarness()
     message = envoy.request_headers("/tokenize")
-    assert envoy.destination(desk.ask(desk.exchange(), message)) == []
+    assert envoy.destination(harness.ask(harness.exchange(), message)) == []
     message.protocol_config.request_body_mode = codec.FULL_DUPLEX  # type: ignore[assignment]
-    assert envoy.refusal(desk.ask(desk.exchange(), message)) == (503, "no-endpoint")
+    assert envoy.rejection(harness.ask(harness.exchange(), message)) == (503, "no-endpoint")
 
 
 # Waiting
@@ -180,21 +180,21 @@ def test_passing_without_any_endpoint() -> None:
 
 def test_a_request_that_waits() -> None:
     """Silent until its settlement, then sent on; the wait is told in a header."""
-    desk = Desk(1)
-    first = desk.picked()
-    second, ticket = desk.waiting()
-    desk.fleet.now += 2.5
-    desk.end(first)  # nothing tells that its server is done
+    harness = ExchangeHarness(1)
+    first = harness.picked()
+    second, ticket = harness.waiting()
+    harness.fleet.now += 2.5
+    harness.end(first)  # nothing tells that its server is done
     assert ticket.is_waiting
-    desk.fleet.now += 0.5
-    desk.fleet.look(desk.fleet.addresses[0], busy=0)
+    harness.fleet.now += 0.5
+    harness.fleet.scrape(harness.fleet.addresses[0], busy=0)
     assert (second.ticket, second.stage) == (None, Stage.LEASED)
-    assert envoy.destination(second.take_reply()) == [str(desk.fleet.addresses[0])]
-    reply = desk.ask(second, envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    assert envoy.destination(second.take_reply()) == [str(harness.fleet.addresses[0])]
+    reply = harness.ask(second, envoy.response_headers(served=str(harness.fleet.addresses[0])))
     assert reply is not None
     headers = envoy.set_headers(reply.response_headers.response.header_mutation)
     assert headers["x-coxswain-queue-ms"] == "3000"
-    assert desk.end(second).waited_s == 3.0
+    assert harness.end(second).waited_s == 3.0
 
 
 @pytest.mark.parametrize(
@@ -202,85 +202,85 @@ def test_a_request_that_waits() -> None:
 )
 def test_patience_is_limited(asked: str | None, granted: float) -> None:
     """A client may ask for less than the operator's limit, not for more."""
-    desk = Desk(0, queue_timeout_s=60.0)
+    harness = ExchangeHarness(0, queue_timeout_s=60.0)
     headers = {} if asked is None else {"x_coxswain_queue_timeout_ms": asked}
-    _, ticket = desk.waiting(**headers)
+    _, ticket = harness.waiting(**headers)
     assert ticket.request.timeout_s == granted
 
 
 def test_a_patience_of_zero() -> None:
     """Served at once or refused at once, by the operator's word or the client's."""
-    for desk, headers in (
-        (Desk(1, queue_timeout_s=0.0), {}),
-        (Desk(1, queue_timeout_s=60.0), {"x_coxswain_queue_timeout_ms": "0"}),
+    for harness, headers in (
+        (ExchangeHarness(1, queue_timeout_s=0.0), {}),
+        (ExchangeHarness(1, queue_timeout_s=60.0), {"x_coxswain_queue_timeout_ms": "0"}),
     ):
-        desk.picked()
-        reply = desk.ask(desk.exchange(), envoy.request_headers(**headers))
-        assert envoy.refusal(reply) == (504, "queue-timeout")
+        harness.picked()
+        reply = harness.ask(harness.exchange(), envoy.request_headers(**headers))
+        assert envoy.rejection(reply) == (504, "queue-timeout")
 
 
 def test_a_deadline() -> None:
     """504 at its time, and its slot goes to nobody."""
-    desk = Desk(1, queue_timeout_s=5.0)
-    first = desk.picked()
-    second, _ = desk.waiting()
-    desk.fleet.pass_time(5.0)
-    assert envoy.refusal(second.take_reply()) == (504, "queue-timeout")
-    record = desk.end(second)
+    harness = ExchangeHarness(1, queue_timeout_s=5.0)
+    first = harness.picked()
+    second, _ = harness.waiting()
+    harness.fleet.pass_time(5.0)
+    assert envoy.rejection(second.take_reply()) == (504, "queue-timeout")
+    record = harness.end(second)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.QUEUE_TIMEOUT)
     assert (record.waited_s, record.endpoint) == (5.0, None)
-    desk.ask(first, envoy.response_headers())
-    desk.end(first)
-    assert desk.leased == 0
+    harness.ask(first, envoy.response_headers())
+    harness.end(first)
+    assert harness.leased == 0
 
 
 def test_a_full_line() -> None:
     """429, and nothing is held."""
-    desk = Desk(1, queue_max_requests=0)
-    desk.picked()
-    exchange = desk.exchange()
-    assert envoy.refusal(desk.ask(exchange, envoy.request_headers())) == (429, "queue-full")
-    assert desk.end(exchange).reason is Reason.QUEUE_FULL
+    harness = ExchangeHarness(1, queue_max_requests=0)
+    harness.picked()
+    exchange = harness.exchange()
+    assert envoy.rejection(harness.ask(exchange, envoy.request_headers())) == (429, "queue-full")
+    assert harness.end(exchange).reason is Reason.QUEUE_FULL
 
 
 def test_shutting_down() -> None:
     """Who waits and who comes is refused."""
-    desk = Desk(1)
-    desk.picked()
-    waiting, _ = desk.waiting()
-    desk.fleet.dispatcher.close(desk.fleet.now)
-    newcomer = desk.exchange()
-    desk.feed(newcomer, envoy.request_headers())
-    for exchange in (waiting, newcomer):
-        assert envoy.refusal(exchange.take_reply()) == (503, "shutting-down")
+    harness = ExchangeHarness(1)
+    harness.picked()
+    waiting, _ = harness.waiting()
+    harness.fleet.dispatcher.close(harness.fleet.now)
+    arrival = harness.exchange()
+    harness.feed(arrival, envoy.request_headers())
+    for exchange in (waiting, arrival):
+        assert envoy.rejection(exchange.take_reply()) == (503, "shutting-down")
 
 
-def test_a_client_that_leaves_the_line() -> None:
+def test_a_client_that_leaves_the_queue() -> None:
     """Gone from it in the same call; it never gets a slot."""
-    desk = Desk(1)
-    first = desk.picked()
-    second, _ = desk.waiting()
-    desk.fleet.now += 2.0
-    record = desk.end(second)
+    harness = ExchangeHarness(1)
+    first = harness.picked()
+    second, _ = harness.waiting()
+    harness.fleet.now += 2.0
+    record = harness.end(second)
     assert (record.outcome, record.waited_s) == (Outcome.WITHDRAWN, 2.0)
-    assert len(desk.fleet.dispatcher.queue) == 0
-    desk.ask(first, envoy.response_headers())
-    desk.end(first)
-    assert desk.leased == 0
+    assert len(harness.fleet.dispatcher.queue) == 0
+    harness.ask(first, envoy.response_headers())
+    harness.end(first)
+    assert harness.leased == 0
 
 
 def test_a_client_that_leaves_as_its_slot_comes() -> None:
     """The destination was never sent: the slot goes to the next at once, without draining."""
-    desk = Desk(1)
-    first = desk.picked()
-    second, _ = desk.waiting()
-    third, _ = desk.waiting()
-    desk.ask(first, envoy.response_headers())
-    desk.end(first)
+    harness = ExchangeHarness(1)
+    first = harness.picked()
+    second, _ = harness.waiting()
+    third, _ = harness.waiting()
+    harness.ask(first, envoy.response_headers())
+    harness.end(first)
     assert second.stage is Stage.LEASED
-    assert desk.end(second).outcome is Outcome.WITHDRAWN
+    assert harness.end(second).outcome is Outcome.WITHDRAWN
     assert third.stage is Stage.LEASED
-    assert (desk.leased, desk.draining) == (1, 0)
+    assert (harness.leased, harness.draining) == (1, 0)
 
 
 # Who served
@@ -288,69 +288,71 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
 
 def test_the_lease_follows_a_fallback() -> None:
     """The first could not be reached: it is down, and the slot that is used is the second's."""
-    desk = Desk(1, 1, 1)
-    exchange = desk.exchange()
-    sent_to = envoy.destination(desk.ask(exchange, envoy.request_headers()))
+    harness = ExchangeHarness(1, 1, 1)
+    exchange = harness.exchange()
+    sent_to = envoy.destination(harness.ask(exchange, envoy.request_headers()))
     second = sent_to[1]
-    desk.ask(exchange, envoy.response_headers(served=second, attempts=2))
-    by_name = {str(address): address for address in desk.fleet.addresses}
-    health = [desk.fleet.endpoint(by_name[name]).health for name in sent_to]
+    harness.ask(exchange, envoy.response_headers(served=second, attempts=2))
+    by_name = {str(address): address for address in harness.fleet.addresses}
+    health = [harness.fleet.endpoint(by_name[name]).health for name in sent_to]
     assert health == [Health.DOWN, Health.READY, Health.READY]
-    assert desk.fleet.account(by_name[second]).leased_slots == 1
-    assert str(desk.end(exchange).endpoint) == second
-    assert desk.leased == 0
+    assert harness.fleet.account(by_name[second]).leased_slots == 1
+    assert str(harness.end(exchange).endpoint) == second
+    assert harness.leased == 0
 
 
 def test_who_served_at_last_is_not_down() -> None:
     """A second try at the same server succeeded."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0]), attempts=2))
-    assert desk.fleet.endpoint(desk.fleet.addresses[0]).health is Health.READY
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.ask(
+        exchange, envoy.response_headers(served=str(harness.fleet.addresses[0]), attempts=2)
+    )
+    assert harness.fleet.endpoint(harness.fleet.addresses[0]).health is Health.READY
 
 
 def test_a_server_that_nobody_picked() -> None:
     """The policy below found another, whom the fleet does not know: the lease stays."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    desk.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=1))
-    assert desk.leased == 1
-    assert desk.end(exchange).endpoint == desk.fleet.addresses[0]
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=1))
+    assert harness.leased == 1
+    assert harness.end(exchange).endpoint == harness.fleet.addresses[0]
 
 
 def test_a_try_that_left_the_list_blames_only_those_before_it() -> None:
     """The first of the list failed, and the policy below sent the second try elsewhere."""
-    desk = Desk(1, 1)
-    exchange = desk.exchange()
-    first, _ = envoy.destination(desk.ask(exchange, envoy.request_headers()))
-    desk.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=2))
-    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    harness = ExchangeHarness(1, 1)
+    exchange = harness.exchange()
+    first, _ = envoy.destination(harness.ask(exchange, envoy.request_headers()))
+    harness.ask(exchange, envoy.response_headers(served="10.9.9.9:1", attempts=2))
+    down = [a for a in harness.fleet.addresses if harness.fleet.endpoint(a).health is Health.DOWN]
     assert [str(address) for address in down] == [first]
 
 
-def test_a_fallback_of_a_passing_request_tells_too() -> None:
+def test_a_fallback_of_a_passing_request_reports_too() -> None:
     """What could not be reached is down, whoever found out."""
-    desk = Desk(1, 1)
-    exchange = desk.exchange()
-    first, second = envoy.destination(desk.ask(exchange, envoy.request_headers("/props", "GET")))
-    desk.ask(exchange, envoy.response_headers(served=second, attempts=2))
-    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    harness = ExchangeHarness(1, 1)
+    exchange = harness.exchange()
+    first, second = envoy.destination(harness.ask(exchange, envoy.request_headers("/props", "GET")))
+    harness.ask(exchange, envoy.response_headers(served=second, attempts=2))
+    down = [a for a in harness.fleet.addresses if harness.fleet.endpoint(a).health is Health.DOWN]
     assert [str(address) for address in down] == [first]
-    assert desk.leased == 0
+    assert harness.leased == 0
 
 
 def test_no_server_could_be_reached() -> None:
     """Envoy's 503: all that were tried are down, and the slot is free, for nothing ran."""
-    desk = Desk(1, 1, 1)
-    exchange = desk.exchange()
-    tried = envoy.destination(desk.ask(exchange, envoy.request_headers()))[:2]
+    harness = ExchangeHarness(1, 1, 1)
+    exchange = harness.exchange()
+    tried = envoy.destination(harness.ask(exchange, envoy.request_headers()))[:2]
     details = "upstream_reset_before_response_started{remote_connection_failure|refused}"
-    desk.ask(exchange, envoy.response_headers("503", details=details, attempts=2))
-    down = [a for a in desk.fleet.addresses if desk.fleet.endpoint(a).health is Health.DOWN]
+    harness.ask(exchange, envoy.response_headers("503", details=details, attempts=2))
+    down = [a for a in harness.fleet.addresses if harness.fleet.endpoint(a).health is Health.DOWN]
     assert sorted(map(str, down)) == sorted(tried)
-    record = desk.end(exchange)
+    record = harness.end(exchange)
     assert (record.outcome, record.status, record.first_token_s) == (Outcome.BROKEN, 503, None)
-    assert desk.leased == 0
+    assert harness.leased == 0
 
 
 # How it ended
@@ -371,56 +373,56 @@ def test_endings_after_the_response_headers(
     content_type: str, details: str, is_reported: bool, verdict: Outcome, drains: bool
 ) -> None:
     """A slot drains exactly where the server may still be at work."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    desk.ask(exchange, envoy.response_headers(content_type=content_type, details=details))
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.ask(exchange, envoy.response_headers(content_type=content_type, details=details))
     if is_reported:
         exchange.break_off()
-    assert desk.end(exchange).outcome is verdict
-    assert (desk.leased, desk.draining) == ((1, 1) if drains else (0, 0))
+    assert harness.end(exchange).outcome is verdict
+    assert (harness.leased, harness.draining) == ((1, 1) if drains else (0, 0))
 
 
 @pytest.mark.parametrize(("status", "teaches"), [("200", True), ("500", False), ("400", False)])
 def test_errors_teach_nothing_of_speed(status: str, teaches: bool) -> None:
     """A server that fails at once would look like the quickest."""
-    desk = Desk(1)
-    timing = desk.fleet.dispatcher.state.latency
-    before = timing.estimate(desk.fleet.addresses[0], desk.fleet.now)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(1)
+    timing = harness.fleet.dispatcher.state.latency
+    before = timing.estimate(harness.fleet.addresses[0], harness.fleet.now)
+    exchange = harness.exchange()
     body = b'{"prompt":"' + b"row " * 1000 + b'"}'
-    desk.ask(exchange, envoy.with_body(envoy.request_headers()))
-    desk.ask(exchange, envoy.body(body))
-    desk.ask(exchange, envoy.response_headers(status))
-    desk.end(exchange)
-    desk.fleet.now += 10.0
-    after = timing.estimate(desk.fleet.addresses[0], desk.fleet.now)
+    harness.ask(exchange, envoy.with_body(envoy.request_headers()))
+    harness.ask(exchange, envoy.body(body))
+    harness.ask(exchange, envoy.response_headers(status))
+    harness.end(exchange)
+    harness.fleet.now += 10.0
+    after = timing.estimate(harness.fleet.addresses[0], harness.fleet.now)
     assert (after.prefill_s != before.prefill_s) is teaches
 
 
 def test_an_ending_before_any_answer() -> None:
     """The client left while its server computes: the slot drains."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    record = desk.end(exchange)
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    record = harness.end(exchange)
     assert (record.outcome, record.status, record.attempts) == (Outcome.BROKEN, 0, 0)
-    assert desk.draining == 1
+    assert harness.draining == 1
 
 
 def test_an_ending_before_any_message() -> None:
     """An empty stream held nothing."""
-    desk = Desk(1)
-    record = desk.end(desk.exchange())
+    harness = ExchangeHarness(1)
+    record = harness.end(harness.exchange())
     assert (record.outcome, record.endpoint, record.request_id) == (Outcome.PASSED, None, "")
 
 
 def test_it_ends_once() -> None:
     """Twice is a bug of the shell; nothing is released twice."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    desk.end(exchange)
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.end(exchange)
     with pytest.raises(ExchangeError, match="ended twice"):
-        desk.end(exchange)
-    assert (desk.leased, desk.draining) == (1, 1)
+        harness.end(exchange)
+    assert (harness.leased, harness.draining) == (1, 1)
 
 
 # An operator's cancellation
@@ -428,94 +430,97 @@ def test_it_ends_once() -> None:
 
 def test_cancelling_one_that_waits() -> None:
     """Refused by way of its ticket; nothing has to be written by who cancels."""
-    desk = Desk(1)
-    desk.picked()
-    waiting, _ = desk.waiting()
-    assert not waiting.cancel(desk.fleet.now)
-    assert envoy.refusal(waiting.take_reply()) == (503, "cancelled")
-    assert desk.end(waiting).reason is Reason.CANCELLED
+    harness = ExchangeHarness(1)
+    harness.picked()
+    waiting, _ = harness.waiting()
+    assert not waiting.cancel(harness.fleet.now)
+    assert envoy.rejection(waiting.take_reply()) == (503, "cancelled")
+    assert harness.end(waiting).reason is Reason.CANCELLED
 
 
 def test_trailers_of_one_that_waits() -> None:
     """Rejected by way of its ticket, as one that an operator cancels."""
-    desk = Desk(1)
-    desk.picked()
-    waiting, _ = desk.waiting()
-    assert envoy.refusal(desk.ask(waiting, envoy.part("request_trailers"))) == (400, "bad-request")
-    assert desk.end(waiting).reason is Reason.BAD_REQUEST
+    harness = ExchangeHarness(1)
+    harness.picked()
+    waiting, _ = harness.waiting()
+    assert envoy.rejection(harness.ask(waiting, envoy.part("request_trailers"))) == (
+        400,
+        "bad-request",
+    )
+    assert harness.end(waiting).reason is Reason.BAD_REQUEST
 
 
 def test_cancelling_one_that_runs() -> None:
     """The refusal must be written at once, and once; its slot drains."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    assert exchange.cancel(desk.fleet.now)
-    assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
-    assert not exchange.cancel(desk.fleet.now)
-    record = desk.end(exchange)
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    assert exchange.cancel(harness.fleet.now)
+    assert envoy.rejection(exchange.take_reply()) == (503, "cancelled")
+    assert not exchange.cancel(harness.fleet.now)
+    record = harness.end(exchange)
     assert (record.outcome, record.reason) == (Outcome.BROKEN, Reason.CANCELLED)
-    assert desk.draining == 1
+    assert harness.draining == 1
 
 
 @pytest.mark.parametrize("is_duplex", [False, True])
 def test_cancelling_one_whose_body_still_comes(is_duplex: bool) -> None:
     """Refused at once, also in the middle of it; nothing that comes later changes that."""
-    desk = Desk(1)
-    exchange = desk.exchange()
-    desk.ask(exchange, envoy.with_body(envoy.request_headers(), is_duplex=is_duplex))
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    harness.ask(exchange, envoy.with_body(envoy.request_headers(), is_duplex=is_duplex))
     if is_duplex:
-        desk.ask(exchange, envoy.body(b'{"mess', end_of_stream=False))
-    assert exchange.snapshot(desk.fleet.now).state is ExchangeState.READING
-    assert exchange.cancel(desk.fleet.now)
-    assert envoy.refusal(exchange.take_reply()) == (503, "cancelled")
-    assert not exchange.cancel(desk.fleet.now)
+        harness.ask(exchange, envoy.body(b'{"mess', end_of_stream=False))
+    assert exchange.snapshot(harness.fleet.now).state is ExchangeState.READING
+    assert exchange.cancel(harness.fleet.now)
+    assert envoy.rejection(exchange.take_reply()) == (503, "cancelled")
+    assert not exchange.cancel(harness.fleet.now)
     for late in (envoy.body(b'ages":[]}'), envoy.part("request_trailers")):
-        assert desk.ask(exchange, late) is None
-    record = desk.end(exchange)
+        assert harness.ask(exchange, late) is None
+    record = harness.end(exchange)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.CANCELLED)
-    assert (record.decided_at, desk.leased) == (None, 0)
+    assert (record.decided_at, harness.leased) == (None, 0)
 
 
 def test_cancelling_what_is_over() -> None:
     """Neither a refused, nor an unborn, nor an ended exchange has anything to cancel."""
-    desk = Desk(1, queue_max_requests=0)
-    desk.picked()
-    refused, unborn, ended = (desk.exchange() for _ in range(3))
-    desk.ask(refused, envoy.request_headers())
-    desk.end(ended)
-    for exchange in (refused, unborn, ended):
-        assert not exchange.cancel(desk.fleet.now)
+    harness = ExchangeHarness(1, queue_max_requests=0)
+    harness.picked()
+    rejected, unborn, ended = (harness.exchange() for _ in range(3))
+    harness.ask(rejected, envoy.request_headers())
+    harness.end(ended)
+    for exchange in (rejected, unborn, ended):
+        assert not exchange.cancel(harness.fleet.now)
         assert exchange.take_reply() is None
 
 
 # What others see
 
 
-def test_sights() -> None:
+def test_snapshots() -> None:
     """Each state as the operator sees it, with where, how long and how heavy."""
-    desk = Desk(1)
-    first = desk.picked()
-    waiting, ticket = desk.waiting(x_request_id="w")
-    passing = desk.exchange()
-    desk.ask(passing, envoy.request_headers("/tokenize"))
-    desk.fleet.now += 2.0
-    sights = [exchange.snapshot(desk.fleet.now) for exchange in (first, waiting, passing)]
+    harness = ExchangeHarness(1)
+    first = harness.picked()
+    waiting, ticket = harness.waiting(x_request_id="w")
+    passing = harness.exchange()
+    harness.ask(passing, envoy.request_headers("/tokenize"))
+    harness.fleet.now += 2.0
+    sights = [exchange.snapshot(harness.fleet.now) for exchange in (first, waiting, passing)]
     assert [sight.state for sight in sights] == [
         ExchangeState.RUNNING,
         ExchangeState.QUEUED,
         ExchangeState.PASSING,
     ]
-    address = desk.fleet.addresses[0]
+    address = harness.fleet.addresses[0]
     assert [sight.endpoint for sight in sights] == [address, None, address]
     assert [sight.weight_slots for sight in sights] == [1, 1, 0]
     assert [sight.waited_s for sight in sights] == [0.0, 2.0, 0.0]
     assert [sight.age_s for sight in sights] == [2.0, 2.0, 2.0]
     assert [sight.ticket for sight in sights] == [None, ticket, None]
     assert [sight.request_id for sight in sights] == ["", "w", ""]
-    desk.ask(first, envoy.response_headers())
-    assert first.snapshot(desk.fleet.now).state is ExchangeState.RESPONDING
-    desk.end(first)
-    assert first.snapshot(desk.fleet.now).state is ExchangeState.OVER
+    harness.ask(first, envoy.response_headers())
+    assert first.snapshot(harness.fleet.now).state is ExchangeState.RESPONDING
+    harness.end(first)
+    assert first.snapshot(harness.fleet.now).state is ExchangeState.OVER
 
 
 # Bad input
@@ -523,18 +528,24 @@ def test_sights() -> None:
 
 def test_a_request_without_a_path() -> None:
     """400 in OpenAI's shape; nothing is held."""
-    desk = Desk(1)
-    exchange = desk.exchange()
-    assert envoy.refusal(desk.ask(exchange, envoy.request_headers(None))) == (400, "bad-request")
-    record = desk.end(exchange)
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    assert envoy.rejection(harness.ask(exchange, envoy.request_headers(None))) == (
+        400,
+        "bad-request",
+    )
+    record = harness.end(exchange)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BAD_REQUEST)
-    assert desk.leased == 0
+    assert harness.leased == 0
 
 
 def test_a_bad_patience() -> None:
     """The client is told, not guessed at."""
     request = envoy.request_headers(x_coxswain_queue_timeout_ms="soon")
-    assert envoy.refusal(Desk(1).ask(Desk(1).exchange(), request)) == (400, "bad-request")
+    assert envoy.rejection(ExchangeHarness(1).ask(ExchangeHarness(1).exchange(), request)) == (
+        400,
+        "bad-request",
+    )
 
 
 @pytest.mark.parametrize(
@@ -546,73 +557,73 @@ def test_a_bad_patience() -> None:
 )
 def test_who_was_not_understood_is_found_by_its_id(request_: pb.ProcessingRequest) -> None:
     """The client's own: it is what people search the log for."""
-    desk = Desk(1)
-    exchange = desk.exchange()
-    desk.ask(exchange, request_)
-    assert desk.end(exchange).request_id == "mine"
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    harness.ask(exchange, request_)
+    assert harness.end(exchange).request_id == "mine"
 
 
 def test_an_unknown_kind() -> None:
     """A message that a later Envoy may send is an error that keeps what is held."""
-    desk = Desk(1)
-    exchange = desk.picked()
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
     with pytest.raises(ProtocolError, match="unknown type of message"):
-        desk.feed(exchange, envoy.unknown_kind())
-    assert desk.end(exchange).outcome is Outcome.BROKEN
-    assert desk.draining == 1
+        harness.feed(exchange, envoy.unknown_kind())
+    assert harness.end(exchange).outcome is Outcome.BROKEN
+    assert harness.draining == 1
 
 
 def test_request_headers_twice() -> None:
     """A second request on one stream does not take a second slot."""
-    desk = Desk(2)
-    exchange = desk.picked()
+    harness = ExchangeHarness(2)
+    exchange = harness.picked()
     with pytest.raises(ProtocolError, match="arrived twice"):
-        desk.feed(exchange, envoy.request_headers())
-    assert desk.leased == 1
+        harness.feed(exchange, envoy.request_headers())
+    assert harness.leased == 1
 
 
 def test_response_headers_twice() -> None:
     """The first ones set the time to first token; the lease is where the last ones say."""
-    desk = Desk(1)
-    exchange = desk.picked()
-    desk.fleet.now += 1.0
-    desk.ask(exchange, envoy.response_headers())
-    desk.fleet.now += 1.0
-    assert desk.ask(exchange, envoy.response_headers("500")) is not None
-    record = desk.end(exchange)
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.fleet.now += 1.0
+    harness.ask(exchange, envoy.response_headers())
+    harness.fleet.now += 1.0
+    assert harness.ask(exchange, envoy.response_headers("500")) is not None
+    record = harness.end(exchange)
     assert (record.first_token_s, record.status) == (1.0, 500)
-    assert desk.leased == 0
+    assert harness.leased == 0
 
 
 def test_response_headers_first() -> None:
     """A filter that skips request headers gets its answers, and no slot is taken."""
-    desk = Desk(1)
-    exchange = desk.exchange()
-    reply = desk.ask(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    reply = harness.ask(exchange, envoy.response_headers(served=str(harness.fleet.addresses[0])))
     assert reply is not None and reply.WhichOneof("response") == "response_headers"
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
-    assert desk.end(exchange).outcome is Outcome.PASSED
+    assert harness.end(exchange).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize("kind", ["request_body", "response_body", "response_trailers"])
 def test_parts_pass_unchanged(kind: str) -> None:
     """Also the empty last chunk, and a doubled end of stream: each gets its own answer."""
-    desk = Desk(1)
-    exchange = desk.picked()
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
     for _ in range(2):
-        reply = desk.ask(exchange, envoy.part(kind))
+        reply = harness.ask(exchange, envoy.part(kind))
         assert reply is not None and reply.WhichOneof("response") == kind
-    assert desk.leased == 1
+    assert harness.leased == 1
 
 
 def test_observability_mode() -> None:
     """Envoy would not wait for an answer: no slot is taken, and the operator is told."""
-    desk = Desk(1)
+    harness = ExchangeHarness(1)
     request = envoy.request_headers()
     request.observability_mode = True
     with pytest.raises(ProtocolError, match="observability mode"):
-        desk.feed(desk.exchange(), request)
-    assert desk.leased == 0
+        harness.feed(harness.exchange(), request)
+    assert harness.leased == 0
 
 
 def in_mode(body_mode: int, **headers: str) -> pb.ProcessingRequest:
@@ -661,46 +672,48 @@ def test_whatever_four_streams_say(
     A stream is over after a protocol error, as the servicer does it; one that waits is fed
     nothing, for its coroutine waits too.
     """
-    desk = Desk(1, 1, queue_max_requests=queue_max_requests)
-    exchanges = [desk.exchange() for _ in range(4)]
+    harness = ExchangeHarness(1, 1, queue_max_requests=queue_max_requests)
+    exchanges = [harness.exchange() for _ in range(4)]
 
     def end(number: int) -> None:
-        desk.end(exchanges[number])
-        exchanges[number] = desk.exchange()
+        harness.end(exchanges[number])
+        exchanges[number] = harness.exchange()
 
     for number, deed in deeds:
         exchange = exchanges[number]
-        desk.fleet.now += 0.1
+        harness.fleet.now += 0.1
         if deed == "end":
             end(number)
         elif deed == "cancel":
-            exchange.cancel(desk.fleet.now)
+            exchange.cancel(harness.fleet.now)
         elif deed == "break":
             exchange.break_off()
         elif deed == "take":
             exchange.take_reply()
         elif isinstance(deed, pb.ProcessingRequest) and exchange.ticket is None:
             try:
-                desk.feed(exchange, deed)
+                harness.feed(exchange, deed)
             except ProtocolError:
                 end(number)
         held = sum(exchange.stage is Stage.LEASED for exchange in exchanges)
-        leases = [x for a in desk.fleet.addresses for x in desk.fleet.account(a).leases.values()]
+        leases = [
+            x for a in harness.fleet.addresses for x in harness.fleet.account(a).leases.values()
+        ]
         assert sum(lease.state is LeaseState.OPEN for lease in leases) == held
-        assert all(desk.fleet.account(a).free_slots >= 0 for a in desk.fleet.addresses)
+        assert all(harness.fleet.account(a).free_slots >= 0 for a in harness.fleet.addresses)
         waiting = sum(exchange.ticket is not None for exchange in exchanges)
-        assert len(desk.fleet.dispatcher.queue) == waiting <= queue_max_requests
+        assert len(harness.fleet.dispatcher.queue) == waiting <= queue_max_requests
     for number in range(4):
         end(number)
-    desk.fleet.pass_time(10.0)
-    assert (desk.leased, len(desk.fleet.dispatcher.queue)) == (0, 0)
+    harness.fleet.pass_time(10.0)
+    assert (harness.leased, len(harness.fleet.dispatcher.queue)) == (0, 0)
 
 
-def test_a_closed_path_is_refused_and_takes_nothing() -> None:
+def test_a_closed_path_is_rejected_and_takes_nothing() -> None:
     """Also where all that Envoy has is routes of its own."""
-    desk = Desk(1)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
     headers = envoy.request_headers("/v1/stream/abc", method="GET")
-    assert envoy.refusal(desk.ask(exchange, headers)) == (403, "blocked-path")
-    record = exchange.end(desk.fleet.now)
+    assert envoy.rejection(harness.ask(exchange, headers)) == (403, "blocked-path")
+    record = exchange.end(harness.fleet.now)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)

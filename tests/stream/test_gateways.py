@@ -43,7 +43,7 @@ async def nginx(
 
 
 @pytest.mark.parametrize("is_in_title_case", [False, True])
-async def test_nginx_is_told_one_address(is_in_title_case: bool) -> None:
+async def test_nginx_gets_one_address(is_in_title_case: bool) -> None:
     """In the answer about the headers, and never a list: it would be no host for its proxy_pass.
     What the headers ask for is heeded, however they are written."""
     async with rig(1, 1, 1) as picker:
@@ -53,9 +53,9 @@ async def test_nginx_is_told_one_address(is_in_title_case: bool) -> None:
         assert picker.records[0].outcome is Outcome.SERVED
     async with rig(1) as picker:
         picker.fleet.pick()
-        with pytest.raises(RefusedError, match="queue-timeout") as refused:
+        with pytest.raises(RefusedError, match="queue-timeout") as rejected:
             await nginx(picker, headers=IMPATIENT, is_in_title_case=is_in_title_case)
-        assert refused.value.status == 504
+        assert rejected.value.status == 504
 
 
 async def test_a_slot_of_nginx_is_taken_until_its_server_is_seen_free() -> None:
@@ -66,18 +66,18 @@ async def test_a_slot_of_nginx_is_taken_until_its_server_is_seen_free() -> None:
         assert await nginx(picker) == FIRST
         await picker.finished()
         picker.fleet.now += HANDOVER_S / 2
-        picker.fleet.look(address, busy=0)
+        picker.fleet.scrape(address, busy=0)
         assert picker.leased == 1, "it is on its way"
         picker.fleet.now += HANDOVER_S
-        picker.fleet.look(address, busy=1)
+        picker.fleet.scrape(address, busy=1)
         assert (picker.leased, picker.fleet.account(address).foreign_slots) == (1, 0)
         waiting = await picker.waiting()
-        picker.fleet.look(address, busy=0)
+        picker.fleet.scrape(address, busy=0)
         assert envoy.destination(await waiting.receive()) == [FIRST]
         assert picker.leased == 1
 
 
-async def test_nginx_waits_in_line() -> None:
+async def test_nginx_is_queued() -> None:
     """That it has closed its half is no leaving."""
     async with rig(1) as picker:
         lease = picker.fleet.pick()
@@ -87,7 +87,7 @@ async def test_nginx_waits_in_line() -> None:
         assert await asking == FIRST
 
 
-async def test_nginx_leaves_the_line() -> None:
+async def test_nginx_leaves_the_queue() -> None:
     """The shim resets its stream when nginx has gone."""
     async with rig(1) as picker:
         picker.fleet.pick()
@@ -121,22 +121,22 @@ async def test_a_body_that_will_not_come_is_not_waited_for(body: bytes) -> None:
         assert picker.leased == 1
 
 
-async def test_a_refusal_reaches_nginx() -> None:
+async def test_a_rejection_reaches_nginx() -> None:
     """Its status and body become the client's."""
     async with rig(1, queue_max_requests=0) as picker:
         picker.fleet.pick()
-        with pytest.raises(RefusedError, match="queue-full") as refused:
+        with pytest.raises(RefusedError, match="queue-full") as rejected:
             await nginx(picker)
-        assert refused.value.status == 429
+        assert rejected.value.status == 429
         await picker.finished()
 
 
-async def test_nginx_is_told_so_when_there_is_nobody() -> None:
+async def test_nginx_gets_an_error_when_there_is_nobody() -> None:
     """Also about what takes no slot: it has no fallback of its own."""
     async with rig() as picker:
-        with pytest.raises(RefusedError, match="no-endpoint") as refused:
+        with pytest.raises(RefusedError, match="no-endpoint") as rejected:
             await nginx(picker, b"")
-        assert refused.value.status == 503
+        assert rejected.value.status == 503
 
 
 # agentgateway
@@ -200,7 +200,7 @@ async def test_who_leaves_agentgateway_frees_its_place() -> None:
         picker.fleet.finish(lease)
         await picker.finished()
         picker.fleet.now += 1.0
-        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert envoy.destination(await last.receive()) == [FIRST]
 
 

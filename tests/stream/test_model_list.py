@@ -70,5 +70,5 @@ def test_adapters_are_listed_as_they_are_named() -> None:
     assert list(found) == ["tiny", "tiny:bard", "tiny:poet"]
 
 
-def test_where_no_server_has_told_there_is_no_list() -> None:
+def test_where_no_server_has_reported_there_is_no_list() -> None:
     assert model_list([endpoint()], ("chat",), 7) is None

@@ -65,7 +65,7 @@ async def test_a_ticket_that_nobody_waits_for() -> None:
     assert line.room.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
 
 
-async def test_a_settlement_that_cannot_be_told() -> None:
+async def test_a_settlement_that_cannot_be_reported() -> None:
     """The stream owns the lease all the same, and its own coroutine hears of the failure."""
     line = Line()
     stream, ticket = line.stream()

@@ -29,7 +29,7 @@ BODY = json.dumps(CHAT).encode()
 ASKED = (Stage.LEASED, Stage.QUEUED)
 
 
-class Desk:
+class ExchangeHarness:
     """A small fleet that remembers what it was asked."""
 
     def __init__(
@@ -123,48 +123,48 @@ def streamed(replies: list[Any]) -> bytes:
 @pytest.mark.parametrize("asked", [ask, ask_duplex])
 def test_the_decision_is_dated_by_the_body(asked: Any) -> None:
     """Not by the headers; who leaves before it, was never decided on."""
-    desk = Desk(4)
-    exchange, leaver = desk.exchange(), desk.exchange()
+    harness = ExchangeHarness(4)
+    exchange, leaver = harness.exchange(), harness.exchange()
     for one in (exchange, leaver):
-        desk.feed(one, asked())
-    desk.fleet.now += 5.0
-    desk.feed(exchange, envoy.body(BODY))
-    told = exchange.end(desk.fleet.now)
+        harness.feed(one, asked())
+    harness.fleet.now += 5.0
+    harness.feed(exchange, envoy.body(BODY))
+    told = exchange.end(harness.fleet.now)
     assert told.decided_at == told.began_at + 5.0
-    told = leaver.end(desk.fleet.now)
+    told = leaver.end(harness.fleet.now)
     assert (told.outcome, told.decided_at) == (Outcome.WITHDRAWN, None)
     assert told.criticality == "standard"
 
 
 def test_what_takes_no_slot_has_no_class() -> None:
     """Whether it passes or is refused."""
-    desk = Desk(1)
-    passing, refused = desk.exchange(), desk.exchange()
-    desk.feed(passing, envoy.request_headers(path="/v1/models"))
-    desk.feed(refused, envoy.request_headers(path=""))
-    assert [one.end(desk.fleet.now).criticality for one in (passing, refused)] == ["", ""]
+    harness = ExchangeHarness(1)
+    passing, rejected = harness.exchange(), harness.exchange()
+    harness.feed(passing, envoy.request_headers(path="/v1/models"))
+    harness.feed(rejected, envoy.request_headers(path=""))
+    assert [one.end(harness.fleet.now).criticality for one in (passing, rejected)] == ["", ""]
 
 
 @pytest.mark.parametrize("told", [{}, {"content_length": "65537"}])
 def test_a_body_is_asked_for_and_the_destination_answers_it(told: dict[str, str]) -> None:
     """The headers wait in Envoy; nothing of the mode that is on gets lost."""
-    desk = Desk(4)
-    exchange = desk.exchange()
-    (asked,) = desk.feed(exchange, ask(**told))
-    assert exchange.stage is Stage.READING and desk.asked == []
+    harness = ExchangeHarness(4)
+    exchange = harness.exchange()
+    (asked,) = harness.feed(exchange, ask(**told))
+    assert exchange.stage is Stage.READING and harness.asked == []
     assert asked.mode_override == ProcessingMode(
         response_header_mode=ProcessingMode.SEND,
         request_body_mode=ProcessingMode.BUFFERED_PARTIAL,
         request_trailer_mode=ProcessingMode.SEND,
         response_trailer_mode=ProcessingMode.SEND,
     )
-    (answer,) = desk.feed(exchange, envoy.body(BODY))
+    (answer,) = harness.feed(exchange, envoy.body(BODY))
     mutation = answer.request_body.response.header_mutation
-    assert envoy.set_headers(mutation) == {codec.DESTINATION: str(desk.fleet.addresses[0])}
+    assert envoy.set_headers(mutation) == {codec.DESTINATION: str(harness.fleet.addresses[0])}
     assert not answer.request_body.response.HasField("body_mutation"), "the bytes are the client's"
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
-    assert fields[codec.DESTINATION].string_value == str(desk.fleet.addresses[0])
-    request = desk.asked[0]
+    assert fields[codec.DESTINATION].string_value == str(harness.fleet.addresses[0])
+    request = harness.asked[0]
     assert (request.model, request.weight_slots, request.kind) == ("tiny", 2, Kind.GENERATION)
     assert (
         len(request.prompt_blocks) == 1
@@ -172,32 +172,32 @@ def test_a_body_is_asked_for_and_the_destination_answers_it(told: dict[str, str]
     )
 
 
-def test_a_body_that_is_told_to_be_short_is_asked_for_whole() -> None:
+def test_a_body_whose_length_is_short_is_asked_for_whole() -> None:
     """Then Envoy keeps its trailers to itself, and sends both once."""
-    desk = Desk(4)
-    exchange = desk.exchange()
-    (asked,) = desk.feed(exchange, ask(content_length="65536"))
+    harness = ExchangeHarness(4)
+    exchange = harness.exchange()
+    (asked,) = harness.feed(exchange, ask(content_length="65536"))
     assert asked.mode_override == ProcessingMode(
         response_header_mode=ProcessingMode.SEND,
         request_body_mode=ProcessingMode.BUFFERED,
         response_trailer_mode=ProcessingMode.SEND,
     )
-    (destination,) = desk.feed(exchange, envoy.body(BODY, end_of_stream=False))
+    (destination,) = harness.feed(exchange, envoy.body(BODY, end_of_stream=False))
     assert envoy.set_headers(destination.request_body.response.header_mutation)
 
 
 @pytest.mark.parametrize("is_duplex", [False, True])
 @pytest.mark.parametrize("bodies", [(), (BODY,), (b"x" * 70_000,)])
-def test_trailers_are_refused(bodies: tuple[bytes, ...], is_duplex: bool) -> None:
+def test_trailers_are_rejected(bodies: tuple[bytes, ...], is_duplex: bool) -> None:
     """Envoy would send once more what it keeps; so the server gets nothing of it."""
-    desk = Desk(4)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(4)
+    exchange = harness.exchange()
     parts = [envoy.body(body, end_of_stream=False) for body in bodies]
-    *_, refusal = desk.feed(exchange, ask_duplex() if is_duplex else ask(), *parts, trailers())
-    assert refusal.immediate_response.status.code == 400
-    assert b"without trailers" in refusal.immediate_response.body
-    assert desk.feed(exchange, trailers()) == [], "told once"
-    assert exchange.end(desk.fleet.now).reason is Reason.BAD_REQUEST
+    *_, rejection = harness.feed(exchange, ask_duplex() if is_duplex else ask(), *parts, trailers())
+    assert rejection.immediate_response.status.code == 400
+    assert b"without trailers" in rejection.immediate_response.body
+    assert harness.feed(exchange, trailers()) == [], "told once"
+    assert exchange.end(harness.fleet.now).reason is Reason.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -207,70 +207,70 @@ def test_trailers_are_refused(bodies: tuple[bytes, ...], is_duplex: bool) -> Non
         envoy.with_body(envoy.request_headers("/tokenize")),
     ],
 )
-def test_no_body_is_asked_for_that_would_tell_nothing(message: pb.ProcessingRequest) -> None:
+def test_no_body_is_requested_without_need(message: pb.ProcessingRequest) -> None:
     """There is none, or it takes no slot: decided by the headers at once."""
-    desk = Desk(4)
-    assert len(envoy.destination(desk.feed(desk.exchange(), message)[0])) == 1
+    harness = ExchangeHarness(4)
+    assert len(envoy.destination(harness.feed(harness.exchange(), message)[0])) == 1
 
 
 @pytest.mark.parametrize(
     "header", [{"content_type": "multipart/form-data; boundary=x"}, {"content_encoding": "gzip"}]
 )
-def test_a_body_that_tells_nothing_is_waited_for_too(header: dict[str, str]) -> None:
+def test_a_body_that_reports_nothing_is_waited_for_too(header: dict[str, str]) -> None:
     """Who only announces a body occupies no slot; when it came it is not read, nor judged."""
-    desk = Desk(4, is_strict=True)
-    exchange = desk.exchange()
-    desk.feed(exchange, envoy.with_body(envoy.request_headers(**header)))
-    assert exchange.stage is Stage.READING and desk.asked == []
-    (answer,) = desk.feed(exchange, envoy.body(b"--x\r\n{"))
+    harness = ExchangeHarness(4, is_strict=True)
+    exchange = harness.exchange()
+    harness.feed(exchange, envoy.with_body(envoy.request_headers(**header)))
+    assert exchange.stage is Stage.READING and harness.asked == []
+    (answer,) = harness.feed(exchange, envoy.body(b"--x\r\n{"))
     assert codec.DESTINATION in envoy.set_headers(answer.request_body.response.header_mutation)
-    assert (desk.asked[0].model, desk.asked[0].weight_slots) == (None, 1)
+    assert (harness.asked[0].model, harness.asked[0].weight_slots) == (None, 1)
 
 
 def test_who_waits_keeps_no_body_that_stays_as_it_is() -> None:
     """A thousand may wait, with megabytes each."""
-    desk = Desk(1)
-    desk.feed(desk.exchange(), ask(), envoy.body(BODY))
-    waiting = desk.exchange()
-    desk.feed(waiting, ask(), envoy.body(BODY + b" " * 1_000_000))
+    harness = ExchangeHarness(1)
+    harness.feed(harness.exchange(), ask(), envoy.body(BODY))
+    waiting = harness.exchange()
+    harness.feed(waiting, ask(), envoy.body(BODY + b" " * 1_000_000))
     assert waiting.stage is Stage.QUEUED
     assert waiting._reader.body_mode.body == b"", "nobody else can tell"
 
 
 def test_reading_can_be_switched_off() -> None:
     """Then a request weighs one slot, and its length is guessed."""
-    desk = Desk(4, reads_bodies=False)
-    replies = desk.feed(desk.exchange(), ask(content_length="4000"))
+    harness = ExchangeHarness(4, reads_bodies=False)
+    replies = harness.feed(harness.exchange(), ask(content_length="4000"))
     assert envoy.destination(replies[0])
-    assert (desk.asked[0].weight_slots, desk.asked[0].prompt_tokens) == (1, 1000)
+    assert (harness.asked[0].weight_slots, harness.asked[0].prompt_tokens) == (1, 1000)
 
 
 def test_an_envoy_that_streams_bodies_gets_its_answer_with_the_headers() -> None:
     """It would send the headers on before any chunk was read."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     message = ask()
     message.protocol_config.request_body_mode = ProcessingMode.STREAMED
-    assert envoy.destination(desk.feed(desk.exchange(), message)[0])
+    assert envoy.destination(harness.feed(harness.exchange(), message)[0])
 
 
 def test_only_the_beginning_of_a_long_body_is_read() -> None:
     """The rest passes Envoy by; its length counts all the same."""
-    desk = Desk(4, limit_bytes=600)
+    harness = ExchangeHarness(4, limit_bytes=600)
     length = {"content-length": "1000000"}
     message = envoy.with_body(envoy.request_headers(**length))
     body = json.dumps({"model": "tiny", "prompt": "row " * 10_000}).encode()
-    desk.feed(desk.exchange(), message, envoy.body(body, end_of_stream=False))
-    request = desk.asked[0]
+    harness.feed(harness.exchange(), message, envoy.body(body, end_of_stream=False))
+    request = harness.asked[0]
     assert (request.model, request.prompt_tokens) == ("tiny", 250_000)
     assert len(request.prompt_blocks) == 2
 
 
 def test_the_model_behind_a_long_prompt_is_read() -> None:
     """Clients write it there; the bytes between the beginning and the end are not looked at."""
-    desk = Desk(4, limit_bytes=600)
+    harness = ExchangeHarness(4, limit_bytes=600)
     body = json.dumps({"prompt": "row " * 10_000, "model": "tiny", "n": 3}).encode()
-    desk.feed(desk.exchange(), ask(), envoy.body(body))
-    request = desk.asked[0]
+    harness.feed(harness.exchange(), ask(), envoy.body(body))
+    request = harness.asked[0]
     assert (request.model, request.weight_slots, len(request.prompt_blocks)) == ("tiny", 3, 2)
 
 
@@ -284,77 +284,77 @@ def test_a_model_that_cannot_be_read_is_guessed_at_only_if_lenient(
 ) -> None:
     """The body is longer than what Envoy keeps. A gateway's word counts, or one model alone."""
     match = ModelMatch.STRICT if is_strict else ModelMatch.LENIENT
-    desk = Desk(4, 4, limit_bytes=600, match=match)
+    harness = ExchangeHarness(4, 4, limit_bytes=600, match=match)
     part = envoy.body(LONG_CHAT[:30_000], end_of_stream=False)
     begin = ask_duplex if is_duplex else ask
-    desk.serve()
-    assert codec.DESTINATION in str(desk.feed(desk.exchange(), begin(), part))
-    desk.serve(number=1, model="large")
+    harness.serve()
+    assert codec.DESTINATION in str(harness.feed(harness.exchange(), begin(), part))
+    harness.serve(number=1, model="large")
     named = begin(x_gateway_model_name="tiny")
-    assert str(desk.fleet.addresses[0]) in str(desk.feed(desk.exchange(), named, part))
-    assert desk.asked[-1].model == "tiny"
-    replies = desk.feed(desk.exchange(), begin(), part)
+    assert str(harness.fleet.addresses[0]) in str(harness.feed(harness.exchange(), named, part))
+    assert harness.asked[-1].model == "tiny"
+    replies = harness.feed(harness.exchange(), begin(), part)
     if is_strict:
-        assert envoy.refusal(replies[-1]) == (400, "bad-request")
+        assert envoy.rejection(replies[-1]) == (400, "bad-request")
         assert "x-gateway-model-name" in replies[-1].immediate_response.body.decode()
     else:
         assert codec.DESTINATION in str(replies)
-    assert len(desk.asked) == (2 if is_strict else 3)
+    assert len(harness.asked) == (2 if is_strict else 3)
 
 
 def test_the_body_counts_before_a_gateways_word() -> None:
     """It is what the server reads. Without reading bodies the gateway's word is all there is."""
     for reads_bodies, model in ((True, "tiny"), (False, "large")):
-        desk = Desk(4, reads_bodies=reads_bodies)
+        harness = ExchangeHarness(4, reads_bodies=reads_bodies)
         named = ask(x_gateway_model_name="large")
-        desk.feed(desk.exchange(), named, envoy.body(BODY))
-        assert desk.asked[0].model == model
+        harness.feed(harness.exchange(), named, envoy.body(BODY))
+        assert harness.asked[0].model == model
 
 
 def test_a_body_waits_as_headers_do() -> None:
     """No slot free: the answer about the body is the one that waits."""
-    desk = Desk(1)
-    lease = desk.fleet.pick()
-    exchange = desk.exchange()
-    assert len(desk.feed(exchange, ask(), envoy.body(b"{}"))) == 1
+    harness = ExchangeHarness(1)
+    lease = harness.fleet.pick()
+    exchange = harness.exchange()
+    assert len(harness.feed(exchange, ask(), envoy.body(b"{}"))) == 1
     assert exchange.stage is Stage.QUEUED and exchange.ticket is not None
-    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
-    desk.fleet.finish(lease)
+    harness.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    harness.fleet.finish(lease)
     answer = exchange.take_reply()
     assert answer is not None and answer.WhichOneof("response") == "request_body"
 
 
 def test_a_client_that_leaves_while_its_body_is_awaited() -> None:
-    desk = Desk(1)
-    exchange = desk.exchange()
-    desk.feed(exchange, ask())
-    assert exchange.end(desk.fleet.now).outcome is Outcome.WITHDRAWN
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    harness.feed(exchange, ask())
+    assert exchange.end(harness.fleet.now).outcome is Outcome.WITHDRAWN
 
 
 def test_a_body_that_never_comes() -> None:
     """Envoy does not allow mode overrides: it chose by itself, and nothing is held."""
-    desk = Desk(1)
-    exchange = desk.exchange()
-    desk.feed(exchange, ask(), envoy.response_headers(served=str(desk.fleet.addresses[0])))
-    assert exchange.end(desk.fleet.now).outcome is Outcome.PASSED
-    assert desk.asked == []
+    harness = ExchangeHarness(1)
+    exchange = harness.exchange()
+    harness.feed(exchange, ask(), envoy.response_headers(served=str(harness.fleet.addresses[0])))
+    assert exchange.end(harness.fleet.now).outcome is Outcome.PASSED
+    assert harness.asked == []
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"row", b"[]", b'{"model":', b'{"a":1,"a":2}', b'{"a":1e999}']
 )
-def test_strictly_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
-    desk = Desk(1, is_strict=True)
-    refused = desk.feed(desk.exchange(), ask(), envoy.body(body))[-1]
-    assert envoy.refusal(refused) == (400, "bad-request")
-    lenient = Desk(1)
+def test_strictly_a_body_that_cannot_be_read_is_rejected(body: bytes) -> None:
+    harness = ExchangeHarness(1, is_strict=True)
+    rejected = harness.feed(harness.exchange(), ask(), envoy.body(body))[-1]
+    assert envoy.rejection(rejected) == (400, "bad-request")
+    lenient = ExchangeHarness(1)
     answer = lenient.feed(lenient.exchange(), ask(), envoy.body(body))[-1]
     assert answer.HasField("request_body")
 
 
 def test_the_heads_wishes_reach_the_core() -> None:
     """Under their own names and under their older ones."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     wishes = {
         "x_gateway_inference_objective": "chat",
         "x_llm_d_inference_fairness_id": "team-a",
@@ -363,8 +363,8 @@ def test_the_heads_wishes_reach_the_core() -> None:
         "x_request_id": "r1",
         "x_coxswain_queue_timeout_ms": "1500",
     }
-    answer = desk.feed(desk.exchange(), ask(**wishes), envoy.body(BODY))[-1]
-    asked = desk.asked[0]
+    answer = harness.feed(harness.exchange(), ask(**wishes), envoy.body(BODY))[-1]
+    asked = harness.asked[0]
     assert (asked.objective, asked.fairness_id, asked.ttft_s) == ("chat", "team-a", 0.25)
     assert (asked.session_id, asked.id, asked.timeout_s) == ("s1", "r1", 1.5)
     assert sorted(answer.request_body.response.header_mutation.remove_headers) == [
@@ -375,19 +375,19 @@ def test_the_heads_wishes_reach_the_core() -> None:
     ]
 
 
-def test_tenants_are_told_apart_by_their_keys() -> None:
+def test_tenants_are_distinguished_by_their_keys() -> None:
     """Without the key itself being kept."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     for key in ("Bearer a", "Bearer a", "Bearer b"):
-        desk.feed(desk.exchange(), envoy.request_headers(authorization=key))
-    tenants = [request.tenant for request in desk.asked]
+        harness.feed(harness.exchange(), envoy.request_headers(authorization=key))
+    tenants = [request.tenant for request in harness.asked]
     assert tenants[0] == tenants[1] != tenants[2]
     assert not any("Bearer" in tenant or tenant == "" for tenant in tenants)
 
 
 def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
     """It takes the key away before it asks. What the client itself says only divides its part."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     for headers in (
         {"x_coxswain_client": "web"},
         {"x_coxswain_client": "web", "authorization": "Bearer a"},
@@ -395,8 +395,8 @@ def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
         {"x_coxswain_client": "web", "x_gateway_inference_fairness_id": "team-a"},
         {"x_gateway_inference_fairness_id": "team-a"},
     ):
-        desk.feed(desk.exchange(), envoy.request_headers(**headers))
-    assert [(request.tenant, request.fairness_id) for request in desk.asked] == [
+        harness.feed(harness.exchange(), envoy.request_headers(**headers))
+    assert [(request.tenant, request.fairness_id) for request in harness.asked] == [
         ("client-web", ""),
         ("client-web", ""),
         ("client-batch", ""),
@@ -410,13 +410,13 @@ def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
 
 def test_in_full_duplex_the_headers_answer_is_deferred() -> None:
     """Then comes all that was held, then the rest as it comes."""
-    desk = Desk(4, limit_bytes=200)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(4, limit_bytes=200)
+    exchange = harness.exchange()
     first, rest = BODY[:150], BODY[150:]
-    assert desk.feed(exchange, ask_duplex(), envoy.body(first, end_of_stream=False)) == []
-    replies = desk.feed(exchange, envoy.body(rest[:100], end_of_stream=False))
-    assert envoy.destination(replies[0]) and desk.asked[0].model == "tiny"
-    replies += desk.feed(exchange, envoy.body(rest[100:]), envoy.body(b""))
+    assert harness.feed(exchange, ask_duplex(), envoy.body(first, end_of_stream=False)) == []
+    replies = harness.feed(exchange, envoy.body(rest[:100], end_of_stream=False))
+    assert envoy.destination(replies[0]) and harness.asked[0].model == "tiny"
+    replies += harness.feed(exchange, envoy.body(rest[100:]), envoy.body(b""))
     assert streamed(replies[1:]) == BODY
     ends = [r.request_body.response.body_mutation.streamed_response.end_of_stream for r in replies]
     assert ends == [False] * (len(replies) - 1) + [True]
@@ -424,10 +424,10 @@ def test_in_full_duplex_the_headers_answer_is_deferred() -> None:
 
 def test_in_full_duplex_an_unread_body_flows() -> None:
     """What takes no slot is sent on with its headers, chunk by chunk, and may have no trailers."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     message = envoy.with_body(envoy.request_headers("/tokenize"), is_duplex=True)
-    exchange = desk.exchange()
-    replies = desk.feed(exchange, message, envoy.body(b"row", end_of_stream=False), trailers())
+    exchange = harness.exchange()
+    replies = harness.feed(exchange, message, envoy.body(b"row", end_of_stream=False), trailers())
     assert envoy.destination(replies[0])
     assert [reply.WhichOneof("response") for reply in replies[1:]] == [
         "request_body",
@@ -437,32 +437,32 @@ def test_in_full_duplex_an_unread_body_flows() -> None:
 
 def test_in_full_duplex_trailers_behind_an_answer_pass() -> None:
     """A server that answered before it had the whole request is not cut off for them."""
-    desk = Desk(4)
-    exchange = desk.exchange()
-    desk.feed(exchange, ask_duplex(), envoy.body(b"x" * 70_000, end_of_stream=False))
-    desk.feed(exchange, envoy.response_headers(served=str(desk.fleet.addresses[0])))
-    (passed,) = desk.feed(exchange, trailers())
+    harness = ExchangeHarness(4)
+    exchange = harness.exchange()
+    harness.feed(exchange, ask_duplex(), envoy.body(b"x" * 70_000, end_of_stream=False))
+    harness.feed(exchange, envoy.response_headers(served=str(harness.fleet.addresses[0])))
+    (passed,) = harness.feed(exchange, trailers())
     assert passed.WhichOneof("response") == "request_trailers"
 
 
 def test_in_full_duplex_the_answer_flows_back() -> None:
     """In pieces of at most 62,000 bytes, its end told once."""
-    desk = Desk(4)
-    exchange = desk.exchange()
-    desk.feed(exchange, ask_duplex(), envoy.body(BODY), envoy.response_headers())
+    harness = ExchangeHarness(4)
+    exchange = harness.exchange()
+    harness.feed(exchange, ask_duplex(), envoy.body(BODY), envoy.response_headers())
     message = pb.ProcessingRequest()
     message.response_body.body = b"x" * 100_000
     message.response_body.end_of_stream = True
-    replies = desk.feed(exchange, message, message)
+    replies = harness.feed(exchange, message, message)
     told = [r.response_body.response.body_mutation.streamed_response for r in replies]
     assert [(len(one.body), one.end_of_stream) for one in told] == [(62_000, False), (38_000, True)]
 
 
-def test_in_full_duplex_a_refused_request_says_nothing_more() -> None:
-    desk = Desk()
-    exchange = desk.exchange()
+def test_in_full_duplex_a_rejected_request_says_nothing_more() -> None:
+    harness = ExchangeHarness()
+    exchange = harness.exchange()
     patience = {"x_coxswain_queue_timeout_ms": "0"}
-    replies = desk.feed(exchange, ask_duplex(**patience), envoy.body(b"{}"), envoy.body(b""))
+    replies = harness.feed(exchange, ask_duplex(**patience), envoy.body(b"{}"), envoy.body(b""))
     assert [reply.WhichOneof("response") for reply in replies] == ["immediate_response"]
 
 
@@ -476,22 +476,22 @@ def hinted(message: pb.ProcessingRequest, *addresses: str) -> pb.ProcessingReque
 
 
 def test_a_hint_bounds_the_choice() -> None:
-    desk = Desk(1, 9, 9)
-    first = str(desk.fleet.addresses[0])
+    harness = ExchangeHarness(1, 9, 9)
+    first = str(harness.fleet.addresses[0])
     for path in (envoy.COMPLETION, "/tokenize"):
-        reply = desk.feed(desk.exchange(), hinted(envoy.request_headers(path), first))[0]
+        reply = harness.feed(harness.exchange(), hinted(envoy.request_headers(path), first))[0]
         assert envoy.destination(reply) == [first]
 
 
 @pytest.mark.parametrize("path", [envoy.COMPLETION, "/tokenize"])
 def test_a_hint_that_leaves_nobody(path: str) -> None:
     """503 at once, whatever is asked for."""
-    desk = Desk(1)
+    harness = ExchangeHarness(1)
     for addresses in ((), ("10.9.9.9:1",)):
-        exchange = desk.exchange()
-        refused = desk.feed(exchange, hinted(envoy.request_headers(path), *addresses))[0]
-        assert envoy.refusal(refused) == (503, "no-endpoint")
-        assert exchange.end(desk.fleet.now).reason is Reason.NO_ENDPOINT
+        exchange = harness.exchange()
+        rejected = harness.feed(exchange, hinted(envoy.request_headers(path), *addresses))[0]
+        assert envoy.rejection(rejected) == (503, "no-endpoint")
+        assert exchange.end(harness.fleet.now).reason is Reason.NO_ENDPOINT
 
 
 # Adapters and models
@@ -499,14 +499,14 @@ def test_a_hint_that_leaves_nobody(path: str) -> None:
 
 def test_an_adapters_name_becomes_the_servers_number() -> None:
     """Said behind the client's own bytes; there is no fallback that numbers it otherwise."""
-    desk = Desk(4, 4)
-    desk.serve("pirate")
-    desk.serve("poet", "pirate", number=1)
+    harness = ExchangeHarness(4, 4)
+    harness.serve("pirate")
+    harness.serve("poet", "pirate", number=1)
     body = json.dumps({"model": "tiny:poet", "prompt": "row"}).encode()
-    (answer,) = desk.feed(desk.exchange(), ask(), envoy.body(body))[1:]
+    (answer,) = harness.feed(harness.exchange(), ask(), envoy.body(body))[1:]
     common = answer.request_body.response
     headers = envoy.set_headers(common.header_mutation)
-    assert headers == {codec.DESTINATION: str(desk.fleet.addresses[1])}
+    assert headers == {codec.DESTINATION: str(harness.fleet.addresses[1])}
     sent = common.body_mutation.body
     assert sent.startswith(body[:-1])
     assert json.loads(sent)["lora"] == [{"id": 10, "scale": 1.0}]
@@ -516,20 +516,20 @@ def test_an_adapters_name_becomes_the_servers_number() -> None:
 
 def test_an_adapter_has_no_fallback_that_may_number_it_otherwise() -> None:
     """Though another server has it, too."""
-    desk = Desk(4, 4)
-    desk.serve("poet")
-    desk.serve("poet", number=1)
+    harness = ExchangeHarness(4, 4)
+    harness.serve("poet")
+    harness.serve("poet", number=1)
     body = json.dumps({"model": "tiny:poet", "prompt": "row"}).encode()
-    (answer,) = desk.feed(desk.exchange(), ask(), envoy.body(body))[1:]
+    (answer,) = harness.feed(harness.exchange(), ask(), envoy.body(body))[1:]
     destination = envoy.set_headers(answer.request_body.response.header_mutation)
     assert "," not in destination[codec.DESTINATION]
 
 
 def test_in_full_duplex_too() -> None:
-    desk = Desk(4)
-    desk.serve("pirate")
-    replies = desk.feed(
-        desk.exchange(), ask_duplex(x_lora_adapter="pirate"), envoy.body(b' {"prompt":"row"} ')
+    harness = ExchangeHarness(4)
+    harness.serve("pirate")
+    replies = harness.feed(
+        harness.exchange(), ask_duplex(x_lora_adapter="pirate"), envoy.body(b' {"prompt":"row"} ')
     )
     assert json.loads(streamed(replies[1:])) == {"prompt": "row", "lora": [{"id": 0, "scale": 1.0}]}
 
@@ -544,32 +544,32 @@ def test_in_full_duplex_too() -> None:
     ],
 )
 def test_an_adapter_that_cannot_be_said_is_a_clear_400(body: bytes, is_whole: bool) -> None:
-    desk = Desk(4)
-    desk.serve("pirate")
+    harness = ExchangeHarness(4)
+    harness.serve("pirate")
     messages = ask(x_lora_adapter="pirate"), envoy.body(body, end_of_stream=is_whole)
-    refused = desk.feed(desk.exchange(), *messages)[-1]
-    assert envoy.refusal(refused) == (400, "bad-request")
-    assert desk.asked == []
+    rejected = harness.feed(harness.exchange(), *messages)[-1]
+    assert envoy.rejection(rejected) == (400, "bad-request")
+    assert harness.asked == []
 
 
 @pytest.mark.parametrize("is_duplex", [False, True])
 @pytest.mark.parametrize(("name", "is_adapter"), [("tiny:poet", True), ("qwen2.5:7b", False)])
-def test_a_name_waits_until_all_have_told_their_adapters(
+def test_a_name_waits_until_all_have_reported_their_adapters(
     name: str, is_adapter: bool, is_duplex: bool
 ) -> None:
     """Then an adapter's becomes the server's number, also in what was held meanwhile; and any
     other name goes as it is."""
-    desk = Desk(4)
-    desk.serve()
-    late = desk.fleet.add(None)
-    exchange = desk.exchange()
+    harness = ExchangeHarness(4)
+    harness.serve()
+    late = harness.fleet.add(None)
+    exchange = harness.exchange()
     body = json.dumps({"model": name, "prompt": "row"}).encode()
-    desk.feed(exchange, ask_duplex() if is_duplex else ask(), envoy.body(body))
+    harness.feed(exchange, ask_duplex() if is_duplex else ask(), envoy.body(body))
     assert exchange.stage is Stage.QUEUED
-    desk.feed(desk.exchange(), ask(), envoy.body(BODY))
-    assert len(desk.asked) == 2, "nobody else waits"
-    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
-    desk.serve("bard", "poet", number=1)
+    harness.feed(harness.exchange(), ask(), envoy.body(BODY))
+    assert len(harness.asked) == 2, "nobody else waits"
+    harness.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    harness.serve("bard", "poet", number=1)
     replies = []
     while (reply := exchange.take_reply()) is not None:
         replies.append(reply)
@@ -594,61 +594,61 @@ def test_a_name_waits_until_all_have_told_their_adapters(
 def test_an_adapter_that_cannot_be_said_is_a_clear_400_also_when_it_is_known_late(
     body: bytes, is_whole: bool, told: str
 ) -> None:
-    desk = Desk(4)
-    desk.serve("bard")
-    desk.fleet.add(None)
-    exchange = desk.exchange()
-    desk.feed(exchange, ask(), envoy.body(body, end_of_stream=is_whole))
+    harness = ExchangeHarness(4)
+    harness.serve("bard")
+    harness.fleet.add(None)
+    exchange = harness.exchange()
+    harness.feed(exchange, ask(), envoy.body(body, end_of_stream=is_whole))
     assert exchange.stage is Stage.QUEUED
-    desk.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
-    desk.serve("poet", number=1)
+    harness.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    harness.serve("poet", number=1)
     reply = exchange.take_reply()
-    assert reply is not None and envoy.refusal(reply) == (400, "bad-request")
+    assert reply is not None and envoy.rejection(reply) == (400, "bad-request")
     assert told in reply.immediate_response.body.decode()
 
 
-def split_desk(**reading: Any) -> Desk:
+def split_desk(**reading: Any) -> ExchangeHarness:
     """A plain server of `tiny`, and a router that could load it; `chat` stands for `tiny`."""
-    desk = Desk(4, 4, splits={"chat": {"tiny": 1.0}}, **reading)
-    desk.serve(number=1)
-    desk.route()
-    return desk
+    harness = ExchangeHarness(4, 4, splits={"chat": {"tiny": 1.0}}, **reading)
+    harness.serve(number=1)
+    harness.route()
+    return harness
 
 
 @pytest.mark.parametrize("is_duplex", [False, True])
-def test_the_model_that_a_name_stands_for_is_told_to_the_server(is_duplex: bool) -> None:
+def test_the_model_that_a_name_stands_for_is_sent_to_the_server(is_duplex: bool) -> None:
     """However long the body is, if all of it is here."""
-    desk = split_desk(limit_bytes=200)
+    harness = split_desk(limit_bytes=200)
     body = json.dumps({"model": "chat", "prompt": "row " * (40 if is_duplex else 4000)}).encode()
     message = ask_duplex() if is_duplex else ask()
-    replies = desk.feed(desk.exchange(), message, envoy.body(body))
+    replies = harness.feed(harness.exchange(), message, envoy.body(body))
     sent = (
         streamed(replies[1:]) if is_duplex else replies[-1].request_body.response.body_mutation.body
     )
     assert sent.startswith(body[:-1]) and json.loads(sent)["model"] == "tiny"
-    assert not desk.asked[0].is_verbatim
+    assert not harness.asked[0].is_verbatim
 
 
 @pytest.mark.parametrize("is_duplex", [False, True])
-def test_a_name_that_cannot_be_changed_is_never_told_to_a_router(is_duplex: bool) -> None:
+def test_a_name_that_cannot_be_changed_is_never_sent_to_a_router(is_duplex: bool) -> None:
     """The rest of the body is still to come: only a plain server, which does not read it, may
     serve; with routers alone it is a clear 400."""
-    desk = split_desk(limit_bytes=200)
+    harness = split_desk(limit_bytes=200)
     body = json.dumps({"model": "chat", "prompt": "row " * 4000}).encode()
     messages = (
         ask_duplex() if is_duplex else ask(),
         envoy.body(body[:9000], end_of_stream=False),
     )
     for _ in range(4):
-        replies = desk.feed(desk.exchange(), *messages)
+        replies = harness.feed(harness.exchange(), *messages)
         response = replies[-1 if not is_duplex else 0]
         kind = "request_headers" if is_duplex else "request_body"
         headers = envoy.set_headers(getattr(response, kind).response.header_mutation)
-        assert headers == {codec.DESTINATION: str(desk.fleet.addresses[1])}
-    routers = Desk(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200)
+        assert headers == {codec.DESTINATION: str(harness.fleet.addresses[1])}
+    routers = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200)
     routers.route()
-    refused = routers.feed(routers.exchange(), *messages)[-1]
-    assert envoy.refusal(refused) == (400, "bad-request")
+    rejected = routers.feed(routers.exchange(), *messages)[-1]
+    assert envoy.rejection(rejected) == (400, "bad-request")
     assert routers.asked == []
 
 
@@ -665,62 +665,62 @@ def test_who_asks_what_would_be_hears_what_is(
     headers: dict[str, str], body: bytes, reason: Reason | None
 ) -> None:
     """A name of ours cannot be told to a router in what is not a JSON object: neither way."""
-    desk = Desk(4, splits={"chat": {"tiny": 1.0}})
-    desk.route()
+    harness = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}})
+    harness.route()
     named = {**headers, "x-gateway-model-name": "chat"}
-    exchange = desk.exchange()
-    desk.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
-    assert exchange.end(desk.fleet.now).reason is reason
+    exchange = harness.exchange()
+    harness.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
+    assert exchange.end(harness.fleet.now).reason is reason
     asked = DryRunRequest(method="POST", path=envoy.COMPLETION, headers=named, body=body)
-    assert dry_run(desk.fleet.dispatcher, desk.options, asked).reason is reason
+    assert dry_run(harness.fleet.dispatcher, harness.options, asked).reason is reason
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:
-    desk = Desk(4)
-    desk.serve("8b", model="llama3:8b")
+    harness = ExchangeHarness(4)
+    harness.serve("8b", model="llama3:8b")
     body = envoy.body(b'{"model":"llama3:8b","prompt":"row"}')
-    (answer,) = desk.feed(desk.exchange(), ask(), body)[1:]
+    (answer,) = harness.feed(harness.exchange(), ask(), body)[1:]
     assert not answer.request_body.response.HasField("body_mutation")
-    assert (desk.asked[0].model, desk.asked[0].adapter) == ("llama3:8b", None)
+    assert (harness.asked[0].model, harness.asked[0].adapter) == ("llama3:8b", None)
 
 
 def test_the_models_of_the_fleet() -> None:
     """Each once, with its aliases and adapters; answered without any server."""
-    desk = Desk(4, 4)
-    desk.serve("pirate")
-    desk.serve(number=1, model="large")
-    exchange = desk.exchange()
-    (answer,) = desk.feed(exchange, envoy.request_headers("/v1/models", "GET"))
+    harness = ExchangeHarness(4, 4)
+    harness.serve("pirate")
+    harness.serve(number=1, model="large")
+    exchange = harness.exchange()
+    (answer,) = harness.feed(exchange, envoy.request_headers("/v1/models", "GET"))
     assert answer.immediate_response.status.code == 200
     listed = json.loads(answer.immediate_response.body)
     assert [model["id"] for model in listed["data"]] == ["tiny", "tiny:pirate", "large"]
     assert listed["data"][0]["aliases"] == ["small"]
     assert {model["created"] for model in listed["data"]} == {7}
-    record = exchange.end(desk.fleet.now)._replace(duration_s=0.0)
+    record = exchange.end(harness.fleet.now)._replace(duration_s=0.0)
     assert (record.outcome, record.endpoint) == (Outcome.PASSED, None)
 
 
 def test_models_of_servers_that_leave_are_not_listed() -> None:
     """Nor those of servers that a gateway's hint leaves out."""
-    desk = Desk(4, 4)
-    desk.serve()
-    desk.serve(number=1, model="large")
+    harness = ExchangeHarness(4, 4)
+    harness.serve()
+    harness.serve(number=1, model="large")
     body_mode = envoy.request_headers("/v1/models", "GET")
 
     def listed(message: pb.ProcessingRequest) -> list[str]:
-        (answer,) = desk.feed(desk.exchange(), message)
+        (answer,) = harness.feed(harness.exchange(), message)
         return [one["id"] for one in json.loads(answer.immediate_response.body)["data"]]
 
-    second = hinted(envoy.request_headers("/v1/models", "GET"), str(desk.fleet.addresses[1]))
+    second = hinted(envoy.request_headers("/v1/models", "GET"), str(harness.fleet.addresses[1]))
     assert (listed(body_mode), listed(second)) == (["tiny", "large"], ["large"])
     for _ in range(5):
-        desk.feed(desk.exchange(), ask(), envoy.body(b"{}"))
-    desk.fleet.name(desk.fleet.addresses[0])
-    assert len(desk.fleet.dispatcher.fleet) == 2
+        harness.feed(harness.exchange(), ask(), envoy.body(b"{}"))
+    harness.fleet.name(harness.fleet.addresses[0])
+    assert len(harness.fleet.dispatcher.fleet) == 2
     assert listed(body_mode) == ["tiny"]
 
 
 def test_while_no_model_is_known_a_server_is_asked() -> None:
-    desk = Desk(4)
-    reply = desk.feed(desk.exchange(), envoy.request_headers("/v1/models", "GET"))[0]
+    harness = ExchangeHarness(4)
+    reply = harness.feed(harness.exchange(), envoy.request_headers("/v1/models", "GET"))[0]
     assert envoy.destination(reply)

@@ -41,7 +41,7 @@ async def test_a_stream_that_is_cancelled() -> None:
     assert stream.snapshot(fleet.now).state is ExchangeState.RUNNING
     await stream.cancel(fleet.now)
     await stream.cancel(fleet.now)
-    assert [envoy.refusal(answer) for answer in hand.sent] == [(503, "cancelled")]
+    assert [envoy.rejection(answer) for answer in hand.sent] == [(503, "cancelled")]
 
 
 @pytest.mark.parametrize("error", OVER)
@@ -154,4 +154,4 @@ async def test_one_sender_at_a_time() -> None:
     await asyncio.gather(
         waiting.stream.answer(pb.ProcessingResponse()), waiting.stream.cancel(waiting.fleet.now)
     )
-    assert [envoy.refusal(one) for one in waiting.hand.sent[1:]] == [(503, "cancelled")]
+    assert [envoy.rejection(one) for one in waiting.hand.sent[1:]] == [(503, "cancelled")]

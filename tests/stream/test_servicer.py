@@ -53,7 +53,7 @@ async def test_a_body_in_chunks() -> None:
         assert picker.is_clean()
 
 
-async def test_answers_are_told_apart() -> None:
+async def test_answers_are_distinguished() -> None:
     """A hundred streams at once on one connection: each gets its own, none waits for another."""
     async with rig(100) as picker:
         streams = await asyncio.gather(*(picker.running() for _ in range(100)))
@@ -83,7 +83,7 @@ async def test_a_held_request_is_served_when_a_slot_is_free() -> None:
         assert picker.is_clean()
 
 
-async def test_the_line_keeps_its_order() -> None:
+async def test_the_queue_keeps_its_order() -> None:
     """Twelve wait; whichever stream ends, the first of them is next."""
     async with rig(1) as picker:
         running = await picker.running()
@@ -95,7 +95,7 @@ async def test_the_line_keeps_its_order() -> None:
             running = stream
 
 
-async def test_a_client_that_leaves_the_line() -> None:
+async def test_a_client_that_leaves_the_queue() -> None:
     """Gone from it as soon as Envoy resets the stream; its slot goes to the next."""
     async with rig(1) as picker:
         first, leaver, last = await picker.running(), await picker.waiting(), await picker.waiting()
@@ -108,7 +108,7 @@ async def test_a_client_that_leaves_the_line() -> None:
         assert picker.leased == 1
 
 
-async def test_a_half_close_in_line_is_no_leaving() -> None:
+async def test_a_half_close_in_the_queue_is_no_leaving() -> None:
     """Nothing more will be said, but the answer is still waited for."""
     async with rig(1) as picker:
         lease, waiting = picker.fleet.pick(), await picker.waiting()
@@ -117,7 +117,7 @@ async def test_a_half_close_in_line_is_no_leaving() -> None:
         assert envoy.destination(await waiting.receive())
         await picker.finished()
         picker.fleet.now += 1.0
-        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert picker.is_clean()
 
 
@@ -139,7 +139,7 @@ async def test_a_leaving_crosses_a_settlement_on_the_wire(way: str) -> None:
         assert picker.leased == 1
         await picker.finished()
         picker.fleet.now += 1.0
-        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert envoy.destination(await last.receive())
         assert (picker.leased, picker.in_line) == (1, 0)
 
@@ -209,17 +209,17 @@ async def test_deadlines_come_in_their_own_order() -> None:
         patient = await picker.waiting(x_coxswain_queue_timeout_ms="20000")
         impatient = await picker.waiting(x_coxswain_queue_timeout_ms="5000")
         picker.fleet.pass_time(5.0)
-        assert envoy.refusal(await impatient.receive()) == (504, "queue-timeout")
+        assert envoy.rejection(await impatient.receive()) == (504, "queue-timeout")
         assert picker.in_line == 1
         picker.fleet.pass_time(15.0)
-        assert envoy.refusal(await patient.receive()) == (504, "queue-timeout")
+        assert envoy.rejection(await patient.receive()) == (504, "queue-timeout")
 
 
 async def test_no_line_at_all() -> None:
     """`queue.max_requests` of 0: 429 at once."""
     async with rig(1, queue_max_requests=0) as picker:
         await picker.running()
-        assert envoy.refusal(await picker.stream().ask(envoy.request_headers())) == (
+        assert envoy.rejection(await picker.stream().ask(envoy.request_headers())) == (
             429,
             "queue-full",
         )
@@ -231,7 +231,7 @@ async def test_no_patience(headers: dict[str, str]) -> None:
     async with rig(1, queue_timeout_s=60.0 if headers else 0.0) as picker:
         await picker.running()
         answer = await picker.stream().ask(envoy.request_headers(**headers))
-        assert envoy.refusal(answer) == (504, "queue-timeout")
+        assert envoy.rejection(answer) == (504, "queue-timeout")
 
 
 async def test_scale_from_zero() -> None:
@@ -275,7 +275,7 @@ async def test_a_body_goes_on_while_its_request_waits() -> None:
         assert b"".join(streamed) == b"x" * 70_000 + b"y" * 50_000
 
 
-async def test_a_client_that_leaves_the_line_in_the_middle_of_its_body() -> None:
+async def test_a_client_that_leaves_the_queue_in_the_middle_of_its_body() -> None:
     """Gone at once, as any other, whatever lies there unread."""
     async with rig(1) as picker:
         await picker.running()
@@ -343,7 +343,7 @@ async def test_a_client_that_left_while_its_server_works() -> None:
         await picker.finished()
         assert (picker.records[0].outcome, picker.leased) == (Outcome.BROKEN, 1)
         picker.fleet.now += 1.0
-        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert envoy.destination(await second.receive())
 
 
@@ -373,7 +373,7 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
             while not all(task.done() for task in tasks):
                 picker.fleet.now += 0.1
                 for address in picker.fleet.addresses:
-                    picker.fleet.look(address)
+                    picker.fleet.scrape(address)
                 await asyncio.sleep(0)
             await asyncio.gather(*tasks)
             await asyncio.sleep(0)
@@ -381,7 +381,7 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
         def is_over() -> bool:
             picker.fleet.now += 0.1
             for address in picker.fleet.addresses:
-                picker.fleet.look(address)
+                picker.fleet.scrape(address)
             return picker.is_clean()
 
         await eventually(is_over)
@@ -427,7 +427,7 @@ async def test_garbage_while_a_request_waits(caplog: pytest.LogCaptureFixture) -
         assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
         await picker.finished()
         picker.fleet.now += 1.0
-        picker.fleet.look(picker.fleet.addresses[0], busy=0)
+        picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert picker.is_clean()
     assert [record.getMessage() for record in logged(caplog)] == [ANY]
 
@@ -472,7 +472,7 @@ async def test_odd_requests(
         if is_served:
             assert envoy.destination(answer)
         else:
-            assert envoy.refusal(answer) == (400, "bad-request")
+            assert envoy.rejection(answer) == (400, "bad-request")
         assert picker.leased == is_served
         await stream.half_close()
         await picker.finished()
@@ -518,7 +518,7 @@ async def test_cancelling(is_waiting: bool) -> None:
         stream = second if is_waiting else first
         ids = {exchange.snapshot(0.0).request_id: exchange for exchange in picker.registry}
         await ids["second" if is_waiting else ""].cancel(picker.fleet.now)
-        assert envoy.refusal(await stream.receive()) == (503, "cancelled")
+        assert envoy.rejection(await stream.receive()) == (503, "cancelled")
         await stream.half_close()
         await picker.finished()
         assert picker.records[0].reason is Reason.CANCELLED
@@ -532,10 +532,10 @@ async def test_cancelling_while_an_answer_is_written() -> None:
         await eventually(lambda: picker.leased == 1)
         (exchange,) = picker.registry
         await asyncio.gather(*(exchange.cancel(picker.fleet.now) for _ in range(5)))
-        refused = await stream.receive()
-        if refused.WhichOneof("response") == "request_headers":
-            refused = await stream.receive()
-        assert envoy.refusal(refused) == (503, "cancelled")
+        rejected = await stream.receive()
+        if rejected.WhichOneof("response") == "request_headers":
+            rejected = await stream.receive()
+        assert envoy.rejection(rejected) == (503, "cancelled")
 
 
 # Shutting down
@@ -547,9 +547,9 @@ async def test_shutting_down() -> None:
         running, waiting = await picker.running(), await picker.waiting()
         picker.processor.close()
         picker.fleet.dispatcher.close(picker.fleet.now)
-        assert envoy.refusal(await waiting.receive()) == (503, "shutting-down")
-        newcomer = picker.stream()
-        assert await newcomer.status() is grpc.StatusCode.UNAVAILABLE
+        assert envoy.rejection(await waiting.receive()) == (503, "shutting-down")
+        arrival = picker.stream()
+        assert await arrival.status() is grpc.StatusCode.UNAVAILABLE
         draining = asyncio.create_task(picker.processor.drain(60.0))
         await waiting.half_close()
         await picker.finished()

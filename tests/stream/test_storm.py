@@ -89,7 +89,7 @@ async def operate(picker: Rig, random: Random) -> None:
         picker.fleet.now += 0.01
         for address in picker.fleet.addresses:
             slots = picker.fleet.account(address).slots
-            picker.fleet.look(address, busy=random.randrange(slots + 1))
+            picker.fleet.scrape(address, busy=random.randrange(slots + 1))
         await asyncio.sleep(0.001)
 
 
@@ -115,7 +115,7 @@ async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
         await eventually(is_clean)  # a stream that was reset may still be on its way here
         assert len({record.exchange_id for record in picker.records}) == len(picker.records)
         for address in picker.fleet.addresses:
-            picker.fleet.look(address, busy=0)
+            picker.fleet.scrape(address, busy=0)
             account = picker.fleet.account(address)
             assert account.leases == {} and account.free_slots == account.slots
     assert [record.getMessage() for record in logged(caplog)] == []

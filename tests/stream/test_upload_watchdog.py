@@ -17,7 +17,7 @@ from tests.fakes.envoy_stream import HandStream
 from tests.fakes.small_fleet import SmallFleet
 
 
-class Desk:
+class ExchangeHarness:
     """Reports about requests to one server with one slot."""
 
     def __init__(self) -> None:
@@ -50,40 +50,40 @@ class Desk:
 
 async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
     """It is refused once, and its slot is free for others."""
-    desk = Desk()
-    exchange, hand = desk.ask()
+    harness = ExchangeHarness()
+    exchange, hand = harness.ask()
     for body_bytes in (10, 20, 20, 20, 20):
-        await desk.tell(exchange, body_bytes)
-    assert [envoy.refusal(answer) for answer in hand.sent] == [(408, "upload-stalled")]
-    record = exchange.end(desk.fleet.now)
+        await harness.tell(exchange, body_bytes)
+    assert [envoy.rejection(answer) for answer in hand.sent] == [(408, "upload-stalled")]
+    record = exchange.end(harness.fleet.now)
     assert record.reason is not None and record.reason.value == "upload-stalled"
     assert record.outcome is Outcome.BROKEN
 
 
 async def test_who_goes_on_is_left_alone() -> None:
     """However slowly; nor does it matter how long a whole request waits for its answer."""
-    desk = Desk()
-    exchange, hand = desk.ask()
+    harness = ExchangeHarness()
+    exchange, hand = harness.ask()
     for body_bytes in (10, 11, 12):
-        await desk.tell(exchange, body_bytes)
+        await harness.tell(exchange, body_bytes)
     for _ in range(3):
-        await desk.tell(exchange, 12, is_whole=True)
+        await harness.tell(exchange, 12, is_whole=True)
     assert hand.sent == []
 
 
 async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
     """It is refused with the rate that was wanted; the next in line is a whole request."""
-    desk = Desk()
-    exchange, hand = desk.ask()
+    harness = ExchangeHarness()
+    exchange, hand = harness.ask()
     for body_bytes in (10, 11, 12):
-        await desk.tell(exchange, body_bytes, after_s=0.5)
-    waiting, _ = desk.ask()
+        await harness.tell(exchange, body_bytes, after_s=0.5)
+    waiting, _ = harness.ask()
     assert waiting.stage is Stage.QUEUED
     for body_bytes in (13, 14, 15):
         assert hand.sent == []
-        await desk.tell(exchange, body_bytes, after_s=0.5)
+        await harness.tell(exchange, body_bytes, after_s=0.5)
     (answer,) = hand.sent
-    assert envoy.refusal(answer) == (408, "upload-stalled")
+    assert envoy.rejection(answer) == (408, "upload-stalled")
     assert (
         b"less than 125000 bytes per second while other requests waited"
         in answer.SerializeToString()
@@ -92,22 +92,22 @@ async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
 
 async def test_who_waits_or_is_answered_is_left_alone() -> None:
     """In the line nothing is held for it, and a server may answer before the request's end."""
-    desk = Desk()
-    answered, first = desk.ask()
-    waiting, second = desk.ask()
-    answered.feed(envoy.response_headers(), desk.fleet.now)
+    harness = ExchangeHarness()
+    answered, first = harness.ask()
+    waiting, second = harness.ask()
+    answered.feed(envoy.response_headers(), harness.fleet.now)
     for exchange in (answered, waiting):
         for _ in range(3):
-            await desk.tell(exchange, 10)
+            await harness.tell(exchange, 10)
     assert first.sent == second.sent == []
 
 
 async def test_a_report_of_nobody_known_is_passed_over() -> None:
     """Nor is one without our metadata an error."""
-    desk = Desk()
-    exchange, hand = desk.ask()
-    desk.registry.leave(RunningStream(exchange, cast("Any", hand)))
+    harness = ExchangeHarness()
+    exchange, hand = harness.ask()
+    harness.registry.leave(RunningStream(exchange, cast("Any", hand)))
     for _ in range(2):
-        await desk.tell(exchange, 10)
-        desk.reports.take_in(pb.HTTPAccessLogEntry())
+        await harness.tell(exchange, 10)
+        harness.reports.take_in(pb.HTTPAccessLogEntry())
     assert hand.sent == []

@@ -31,16 +31,16 @@ async def samples(of: Telemetry) -> dict[str, float]:
     return {name: float(value) for name, _, value in parts}
 
 
-async def test_what_it_is_told_stands_in_the_text() -> None:
+async def test_what_is_recorded_is_in_the_text() -> None:
     """Ends of exchanges and looks are counted; the rest is read when somebody asks."""
     fleet = SmallFleet(2)
     hub = telemetry(fleet, dropped_log_lines=5)
     hub.record(record())
     hub.record(record(outcome=Outcome.REJECTED, reason=Reason.SHED))
-    look = Observation(
+    scrape = Observation(
         address=fleet.addresses[0], began_at=1.0, answered_at=1.0, status=ScrapeStatus.READY
     )
-    hub.scraped(look)
+    hub.scraped(scrape)
     found = await samples(hub)
     address = fleet.addresses[0]
     wanted = {
@@ -78,7 +78,7 @@ async def test_gauges_for_statsd_add_up_the_fleet() -> None:
     """Idle, in use through us or past us, and waiting; who is disabled has no idle slots."""
     fleet = SmallFleet(2, 1, 8)
     fleet.dispatcher.set_intent(fleet.addresses[2], Intent.DISABLED, fleet.now)
-    fleet.look(fleet.addresses[0], busy=1, slots=2)
+    fleet.scrape(fleet.addresses[0], busy=1, slots=2)
     for _ in range(2):
         fleet.pick()
     fleet.queue()

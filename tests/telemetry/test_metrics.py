@@ -59,20 +59,20 @@ def otlp(reading: Reading) -> dict[str, Any]:
     return {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
 
 
-def look(address: Address, sight: ScrapeStatus) -> Observation:
+def scrape(address: Address, sight: ScrapeStatus) -> Observation:
     return Observation(address=address, began_at=1.0, answered_at=1.0, status=sight)
 
 
 def test_slots_by_state_add_up() -> None:
     """All of an endpoint's slots are told; free ones of a server that is down are not idle."""
     fleet = SmallFleet(4)
-    fleet.look(fleet.addresses[0], busy=1, slots=4)
+    fleet.scrape(fleet.addresses[0], busy=1, slots=4)
     found = samples(metrics_of(fleet).read())
     address = str(fleet.addresses[0])
     states = ("idle", "foreign", "leased", "unusable")
     assert [found["coxswain_slots", address, state] for state in states] == [3, 1, 0, 0]
     assert found["coxswain_endpoints", "ready"] == 1
-    fleet.look(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.scrape(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
     found = samples(metrics_of(fleet).read())
     assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
     assert found["coxswain_endpoints", "down"] == 1
@@ -139,12 +139,12 @@ def test_histogram_buckets_cumulate() -> None:
     assert buckets == [0, 1, 1]
 
 
-def test_both_formats_tell_the_same() -> None:
+def test_both_formats_report_the_same() -> None:
     """OTLP carries the names, labels and numbers of the Prometheus text."""
     fleet = SmallFleet(2, 4)
     metrics = metrics_of(fleet)
     metrics.record(record())
-    metrics.scraped(look(fleet.addresses[0], ScrapeStatus.READY))
+    metrics.scraped(scrape(fleet.addresses[0], ScrapeStatus.READY))
     reading = metrics.read()
     found, sent = samples(reading), otlp(reading)
     assert set(sent) == {family.name for family, values in reading.families.items() if values}
@@ -190,7 +190,7 @@ def test_an_endpoint_that_left_disappears() -> None:
     metrics = metrics_of(fleet)
     stays, leaves = fleet.addresses
     for address in fleet.addresses:
-        metrics.scraped(look(address, ScrapeStatus.READY))
+        metrics.scraped(scrape(address, ScrapeStatus.READY))
     assert any(str(leaves) in key for key in samples(metrics.read()))
     fleet.name(stays)
     assert not any(str(leaves) in key for key in samples(metrics.read()))
@@ -207,9 +207,9 @@ def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
     metrics = metrics_of(fleet)
     one = Address("10.1.0.0", 8000)
     for last in range(20):
-        metrics.scraped(look(Address(f"10.1.0.{last}", 8000), ScrapeStatus.READY))
+        metrics.scraped(scrape(Address(f"10.1.0.{last}", 8000), ScrapeStatus.READY))
     fleet.dispatcher.set_members("s", [EndpointSpec(address=one)], fleet.now)
-    metrics.scraped(look(one, ScrapeStatus.READY))
+    metrics.scraped(scrape(one, ScrapeStatus.READY))
     assert samples(metrics.read())["coxswain_scrapes_total", str(one), "ready"] == 1
 
 
@@ -230,12 +230,12 @@ def test_the_largest_age_stands_for_all_that_share_a_label(monkeypatch: pytest.M
         fleet.now += later_s
     found = samples(metrics_of(fleet).read())
     assert found["coxswain_observation_age_seconds", OTHERS] == 100
-    fleet.look(fleet.addresses[1], slots=2)
+    fleet.scrape(fleet.addresses[1], slots=2)
     found = samples(metrics_of(fleet).read())
     assert found["coxswain_observation_age_seconds", OTHERS] == 70
 
 
-def test_drops_problems_and_version_are_told() -> None:
+def test_drops_problems_and_version_are_reported() -> None:
     """What telemetry lost is a metric, so is what cannot be read, and which version runs."""
     found = samples(metrics_of(SmallFleet()).read())
     assert found["coxswain_telemetry_dropped_total", "spans"] == 5

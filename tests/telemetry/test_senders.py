@@ -38,7 +38,7 @@ def send(to: Sender, times: int) -> list[bool]:
     return [to.send(ExportTraceServiceRequest()) for _ in range(times)]
 
 
-def test_a_change_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """A receiver that is gone for a day fills no log, and neither does one that works."""
     caplog.set_level(logging.INFO, "coxswain.telemetry")
     answers = (True, False, False, False, True, True)

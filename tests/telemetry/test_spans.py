@@ -72,14 +72,14 @@ def test_attributes() -> None:
     assert not {"server.address", "http.response.status_code", "coxswain.request.id"} & names
 
 
-def test_refused_and_broken_ones_are_errors() -> None:
+def test_rejected_and_broken_ones_are_errors() -> None:
     """Their status says so and names the reason; a client that left the line is no error."""
     root = spans_of(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))[0]
     assert root.status.code == Status.STATUS_CODE_ERROR and root.status.message == "queue-full"
     assert spans_of(record(outcome=Outcome.WITHDRAWN))[0].status.code == 0
 
 
-def test_texts_of_strangers_are_cut() -> None:
+def test_texts_of_foreign_requests_are_cut() -> None:
     """A path of a megabyte does not become an attribute of a megabyte."""
     long = record(path="/" + "x" * 1_000_000, request_id="y" * 1_000_000)
     assert all(len(value) <= MAX_CHARS for value in text_attributes(spans_of(long)[0]).values())

@@ -86,7 +86,7 @@ def test_without_following_the_ratio_decides_by_the_trace_id() -> None:
     assert 400 < sum(decision is not None for decision in decisions) < 600
 
 
-def test_an_impossible_ratio_is_refused() -> None:
+def test_an_impossible_ratio_is_rejected() -> None:
     """A share above one is a mistake of the caller."""
     with pytest.raises(ValueError):
         Sampling(ratio=1.5)

@@ -45,7 +45,7 @@ def test_make_up_without_servers_starts_a_fleet() -> None:
     assert up("UP=--simulator --slots 2,4") == ["coxswain", "up", "--simulator", "--slots", "2,4"]
 
 
-def test_too_old_a_python_is_told_what_to_do() -> None:
+def test_too_old_a_python_gets_instructions() -> None:
     """The recipe stops before it creates anything."""
     told = subprocess.run(
         ["make", "--no-print-directory", "-W", "requirements.lock", "venv", "PYTHON=false"],

@@ -52,7 +52,7 @@ def test_an_empty_fleet_is_an_assignment_without_endpoints() -> None:
     assert ClusterLoadAssignment.FromString(value) == ClusterLoadAssignment(cluster_name="llama")
 
 
-def test_a_new_version_is_written_anew() -> None:
+def test_a_new_version_is_written_again() -> None:
     """The bytes kept from the version before are not used for the next."""
     from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
 
@@ -64,7 +64,7 @@ def test_a_new_version_is_written_anew() -> None:
     assert (told.cluster_name, len(told.endpoints[0].lb_endpoints)) == ("b", 2)
 
 
-def test_each_of_many_kinds_of_envoys_is_told_what_it_reaches() -> None:
+def test_each_of_many_kinds_of_envoys_gets_what_it_reaches() -> None:
     """More kinds than are kept, each asking twice, between one that is able to do nothing."""
     from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
 

@@ -46,7 +46,7 @@ class Envoy:
                 is_due = self.offers.accept()
 
 
-def test_where_nothing_is_refused_everything_is_offered_at_once() -> None:
+def test_where_nothing_is_rejected_everything_is_offered_at_once() -> None:
     offers = CaRollout()
     assert offers.draw(wanted(B, A), NOBODY) == (A, B)
     assert not offers.accept()
@@ -54,7 +54,7 @@ def test_where_nothing_is_refused_everything_is_offered_at_once() -> None:
     assert not offers.accept() and offers.refused == frozenset()
 
 
-def test_one_that_is_refused_does_not_hold_up_the_others() -> None:
+def test_one_that_is_rejected_does_not_hold_up_the_others() -> None:
     envoy = Envoy(B)
     envoy.take(wanted(A, B))
     assert envoy.held == {A} and envoy.offers.refused == {"b"}
@@ -64,7 +64,7 @@ def test_one_that_is_refused_does_not_hold_up_the_others() -> None:
     assert envoy.refusals == before, "what is known to be refused is not sent again"
 
 
-def test_new_content_that_is_refused_leaves_the_content_before_in_use() -> None:
+def test_new_content_that_is_rejected_leaves_the_content_before_in_use() -> None:
     bad = trust("a", "bad")
     envoy = Envoy(bad)
     envoy.take(wanted(A, B))
@@ -75,7 +75,7 @@ def test_new_content_that_is_refused_leaves_the_content_before_in_use() -> None:
     assert envoy.held == {mended, B} and envoy.offers.refused == frozenset()
 
 
-def test_who_is_not_wanted_any_more_is_dropped_also_where_it_was_refused() -> None:
+def test_who_is_not_wanted_any_more_is_dropped_also_where_it_was_rejected() -> None:
     envoy = Envoy(B)
     envoy.take(wanted(A, B))
     envoy.take(wanted(C))
@@ -93,7 +93,7 @@ def test_a_new_stream_falls_back_on_what_an_envoy_took_before() -> None:
     assert strict.held == {B} and strict.offers.refused == {"a"}
 
 
-def test_where_something_else_is_refused_no_profile_is_to_blame() -> None:
+def test_where_something_else_is_rejected_no_profile_is_to_blame() -> None:
     """Envoy refuses the cluster also without any news in it: they are tried again with the next."""
     envoy = Envoy(B)
     envoy.take(wanted(A, B))

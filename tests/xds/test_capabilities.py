@@ -23,7 +23,7 @@ KEYED = Member(ADDRESS, authorization="Bearer k")
 BOTH = Member(ADDRESS, tls_profile="tls-a", authorization="Bearer k")
 
 
-def test_what_a_stream_tells() -> None:
+def test_what_a_stream_reports() -> None:
     """Several headers add up; others, binary ones and none say nothing."""
     told: list[tuple[str, str | bytes]] = [
         (HEADER, "tls-a,tls-b"),
@@ -36,7 +36,7 @@ def test_what_a_stream_tells() -> None:
     assert read_capabilities([(HEADER, "")]) == frozenset()
 
 
-def test_only_what_an_envoy_reaches_as_it_should_is_told() -> None:
+def test_only_what_an_envoy_reaches_as_it_should_is_reported() -> None:
     members = (PLAIN, SECURE, KEYED, BOTH)
     assert reachable(members, frozenset()) == (PLAIN,)
     assert reachable(members, frozenset({"tls-a"})) == (PLAIN, SECURE)
@@ -61,7 +61,7 @@ def test_what_one_envoy_cannot_do_counts_for_all() -> None:
     assert abilities.obstacle(BOTH) is None
 
 
-def test_authorities_that_an_envoy_refuses_are_told_as_that() -> None:
+def test_cas_that_an_envoy_rejects_are_reported_as_that() -> None:
     """With no requests where it knows none for the server, and with those from before else."""
     abilities = EnvoyCapabilities()
     abilities.refused = frozenset({"tls-a"})

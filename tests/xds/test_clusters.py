@@ -69,7 +69,7 @@ async def told(envoy: DiscoveryClient) -> str:
     return resource.value.decode()
 
 
-async def test_the_newest_is_told_to_each_by_its_abilities(served: Served) -> None:
+async def test_the_newest_is_sent_to_each_by_its_abilities(served: Served) -> None:
     """Whatever names it asks for; once at the start, and once for each change."""
     served.gate.open()
     served.publish("one")
@@ -83,7 +83,7 @@ async def test_the_newest_is_told_to_each_by_its_abilities(served: Served) -> No
         assert await told(plain) == "two []"
 
 
-async def test_nobody_is_told_before_the_fleet_is_known(served: Served) -> None:
+async def test_nobody_is_reported_before_the_fleet_is_known(served: Served) -> None:
     """And then only what counts by then."""
     served.publish("early")
     async with served.envoy() as envoy:
@@ -93,7 +93,7 @@ async def test_nobody_is_told_before_the_fleet_is_known(served: Served) -> None:
         assert await told(envoy) == "late []"
 
 
-async def test_what_envoy_refuses_is_told_in_the_log_and_not_sent_again(
+async def test_what_envoy_rejects_is_reported_in_the_log_and_not_sent_again(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     served.gate.open()
@@ -115,7 +115,7 @@ async def refuse(envoy: DiscoveryClient) -> None:
     envoy.ask(nonce=answer.nonce, error="Failed to load trusted CA certificates from <inline>")
 
 
-async def test_authorities_that_envoy_refuses_hold_up_no_others(served: Served) -> None:
+async def test_cas_that_envoy_rejects_hold_up_no_others(served: Served) -> None:
     """They are told, until the file holds others or nobody wants them any more."""
     ours, bad = Trust(profile="a", ca_pem="ours"), Trust(profile="b", ca_pem="bad")
     served.gate.open()
@@ -135,7 +135,7 @@ async def test_authorities_that_envoy_refuses_hold_up_no_others(served: Served) 
         assert served.refused == frozenset()
 
 
-async def test_what_each_envoy_refuses_is_its_own_affair(served: Served) -> None:
+async def test_what_each_envoy_rejects_is_its_own_affair(served: Served) -> None:
     """Another one gets all of it; what one of them refuses is told as long as it is connected."""
     ours, bad = Trust(profile="a", ca_pem="ours"), Trust(profile="b", ca_pem="bad")
     served.gate.open()
@@ -174,7 +174,7 @@ async def test_a_new_stream_gets_what_was_taken_before(served: Served) -> None:
         assert served.refused == {"a"}
 
 
-async def test_another_type_is_refused(served: Served) -> None:
+async def test_another_type_is_rejected(served: Served) -> None:
     async with served.envoy() as envoy:
         envoy.ask(type_url=ENDPOINT_TYPE)
         code, text = await envoy.status()

@@ -89,7 +89,7 @@ async def served() -> AsyncIterator[Served]:
     await subject.server.stop(None)
 
 
-async def test_fleet_is_told_and_followed(served: Served) -> None:
+async def test_fleet_is_reported_and_followed(served: Served) -> None:
     """The first answer is the fleet as it is; a change follows, with the draining one marked."""
     served.set(A)
     async with DiscoveryClient(served.port) as envoy:
@@ -134,7 +134,7 @@ async def test_new_endpoint_is_routable_once_all_envoys_know_it(served: Served) 
         await served.fleet.becomes(A, True)
 
 
-async def test_a_server_behind_tls_is_told_to_envoys_that_speak_it(served: Served) -> None:
+async def test_a_server_behind_tls_is_sent_to_envoys_that_speak_it(served: Served) -> None:
     """Not routable before one did, nor while another one does not; it says why."""
     served.set_members(Member(A, tls_profile="tls-a"), Member(B))
     await served.fleet.becomes(B, True)
@@ -155,7 +155,7 @@ async def test_a_server_behind_tls_is_told_to_envoys_that_speak_it(served: Serve
     assert served.fleet.routable[A], "an Envoy without a stream still knows how"
 
 
-async def test_authorities_that_envoy_refuses_are_told_at_the_server(served: Served) -> None:
+async def test_cas_that_envoy_rejects_are_reported_at_the_server(served: Served) -> None:
     """It gets no requests where Envoy knows none for it, and goes on where it kept the old ones."""
     served.set_members(Member(A, tls_profile="tls-a"), Member(B))
     async with DiscoveryClient(served.port, "without") as without:
@@ -174,7 +174,7 @@ async def test_authorities_that_envoy_refuses_are_told_at_the_server(served: Ser
             assert served.fleet.issues[A] is None and served.fleet.issues.get(B) is None
 
 
-async def test_an_endpoint_that_becomes_plain_needs_no_authorities_any_more(served: Served) -> None:
+async def test_an_endpoint_that_becomes_plain_needs_no_cas_any_more(served: Served) -> None:
     served.set_members(Member(A, tls_profile="tls-a"))
     async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
         able.ask("llama")
@@ -256,7 +256,7 @@ async def test_a_slow_envoy_skips_versions(served: Served) -> None:
         assert set(assignments(second)["llama"]) == {"10.0.0.1:2", "10.0.0.1:3"}
 
 
-async def test_a_refusal_is_one_log_line_and_no_loop(
+async def test_a_rejection_is_one_log_line_and_no_loop(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It names Envoy, version and reason in one line; the next version is sent as ever."""
@@ -286,7 +286,7 @@ async def test_a_wrong_type_is_a_clear_error(served: Served) -> None:
         assert assignments(await envoy.read()) == {"llama": {}}
 
 
-async def test_bytes_that_are_no_question_are_refused_in_one_line(
+async def test_bytes_that_are_no_question_are_rejected_in_one_line(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not by a traceback; and nobody waits for the acknowledgement of who sent them."""
@@ -322,7 +322,7 @@ async def test_stale_and_repeated_nonces_change_nothing(served: Served) -> None:
         await served.fleet.becomes(B, True)
 
 
-async def test_an_envoy_that_returns_gets_the_fleet_anew(served: Served) -> None:
+async def test_an_envoy_that_returns_gets_the_fleet_again(served: Served) -> None:
     """A new stream is answered even if Envoy says that it has this version already."""
     served.set(A)
     async with DiscoveryClient(served.port) as envoy:
@@ -376,7 +376,7 @@ async def test_a_large_fleet_fits_one_message(served: Served) -> None:
         assert len(assignments(answer)["llama"]) == 5000
 
 
-async def test_an_unknown_fleet_is_not_told_as_empty() -> None:
+async def test_an_unknown_fleet_is_not_reported_as_empty() -> None:
     """A picker that comes back answers when all is known, not with nothing or a part before."""
     subject = Served()
     await subject.server.start()
@@ -397,7 +397,7 @@ async def test_an_unknown_fleet_is_not_told_as_empty() -> None:
 
 
 @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "held"])
-async def test_an_empty_fleet_is_told_when_known_or_held_long(is_opened: bool) -> None:
+async def test_an_empty_fleet_is_reported_when_known_or_held_long(is_opened: bool) -> None:
     """Scale from zero: Envoy must not wait for endpoints that do not exist."""
     subject = Served(hold_s=3600 if is_opened else 0.02)
     await subject.server.start()

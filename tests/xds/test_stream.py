@@ -12,7 +12,7 @@ def test_a_reason_is_one_line_that_no_terminal_obeys() -> None:
     assert len(in_short("z" * 100_000)) == MAX_ERROR_CHARS
 
 
-def test_of_many_names_a_few_are_told() -> None:
+def test_of_many_names_a_few_are_reported() -> None:
     assert some_of(("llama",)) == "'llama'"
     assert some_of(tuple("abcde")) == "'a', 'b', 'c' and 2 more"
     assert some_of(("\x1b[2J",)).isprintable()

@@ -37,7 +37,7 @@ def test_a_leftover_nonce_opens_like_none() -> None:
     assert subscription.next_answer(4) == Answer(4, "1", ("llama",))
 
 
-def test_nobody_is_told_unasked() -> None:
+def test_nobody_is_reported_unasked() -> None:
     """No question yet, or one without names: nothing to send."""
     assert Subscription().next_answer(1) is None
     assert opened().next_answer(1) is None
@@ -60,7 +60,7 @@ def test_the_same_version_is_not_sent_twice() -> None:
     assert subscription.next_answer(1) is None
 
 
-def test_a_refusal_does_not_loop() -> None:
+def test_a_rejection_does_not_loop() -> None:
     """The refused version is not sent again; the next one is."""
     subscription = opened("llama")
     subscription.next_answer(1)
@@ -113,7 +113,7 @@ def test_a_doubled_name_is_answered_once() -> None:
     assert opened("llama", "llama").next_answer(1) == Answer(1, "1", ("llama",))
 
 
-def test_other_types_are_refused_by_name() -> None:
+def test_other_types_are_rejected_by_name() -> None:
     """The error names what was asked and what is served; an empty type means this service's."""
     clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
     with pytest.raises(SubscriptionError, match=r"Cluster.*only .*ClusterLoadAssignment"):

@@ -43,15 +43,15 @@ class SecretReloader:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        changes = Changes(await self._look())
+        changes = Changes(await self._signatures())
         while True:
             await asyncio.sleep(self._interval_s)
-            if changes.has_settled(await self._look()):
+            if changes.has_settled(await self._signatures()):
                 try:
                     await self._on_change()
                 except Exception:  # a bug; the next change may work
                     log.exception("reloading a changed key or certificate failed")
 
-    async def _look(self) -> dict[Path, FileSignature | None]:
+    async def _signatures(self) -> dict[Path, FileSignature | None]:
         files = sorted(self._files())
         return await asyncio.to_thread(lambda: {file: read_signature(file) for file in files})

@@ -123,8 +123,10 @@ class RequestReader:
     def bring_body(self) -> list[pb.ProcessingResponse]:
         """The reply that requests the body."""
         assert self.head is not None
-        told_bytes = self.head.body_bytes
-        is_short = told_bytes is not None and told_bytes <= self._options.reading.short_bytes
+        announced_bytes = self.head.body_bytes
+        is_short = (
+            announced_bytes is not None and announced_bytes <= self._options.reading.short_bytes
+        )
         return self.body_mode.bring_body(is_short=is_short)
 
     def take(self, part: pb.HttpBody) -> ReadResult | None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 TARGETS: Final = {
     "body": "requests' bodies, and what is written behind them",
     "headers": "headers, attributes and metadata of requests and answers",
-    "exchange": "whole exchanges, as an Envoy or another gateway may tell them",
+    "exchange": "whole exchanges, as an Envoy or another gateway may send them",
     "scraper": "llama-server's answers to /slots, /props, /v1/models and /lora-adapters",
     "settings": "settings files, endpoints files, keys files and the environment",
     "agents": "agents' messages, up to the core's books",

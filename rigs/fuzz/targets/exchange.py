@@ -1,4 +1,4 @@
-"""Exchanges: whatever is told in whatever order, no slot stays leased and nobody stays in line."""
+"""Exchanges: after any messages in any order, no slot stays leased and no request stays queued."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Attempt:
                 case 0:
                     self._begin()
                 case 1 | 2:
-                    self._tell()
+                    self._deliver()
                 case 3:
                     self._pass_time()
                 case 4:
@@ -84,7 +84,7 @@ class Attempt:
                 case 5:
                     self._cancel()
                 case 6:
-                    self.fleet.look(self.fleet.addresses[0], busy=self._reader.number(3), slots=1)
+                    self.fleet.scrape(self.fleet.addresses[0], busy=self._reader.number(3), slots=1)
                 case _:
                     self._connect_fails()
             self._settle()
@@ -128,7 +128,7 @@ class Attempt:
             add_facts(message, reader)
         return message
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         reader, message = self._reader, pb.ProcessingRequest()
         if not self._exchanges:
             return
@@ -173,7 +173,7 @@ class Attempt:
             assert len(reply.SerializeToString()) < 10**6
 
     def _settle(self) -> None:
-        """The waiting room's part."""
+        """The part of the pending streams."""
         settlements = self.fleet.listener.settlements
         for exchange in self._exchanges:
             if exchange.ticket is not None and exchange.ticket.id in settlements:

@@ -1,4 +1,4 @@
-"""Headers: a request's head or a clear refusal; an answer's head whatever it says."""
+"""Headers: a request's head or a rejection; a response's head in any case."""
 
 from __future__ import annotations
 

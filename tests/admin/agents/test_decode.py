@@ -89,7 +89,7 @@ def test_every_status_has_its_number(status: ScrapeStatus) -> None:
     assert there_and_back(seen) == seen
 
 
-def test_ages_are_told_not_times() -> None:
+def test_ages_are_reported_not_times() -> None:
     observation = observation_message(FULL, 12.5)
     assert (observation.began_ago_s, observation.answered_ago_s) == (2.5, 1.5)
 
@@ -108,7 +108,7 @@ def test_ages_are_told_not_times() -> None:
         pb.Hello(address="10.0.0.1:1", agent_id="a", slots=1_000_000),
     ],
 )
-def test_a_hello_that_no_agent_says_is_refused(hello: pb.Hello) -> None:
+def test_a_hello_that_no_agent_says_is_rejected(hello: pb.Hello) -> None:
     with pytest.raises(MessageError):
         read_hello(hello)
 
@@ -131,7 +131,7 @@ def test_a_key_that_an_agent_offers_is_its_servers_alone() -> None:
 
 
 @pytest.mark.parametrize("key", ["two words", "sk-1\r\nx-admin: yes", "caf\u00e9", "s" * 5000])
-def test_a_key_that_no_header_carries_is_refused_and_not_told(key: str) -> None:
+def test_a_key_that_no_header_carries_is_rejected_and_not_reported(key: str) -> None:
     with pytest.raises(MessageError, match=r"hello\.api_key") as caught:
         read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key=key))
     assert key not in str(caught.value)
@@ -152,7 +152,7 @@ def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> 
     assert bare_spec.tls_profile == bare.profile != trust.profile
 
 
-def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path) -> None:
+def test_two_servers_share_a_profile_where_they_share_cas(tmp_path: Path) -> None:
     one, other = (Authority(tmp_path, name).ca.read_text() for name in ("one", "other"))
     profiles = [
         read_hello(hello(server_name=name, ca_pem=pem))[0].tls_profile
@@ -175,7 +175,7 @@ def test_two_servers_share_a_profile_where_they_share_authorities(tmp_path: Path
         {"ca_pem": "x" * (64 * 1024 + 1)},
     ],
 )
-def test_tls_that_cannot_be_is_refused(tls: dict[str, str]) -> None:
+def test_tls_that_cannot_be_is_rejected(tls: dict[str, str]) -> None:
     """Authorities that are none would be everybody."""
     with pytest.raises(MessageError, match=r"hello\.tls"):
         read_hello(hello(**tls))

@@ -33,12 +33,12 @@ PATIENT = AgentsOptions(ttl_s=3600, forget_s=7200)
 async def ready(port: FakeAgentsPort, agent: HandAgent, address: str = HERE) -> None:
     """Attach an agent and let its server be ready with four idle slots."""
     await agent.hello(address)
-    await asked_to_look(agent)
+    await asked_to_scrape(agent)
     await agent.scrape()
     await port.until(lambda: port.endpoint(address).is_pickable)
 
 
-async def asked_to_look(agent: HandAgent) -> None:
+async def asked_to_scrape(agent: HandAgent) -> None:
     while not (await agent.hear()).scrape_now:
         pass
 
@@ -58,7 +58,7 @@ async def test_an_agent_brings_its_endpoint_and_what_it_sees() -> None:
     async with agents_port() as port:
         agent = HandAgent(port.channel)
         await agent.hello(HERE, name="gpu-1")
-        await asked_to_look(agent)
+        await asked_to_scrape(agent)
         await agent.scrape(busy=1)
         await port.until(lambda: port.endpoint(HERE).is_pickable)
         assert port.endpoint(HERE).spec.name == "gpu-1"
@@ -119,7 +119,7 @@ async def test_a_silent_agent_is_down_its_leases_stay_right_and_it_comes_back() 
         account = port.dispatcher.ledger.endpoint_slots(Address.parse(HERE))
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
         await agent.beat()
-        await asked_to_look(agent)
+        await asked_to_scrape(agent)
         await agent.scrape(busy=1)
         await port.until(lambda: port.endpoint(HERE).is_pickable)
         assert (account.leased_slots, account.foreign_slots) == (1, 0)
@@ -292,7 +292,7 @@ async def test_a_farewell_is_short_where_others_name_the_server_since() -> None:
         assert port.endpoint(HERE).is_pickable
 
 
-async def test_where_the_picker_can_look_itself_silence_is_no_death() -> None:
+async def test_where_the_picker_can_scrape_itself_silence_is_no_death() -> None:
     async with agents_port() as port:
         port.scraped_by_picker.add(Address.parse(HERE))
         await ready(port, HandAgent(port.channel))
@@ -346,7 +346,7 @@ async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.Monk
             )
         )
         for agent in agents:
-            await asked_to_look(agent)
+            await asked_to_scrape(agent)
             await agent.scrape()
         await port.until(
             lambda: sum(endpoint.is_pickable for endpoint in port.dispatcher.fleet) == 500
@@ -354,7 +354,7 @@ async def test_many_agents_come_into_the_fleet_together(monkeypatch: pytest.Monk
         assert len(port.published) < 250
 
 
-async def test_nonsense_is_refused_with_a_reason() -> None:
+async def test_nonsense_is_rejected_with_a_reason() -> None:
     async with agents_port() as port:
         agent = HandAgent(port.channel)
         await agent.hello("gpu-1:8080")
@@ -442,8 +442,8 @@ async def test_agents_have_a_token_of_their_own() -> None:
     guard = Guard(admin=Token("operators-secret"), agents=Token("agents-secret"))
     async with agents_port(guard=guard) as port:
         for token in ("", "operators-secret", "wrong"):
-            refused = HandAgent(port.channel, token=token)
-            assert (await refused.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
+            rejected = HandAgent(port.channel, token=token)
+            assert (await rejected.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
         await ready(port, HandAgent(port.channel, token="agents-secret"))
 
 

@@ -20,7 +20,7 @@ way = st.floats(1e-6, 30)  # no shorter than what is left of a difference of two
     rate=st.floats(0.9995, 1.0005),
     trips=st.lists(st.tuples(way, seconds, seconds, seconds, way), min_size=1, max_size=20),
 )
-def test_a_look_is_never_dated_later_than_it_began_nor_earlier_than_it_was_answered(
+def test_a_scrape_is_never_dated_later_than_it_began_nor_earlier_than_it_was_answered(
     epoch: float, rate: float, trips: list[tuple[float, float, float, float, float]]
 ) -> None:
     """Any start of the agent's clock, any pace within what clocks do, any delays of each way."""
@@ -29,11 +29,11 @@ def test_a_look_is_never_dated_later_than_it_began_nor_earlier_than_it_was_answe
         return epoch + rate * moment
 
     clock, now, last_began_at = StreamClock(), 100.0, -math.inf
-    for number, (there_s, wait_s, look_s, write_s, back_s) in enumerate(trips, start=1):
+    for number, (there_s, wait_s, scrape_s, write_s, back_s) in enumerate(trips, start=1):
         clock.sent(number, now)
         heard = now + there_s
         began = heard + wait_s
-        answered = began + look_s
+        answered = began + scrape_s
         written = answered + write_s
         now = written + back_s
         after = clock.written_after(number, theirs(written) - theirs(heard), now)
@@ -49,7 +49,7 @@ def test_a_look_is_never_dated_later_than_it_began_nor_earlier_than_it_was_answe
     assert not clock.is_wrong
 
 
-def test_a_look_that_was_asked_for_is_dated_after_the_asking() -> None:
+def test_a_scrape_that_was_asked_for_is_dated_after_the_asking() -> None:
     """What a draining lease waits for: the poke went out after its client had left."""
     clock = StreamClock()
     clock.sent(1, 10.0)
@@ -67,7 +67,7 @@ def test_a_clock_that_runs_fast_is_found_out_and_not_used() -> None:
     assert clock.written_after(1, held_s=60.0, now=100.0) == 10.0, "nor where it could be true"
 
 
-def test_a_jump_of_the_network_makes_no_look_older_than_the_one_before() -> None:
+def test_a_jump_of_the_network_makes_no_scrape_older_than_the_one_before() -> None:
     clock = StreamClock()
     clock.sent(1, 10.0)
     first, _ = clock.date(clock.written_after(1, 0.2, 10.3), 10.3, 0.1, 0.0)
@@ -77,7 +77,7 @@ def test_a_jump_of_the_network_makes_no_look_older_than_the_one_before() -> None
 
 
 @pytest.mark.parametrize("held_s", [-0.1, math.inf, math.nan, 1e9])
-def test_impossible_ages_are_refused(held_s: float) -> None:
+def test_impossible_ages_are_rejected(held_s: float) -> None:
     clock = StreamClock()
     clock.sent(1, 0.0)
     with pytest.raises(TimesError):
@@ -88,7 +88,7 @@ def test_impossible_ages_are_refused(held_s: float) -> None:
         clock.date(0.5, 1.0, began_ago_s=0.1, answered_ago_s=0.2)
 
 
-def test_an_echo_of_what_was_not_sent_is_refused() -> None:
+def test_an_echo_of_what_was_not_sent_is_rejected() -> None:
     clock = StreamClock()
     clock.sent(1, 0.0)
     clock.sent(2, 1.0)

@@ -18,7 +18,7 @@ from tests.fakes.picker import FakePicker, until
 A, B, C = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"
 
 
-async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+async def rejection(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     """How a call was refused."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -92,7 +92,7 @@ async def test_how_a_server_is_reached_is_passed_on(picker: FakePicker) -> None:
     )
     added = await picker.admin.AddEndpoint(request)
     assert added.endpoint.address == A
-    (arrival,) = picker.added.newcomers.values()
+    (arrival,) = picker.added.arrivals.values()
     assert (arrival.is_tls, arrival.ca_file, arrival.server_name) == (
         True,
         "/ca.pem",
@@ -105,20 +105,20 @@ async def test_how_a_server_is_reached_is_passed_on(picker: FakePicker) -> None:
     )
     assert arrival.may_sleep is None
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=B, may_sleep=False))
-    assert [one.may_sleep for one in picker.added.newcomers.values()] == [None, False]
+    assert [one.may_sleep for one in picker.added.arrivals.values()] == [None, False]
     fields = {field.name for field in pb.Endpoint.DESCRIPTOR.fields}
     assert not any("key" in name or "authorization" in name for name in fields)
 
 
-async def test_a_newcomer_that_cannot_be_had_is_refused(picker: FakePicker) -> None:
+async def test_an_arrival_that_cannot_be_had_is_rejected(picker: FakePicker) -> None:
     picker.added.problem = "api_key_env: name it in admin.api_key_envs"
-    code, text = await refusal(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=A)))
+    code, text = await rejection(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=A)))
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, picker.added.problem)
     for field in ("ca_file", "server_name", "api_key_env", "api_key_file"):
         for wrong in ("x" * 5000, "a\nb"):
             request = pb.AddEndpointRequest(address=A)
             setattr(request, field, wrong)
-            code, text = await refusal(picker.admin.AddEndpoint(request))
+            code, text = await rejection(picker.admin.AddEndpoint(request))
             assert code is grpc.StatusCode.INVALID_ARGUMENT and text.startswith(field)
 
 
@@ -132,7 +132,7 @@ async def test_removed_endpoint_ends_its_requests(picker: FakePicker) -> None:
     endpoint = (await listed(picker))[A]
     assert endpoint.is_removed and not endpoint.is_pickable
     again = picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=A))
-    code, text = await refusal(again)
+    code, text = await rejection(again)
     assert code is grpc.StatusCode.FAILED_PRECONDITION and "already removed" in text
     call.cancel()
 
@@ -168,7 +168,7 @@ async def test_a_host_name_that_many_have(picker: FakePicker) -> None:
     fleet = picker.dispatcher.fleet
     assert find_endpoint(fleet, "gpus:8081").address == hosted[2].address
     for text in ("gpus", "gpus:8080"):
-        code, told = await refusal(picker.admin.Disable(pb.DisableRequest(address=text)))
+        code, told = await rejection(picker.admin.Disable(pb.DisableRequest(address=text)))
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert "10.0.0.1:8080, 10.0.0.2:8080" in told
     picker.observe("10.0.0.1:8080")
@@ -183,7 +183,7 @@ async def test_a_host_name_that_many_have(picker: FakePicker) -> None:
 async def test_what_others_name_is_not_removed_here(picker: FakePicker) -> None:
     """The text says who names it, and what can be done instead."""
     picker.add_ready(A)
-    code, text = await refusal(picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=A)))
+    code, text = await rejection(picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=A)))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "settings" in text and "disable" in text
 
@@ -192,7 +192,7 @@ async def test_one_address_is_one_endpoint(picker: FakePicker) -> None:
     """However it is spelt."""
     picker.add_ready(A)
     request = pb.AddEndpointRequest(address="[::ffff:10.0.0.1]:8080")
-    code, text = await refusal(picker.admin.AddEndpoint(request))
+    code, text = await rejection(picker.admin.AddEndpoint(request))
     assert code is grpc.StatusCode.ALREADY_EXISTS and "settings" in text
 
 
@@ -206,7 +206,7 @@ async def test_of_two_at_once_the_first_is_added(picker: FakePicker) -> None:
     await picker.admin.ListEndpoints(pb.ListEndpointsRequest())
     picker.added.may_read.set()
     assert (await first).endpoint.address == A
-    code, _ = await refusal(second)
+    code, _ = await rejection(second)
     assert code is grpc.StatusCode.ALREADY_EXISTS
 
 
@@ -224,10 +224,10 @@ async def test_disables_and_activates(picker: FakePicker) -> None:
     call.cancel()
 
 
-async def test_an_address_with_a_scheme_is_told_to_be_without(picker: FakePicker) -> None:
+async def test_an_address_with_a_scheme_is_asked_to_be_without(picker: FakePicker) -> None:
     """llama-server prints a URL when it starts; what is too much of it is said."""
     request = pb.AddEndpointRequest(address="http://10.0.0.1:8080")
-    code, text = await refusal(picker.admin.AddEndpoint(request))
+    code, text = await rejection(picker.admin.AddEndpoint(request))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert text.endswith("write host:port or https://host:port")
 
@@ -255,22 +255,22 @@ def spec(address: str, name: str = "") -> EndpointSpec:
         (A, "", 4_000_000_000),
     ],
 )
-async def test_refuses_what_cannot_be_added(
+async def test_rejects_what_cannot_be_added(
     picker: FakePicker, address: str, name: str, slots: int
 ) -> None:
     """Nonsense is INVALID_ARGUMENT with a short text, and the fleet stays as it was."""
     request = pb.AddEndpointRequest(address=address, name=name, slots=slots)
-    code, text = await refusal(picker.admin.AddEndpoint(request))
+    code, text = await rejection(picker.admin.AddEndpoint(request))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert 0 < len(text) < 400
     assert not await listed(picker)
 
 
-async def test_refuses_a_taken_name(picker: FakePicker) -> None:
+async def test_rejects_a_taken_name(picker: FakePicker) -> None:
     """Names are for people to tell endpoints apart."""
     picker.add_ready(A, name="gpu")
     request = pb.AddEndpointRequest(address=B, name="gpu")
-    assert (await refusal(picker.admin.AddEndpoint(request)))[0] is grpc.StatusCode.ALREADY_EXISTS
+    assert (await rejection(picker.admin.AddEndpoint(request)))[0] is grpc.StatusCode.ALREADY_EXISTS
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ async def test_refuses_a_taken_name(picker: FakePicker) -> None:
         ("twin", grpc.StatusCode.FAILED_PRECONDITION),
     ],
 )
-async def test_refuses_an_unknown_endpoint(
+async def test_rejects_an_unknown_endpoint(
     picker: FakePicker, address: str, code: grpc.StatusCode
 ) -> None:
     """Every call that names an endpoint refuses one that is none in the same way."""
@@ -296,16 +296,16 @@ async def test_refuses_an_unknown_endpoint(
         picker.admin.Drain(pb.DrainRequest(address=address)).read(),
     ]
     for call in calls:
-        assert (await refusal(call))[0] is code
+        assert (await rejection(call))[0] is code
 
 
-async def test_refuses_odd_pages(picker: FakePicker) -> None:
+async def test_rejects_odd_pages(picker: FakePicker) -> None:
     """A page size beyond the bound and a token of nobody's are told so."""
     for request in (
         pb.ListEndpointsRequest(page_size=10_001),
         pb.ListEndpointsRequest(page_token="?"),
     ):
-        code, _ = await refusal(picker.admin.ListEndpoints(request))
+        code, _ = await rejection(picker.admin.ListEndpoints(request))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -317,7 +317,7 @@ async def test_bytes_of_another_message_are_no_question(picker: FakePicker) -> N
         response_deserializer=pb.AddEndpointResponse.FromString,
     )
     for raw in (b"\xff\xff\xff\xff", b"\x0a\x02\xff\xfe", b"\x08\x01"):
-        assert (await refusal(call(raw)))[0] is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await rejection(call(raw)))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert not await listed(picker)
 
 
@@ -342,7 +342,7 @@ async def test_no_address_is_added_that_no_server_can_have(
 ) -> None:
     """By the same rule as for agents, with one line in the log."""
     picker.policy = AddressPolicy.of(PRIVATE, {9901})
-    code, text = await refusal(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=address)))
+    code, text = await rejection(picker.admin.AddEndpoint(pb.AddEndpointRequest(address=address)))
     assert code is grpc.StatusCode.PERMISSION_DENIED and word in text
     assert Address.parse(address) not in picker.dispatcher.fleet
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")

@@ -23,7 +23,7 @@ A, B = "10.0.0.1:8080", "10.0.0.2:8080"
 QUEUED = pb.WatchQueueResponse.STATE_QUEUED
 
 
-async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+async def rejection(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     """How a call was refused."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -105,7 +105,7 @@ async def test_passing_requests_are_listed_when_asked_for(picker: FakePicker) ->
     call.cancel()
 
 
-async def test_watch_through_the_line(picker: FakePicker) -> None:
+async def test_watch_through_the_queue(picker: FakePicker) -> None:
     """From the place in line to the server, and then the watch ends."""
     picker.add_ready(A)
     calls = [await picker.ask(f"r{number}") for number in range(3)]
@@ -120,23 +120,23 @@ async def test_watch_through_the_line(picker: FakePicker) -> None:
     calls[2].cancel()
 
 
-async def test_a_stall_while_looking_delays_no_later_look(
+async def test_a_stall_while_scraping_delays_no_later_scrape(
     picker: FakePicker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the work of a look counts for when the next one is, not how long it took."""
-    looks = 0
+    scrapes = 0
     place = RequestCalls._position
 
     def stalled(calls: RequestCalls, status: ExchangeSnapshot) -> pb.WatchQueueResponse:
-        nonlocal looks
-        looks += 1
-        time.sleep(1.2 * (looks == 1))
+        nonlocal scrapes
+        scrapes += 1
+        time.sleep(1.2 * (scrapes == 1))
         return place(calls, status)
 
     monkeypatch.setattr(RequestCalls, "_position", stalled)
     call = await picker.ask("r1")
     watch = picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1"))
-    await until(lambda: looks == 3)
+    await until(lambda: scrapes == 3)
     watch.cancel()
     call.cancel()
 
@@ -185,7 +185,7 @@ async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
     found = await listed(picker)
     assert (found.total_running, found.total_queued, found.total_matching) == (0, 0, 1)
     assert found.requests[0].state == pb.REQUEST_STATE_READING
-    code, text = await refusal(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
+    code, text = await rejection(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body is still arriving" in text
     cancelled = await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r1"))
     assert cancelled.request.state == pb.REQUEST_STATE_READING
@@ -204,15 +204,15 @@ async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
         ("twice", grpc.StatusCode.FAILED_PRECONDITION),
     ],
 )
-async def test_refuses_ids_that_mean_nobody(
+async def test_rejects_ids_that_mean_nobody(
     picker: FakePicker, id_: str, code: grpc.StatusCode
 ) -> None:
     """Nobody is cancelled by an id that is wrong or that two requests have."""
     calls = [await picker.ask("twice"), await picker.ask("twice")]
     cancelling = picker.admin.CancelRequest(pb.CancelRequestRequest(id=id_))
-    assert (await refusal(cancelling))[0] is code
+    assert (await rejection(cancelling))[0] is code
     watching = picker.admin.WatchQueue(pb.WatchQueueRequest(id=id_)).read()
-    assert (await refusal(watching))[0] is code
+    assert (await rejection(watching))[0] is code
     assert len(picker.dispatcher.queue) == 2
     for call in calls:
         call.cancel()
@@ -221,7 +221,7 @@ async def test_refuses_ids_that_mean_nobody(
 async def test_the_text_names_those_who_are_meant(picker: FakePicker) -> None:
     """Of two requests with one id, the refusal tells their exchange ids, and those work."""
     calls = [await picker.ask("twice"), await picker.ask("twice")]
-    _, text = await refusal(picker.admin.CancelRequest(pb.CancelRequestRequest(id="twice")))
+    _, text = await rejection(picker.admin.CancelRequest(pb.CancelRequestRequest(id="twice")))
     ids = [exchange.id for exchange in picker.registry]
     assert all(id_ in text for id_ in ids)
     await picker.admin.CancelRequest(pb.CancelRequestRequest(id=ids[0]))
@@ -230,10 +230,10 @@ async def test_the_text_names_those_who_are_meant(picker: FakePicker) -> None:
         call.cancel()
 
 
-async def test_refuses_odd_lists(picker: FakePicker) -> None:
+async def test_rejects_odd_lists(picker: FakePicker) -> None:
     """Beyond the bound, or of an endpoint that is none."""
-    assert (await refusal(listed(picker, limit=10_001)))[0] is grpc.StatusCode.INVALID_ARGUMENT
-    assert (await refusal(listed(picker, endpoint="x:1")))[0] is grpc.StatusCode.NOT_FOUND
+    assert (await rejection(listed(picker, limit=10_001)))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await rejection(listed(picker, endpoint="x:1")))[0] is grpc.StatusCode.NOT_FOUND
 
 
 async def explained(picker: FakePicker, **inquiry: object) -> pb.ExplainResponse:
@@ -259,7 +259,7 @@ async def test_explains_a_pick(picker: FakePicker) -> None:
     assert [account.leased_slots for account in accounts] == [0, 0]
 
 
-async def test_explains_waiting_and_refusal(picker: FakePicker) -> None:
+async def test_explains_waiting_and_rejection(picker: FakePicker) -> None:
     """With every slot taken it would wait; not willing to wait, it would be refused."""
     picker.add_ready(A)
     call = await picker.ask("r1")
@@ -344,11 +344,11 @@ async def test_explains_what_an_operator_did(picker: FakePicker) -> None:
         {"body": b"x" * (1024 * 1024 + 1)},
     ],
 )
-async def test_explain_refuses_what_is_too_much(
+async def test_explain_rejects_what_is_too_much(
     picker: FakePicker, inquiry: dict[str, object]
 ) -> None:
     """Bounds, told in words."""
-    code, text = await refusal(explained(picker, **inquiry))
+    code, text = await rejection(explained(picker, **inquiry))
     assert code is grpc.StatusCode.INVALID_ARGUMENT and text
 
 
@@ -363,7 +363,7 @@ async def test_settings_and_reload(picker: FakePicker) -> None:
     assert list(answer.applied) == ["queue.timeout_s"]
     assert list(answer.needs_restart) == ["listen.grpc"] and picker.settings.reloads == 1
     picker.settings.problem = "coxswain.yaml:3: queue.timeot_s: unknown key"
-    code, text = await refusal(picker.admin.ReloadSettings(pb.ReloadSettingsRequest()))
+    code, text = await rejection(picker.admin.ReloadSettings(pb.ReloadSettingsRequest()))
     assert code is grpc.StatusCode.FAILED_PRECONDITION and "coxswain.yaml:3" in text
 
 

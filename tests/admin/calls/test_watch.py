@@ -22,7 +22,7 @@ A, B = "10.0.0.1:8080", "10.0.0.2:8080"
 Watch = grpc.aio.UnaryStreamCall[pb.WatchEndpointsRequest, pb.WatchEndpointsResponse]
 
 
-class Picture:
+class Snapshot:
     """What one watcher knows by now."""
 
     def __init__(self, picker: FakePicker) -> None:
@@ -48,35 +48,35 @@ class Picture:
 async def test_snapshot_then_changes(picker: FakePicker) -> None:
     """First everything, then what changes: appears, moves, leaves. Nothing twice."""
     picker.add_ready(A, slots=2)
-    picture = Picture(picker)
-    await picture.snapshot()
-    assert set(picture.endpoints) == {A}
+    snapshot = Snapshot(picker)
+    await snapshot.snapshot()
+    assert set(snapshot.endpoints) == {A}
     call = await picker.ask("r1")
-    await picture.next()
-    assert picture.endpoints[A].slots.leased == 1
+    await snapshot.next()
+    assert snapshot.endpoints[A].slots.leased == 1
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=B))
-    assert [endpoint.address for endpoint in (await picture.next()).changed] == [B]
+    assert [endpoint.address for endpoint in (await snapshot.next()).changed] == [B]
     await picker.admin.RemoveEndpoint(pb.RemoveEndpointRequest(address=B))
-    assert list((await picture.next()).removed) == [B]
+    assert list((await snapshot.next()).removed) == [B]
     call.cancel()
-    picture.call.cancel()
+    snapshot.call.cancel()
 
 
 async def test_empty_fleet_has_a_snapshot_too(picker: FakePicker) -> None:
     """A watcher of nothing is told that this is all."""
-    picture = Picture(picker)
-    assert (await picture.next()).is_snapshot_complete
-    picture.call.cancel()
+    snapshot = Snapshot(picker)
+    assert (await snapshot.next()).is_snapshot_complete
+    snapshot.call.cancel()
 
 
 async def test_large_fleet_comes_in_parts(picker: FakePicker) -> None:
     """No message grows with the fleet; only the last part completes the snapshot."""
     specs = [EndpointSpec(address=Address.of("10.0.0.1", port)) for port in range(1, 1202)]
     picker.name(*specs)
-    picture = Picture(picker)
-    await picture.snapshot()
-    assert picture.messages == 3 and len(picture.endpoints) == 1201
-    picture.call.cancel()
+    snapshot = Snapshot(picker)
+    await snapshot.snapshot()
+    assert snapshot.messages == 3 and len(snapshot.endpoints) == 1201
+    snapshot.call.cancel()
 
 
 async def test_fifty_watchers_see_every_final_state(picker: FakePicker) -> None:
@@ -84,8 +84,8 @@ async def test_fifty_watchers_see_every_final_state(picker: FakePicker) -> None:
     addresses = [f"10.0.0.{host}:8080" for host in range(1, 11)]
     for address in addresses:
         picker.add_ready(address, slots=100)
-    pictures = [Picture(picker) for _ in range(50)]
-    await asyncio.gather(*(picture.snapshot() for picture in pictures))
+    snapshots = [Snapshot(picker) for _ in range(50)]
+    await asyncio.gather(*(snapshot.snapshot() for snapshot in snapshots))
     chance = random.Random(7)
     final = {}
     for _ in range(100):
@@ -94,20 +94,20 @@ async def test_fifty_watchers_see_every_final_state(picker: FakePicker) -> None:
         picker.observe(address, slots=100, busy_slots=final[address])
         await asyncio.sleep(0)
 
-    async def arrive(picture: Picture) -> None:
-        while any(picture.endpoints[a].slots.foreign != busy for a, busy in final.items()):
-            await picture.next()
+    async def arrive(snapshot: Snapshot) -> None:
+        while any(snapshot.endpoints[a].slots.foreign != busy for a, busy in final.items()):
+            await snapshot.next()
 
-    await asyncio.gather(*(arrive(picture) for picture in pictures))
-    for picture in pictures:
-        picture.call.cancel()
+    await asyncio.gather(*(arrive(snapshot) for snapshot in snapshots))
+    for snapshot in snapshots:
+        snapshot.call.cancel()
 
 
 async def test_nothing_runs_without_watchers(picker: FakePicker) -> None:
     """When the last watcher left, nothing compares the fleet any more."""
-    picture = Picture(picker)
-    await picture.snapshot()
-    picture.call.cancel()
+    snapshot = Snapshot(picker)
+    await snapshot.snapshot()
+    snapshot.call.cancel()
     await until(lambda: not any(NAME in task.get_name() for task in asyncio.all_tasks()))
 
 
@@ -132,23 +132,23 @@ async def test_a_slow_watcher_keeps_only_final_states(picker: FakePicker) -> Non
 
 async def test_a_stall_while_comparing_delays_no_later_change(picker: FakePicker) -> None:
     """Only the work of a look counts for when the next one is, not how long it took."""
-    looks = count()
-    looked: list[int] = []
+    scrapes = count()
+    scraped: list[int] = []
 
     def clock() -> float:
         """Each look is an hour after the one before."""
-        looked.append(next(looks))
-        return 3600.0 * looked[-1]
+        scraped.append(next(scrapes))
+        return 3600.0 * scraped[-1]
 
     with EndpointBroadcaster(picker.dispatcher, clock, interval_s=0.001).watch():
-        await until(lambda: len(looked) > 10)
+        await until(lambda: len(scraped) > 10)
 
 
 def known(picker: FakePicker) -> list[EndpointSpec]:
     return list(picker.dispatcher.fleet.specs_of("settings").values())
 
 
-def test_watcher_forgets_what_was_never_told() -> None:
+def test_watcher_forgets_what_was_never_reported() -> None:
     """An endpoint that came and went between two messages is none of its business."""
     watcher, address = Watcher(), Address.parse(A)
     watcher.note(address, pb.Endpoint())
@@ -163,15 +163,15 @@ def test_watcher_forgets_what_was_never_told() -> None:
 async def test_too_many_watchers(picker: FakePicker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound a watcher is refused, and told what to do."""
     monkeypatch.setattr(endpoint_broadcaster, "MAX_WATCHERS", 1)
-    picture = Picture(picker)
-    await picture.snapshot()
+    snapshot = Snapshot(picker)
+    await snapshot.snapshot()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await Picture(picker).next()
+        await Snapshot(picker).next()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    picture.call.cancel()
+    snapshot.call.cancel()
 
 
-async def test_drain_tells_its_progress(picker: FakePicker) -> None:
+async def test_drain_reports_its_progress(picker: FakePicker) -> None:
     """From the first count to none; then the stream ends and the endpoint stays draining."""
     picker.add_ready(A, slots=2)
     calls = [await picker.ask("r1"), await picker.ask("r2")]
@@ -203,7 +203,7 @@ async def test_drain_of_an_idle_endpoint_is_done_at_once(picker: FakePicker) -> 
     assert [message.state for message in messages] == [pb.DrainResponse.STATE_DRAINED]
 
 
-async def test_drain_stops_telling_at_its_deadline(picker: FakePicker) -> None:
+async def test_drain_stops_reporting_at_its_deadline(picker: FakePicker) -> None:
     """The request runs on, the endpoint stays draining, and the last message says it."""
     picker.add_ready(A)
     call = await picker.ask("r1")
@@ -227,7 +227,7 @@ async def test_drain_called_off(picker: FakePicker) -> None:
 
 
 @pytest.mark.parametrize("deadline_s", [-1.0, float("nan"), float("inf"), 1e300])
-async def test_drain_refuses_odd_deadlines(picker: FakePicker, deadline_s: float) -> None:
+async def test_drain_rejects_odd_deadlines(picker: FakePicker, deadline_s: float) -> None:
     """And nothing is drained by such a call."""
     picker.add_ready(A)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

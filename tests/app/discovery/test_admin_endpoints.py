@@ -88,7 +88,7 @@ async def test_no_other_key_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
     assert roll.discovered == ()
 
 
-async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+async def test_what_contradicts_itself_is_rejected(tmp_path: Path) -> None:
     endpoints = added(Roll(), api_key_folder=str(tmp_path))
     for wrong, told in (
         ({"inject_key": True}, "inject_key needs"),
@@ -102,7 +102,7 @@ async def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
             await endpoints.add(arrival(**wrong))
 
 
-async def test_authorities_that_have_no_end_are_not_read(tmp_path: Path) -> None:
+async def test_cas_that_have_no_end_are_not_read(tmp_path: Path) -> None:
     """Whoever may add an endpoint may name any file: one that waits or grows for ever, too."""
     pipe, large = tmp_path / "pipe", tmp_path / "large"
     os.mkfifo(pipe)

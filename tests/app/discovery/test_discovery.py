@@ -82,7 +82,7 @@ async def running(given: Settings) -> AsyncIterator[World]:
         await world.members.aclose()
 
 
-async def test_a_server_under_two_names_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_under_two_names_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """Or somebody looks for an endpoint that the fleet does not have; the first name counts."""
     named = [
         {"address": "10.0.0.1:1", "name": "a"},
@@ -99,7 +99,7 @@ async def test_a_server_under_two_names_is_told_of_once(caplog: pytest.LogCaptur
     ]
 
 
-async def test_one_address_is_one_endpoint_whoever_names_it(
+async def test_one_address_is_one_endpoint_who_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_KEY", "sesame")
@@ -174,7 +174,7 @@ async def test_a_key_that_is_not_there_changes_nothing() -> None:
         assert world.addresses == {"10.0.0.1:1"}
 
 
-async def test_a_rehearsal_tells_what_is_new_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_rehearsal_reports_what_is_new_and_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk-1")
     given = settings(endpoints=[{"address": "10.0.0.1:1", "api_key_file": str(file)}])
@@ -203,7 +203,7 @@ async def test_other_sources_may_come_with_a_reload(tmp_path: Path) -> None:
         await world.are("10.0.0.3:8080", "10.0.0.1:1")
 
 
-async def test_other_ways_to_look_names_up_take_no_server_out_of_the_fleet() -> None:
+async def test_other_resolvers_take_no_server_out_of_the_fleet() -> None:
     """At no moment, also where the new name server knows nothing."""
     async with FakeDnsServer() as server, FakeDnsServer() as mistyped:
         server.records["llama.test", "A"] = ["10.0.0.1"]
@@ -309,7 +309,7 @@ async def test_other_keys_at_the_same_places_are_read_at_a_renewal(tmp_path: Pat
             assert world.key_of("10.0.0.3:1") == "new"
 
 
-async def test_whoever_says_that_a_server_may_sleep_is_believed(tmp_path: Path) -> None:
+async def test_who_says_that_a_server_may_sleep_is_believed(tmp_path: Path) -> None:
     """Of several sources, also one that says nothing else; and a name says it for all."""
     file = tmp_path / "fleet.yaml"
     file.write_text("endpoints: [{address: '10.0.0.1:1', may_sleep: true}]")

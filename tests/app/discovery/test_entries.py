@@ -67,7 +67,7 @@ def test_names_are_services_where_they_are_srv() -> None:
     assert (services.is_service, services.entry.port) == (True, 0)
 
 
-def test_other_authorities_at_the_same_place_are_others(tmp_path: Path) -> None:
+def test_other_cas_at_the_same_place_are_others(tmp_path: Path) -> None:
     """The digest tells, so that a certificate that was replaced is noticed."""
     ca = Authority(tmp_path, "ca").ca
     endpoints = settings(endpoints=[{"address": "https://a:1", "ca_file": str(ca)}]).endpoints
@@ -93,7 +93,7 @@ def _enormous(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_missing, _no_certificates, _enormous, Path.mkdir, os.mkfifo])
-def test_authorities_that_are_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_cas_that_are_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """The endpoint and the file are named; a pipe nobody writes to is not waited for."""
     ca = tmp_path / "ca.pem"
     make(ca)
@@ -114,7 +114,7 @@ def test_a_key_that_no_header_can_carry_is_not_shown(monkeypatch: pytest.MonkeyP
     assert "visible ASCII" in str(caught.value) and "secret" not in str(caught.value)
 
 
-def test_an_endpoints_file_tells_its_secrets_also_when_one_is_missing(tmp_path: Path) -> None:
+def test_an_endpoints_file_reports_its_secrets_also_when_one_is_missing(tmp_path: Path) -> None:
     """So that the key's coming is noticed, though the file itself does not change."""
     noted: list[set[Path]] = []
     key = tmp_path / "key"

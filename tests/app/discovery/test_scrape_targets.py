@@ -78,7 +78,7 @@ async def test_many_changes_in_one_turn_are_followed_once() -> None:
     await world.aclose()
 
 
-async def test_one_that_cannot_be_looked_at_costs_no_other_its_looks(
+async def test_one_that_cannot_be_scraped_costs_no_other_its_scrapes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its authorities are gone since they were read; that is told once, not at each change."""
@@ -94,7 +94,7 @@ async def test_one_that_cannot_be_looked_at_costs_no_other_its_looks(
     await world.aclose()
 
 
-async def test_who_leaves_is_looked_at_as_before_until_the_last_request_ends() -> None:
+async def test_who_leaves_is_scraped_as_before_until_the_last_request_ends() -> None:
     """With its key and its name; and one that only an agent looked at, by nobody."""
     world = World()
     address, reported = Address("127.0.0.1", 1), Address("127.0.0.1", 2)

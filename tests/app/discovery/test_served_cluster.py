@@ -50,7 +50,7 @@ def test_there_is_one_from_the_start() -> None:
     assert b"transport_sockets" not in published.written()
 
 
-def test_new_authorities_and_new_content_are_news_and_others_are_not() -> None:
+def test_new_cas_and_new_content_are_news_and_others_are_not() -> None:
     published = Published()
     assert published.follow(OURS) == 2
     assert b"OUR AUTHORITY" in published.written() and b"tls-ours" in published.written()
@@ -90,7 +90,7 @@ def test_keys_are_sent_once_one_is_needed_and_where_the_listener_is_ready() -> N
     assert published.follow() == 2, "one that comes and goes costs one change"
 
 
-def test_an_envoy_that_refuses_some_is_written_the_others() -> None:
+def test_an_envoy_that_rejects_some_is_written_the_others() -> None:
     published = Published()
     published.follow(OURS, THEIRS)
     trusts, write = published.versions[-1]

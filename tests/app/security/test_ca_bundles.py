@@ -18,7 +18,7 @@ def secured(ca_file: Path, host: str = "gpu.example") -> EndpointSettings:
     return EndpointSettings(address=f"https://{host}:8080", ca_file=str(ca_file))
 
 
-def test_only_what_is_public_is_taken_from_a_file_of_authorities(tmp_path: Path) -> None:
+def test_only_what_is_public_is_taken_from_a_file_of_cas(tmp_path: Path) -> None:
     """A key that lies in the same file stays there, and so do remarks."""
     authority = Authority(tmp_path)
     pair = authority.issue("server")
@@ -54,7 +54,7 @@ def test_an_ip_address_must_stand_in_the_certificate_itself(tmp_path: Path) -> N
     assert (by_name.trust.ip, by_name.trust.ca_pem) == (None, None)
 
 
-def test_a_file_without_certificates_is_no_file_of_authorities(tmp_path: Path) -> None:
+def test_a_file_without_certificates_is_no_file_of_cas(tmp_path: Path) -> None:
     """Nobody to trust must never come out as everybody."""
     for number, content in enumerate((b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n", REVOKED)):
         file = tmp_path / f"{number}.pem"

@@ -26,7 +26,7 @@ def checked(**values: Any) -> None:
 
 @pytest.mark.parametrize("port", ["grpc", "admin"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.5", "picker.example"])
-def test_refuses_to_be_open(port: str, host: str) -> None:
+def test_rejects_to_be_open(port: str, host: str) -> None:
     """Beyond loopback with neither token nor mutual TLS, and the text says what to do."""
     with pytest.raises(SettingsError, match=rf"listen\.{port}: .*unprotected.*--insecure"):
         checked(listen={port: f"{host}:9000"})

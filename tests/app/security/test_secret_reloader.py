@@ -28,7 +28,7 @@ class Taker:
         if self.fault is not None:
             raise self.fault
 
-    def look(self) -> set[Path]:
+    def scrape(self) -> set[Path]:
         self._looks += 1
         self._news.set()
         return self.files
@@ -48,7 +48,7 @@ class Taker:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        watch = SecretReloader(self.look, self.change, interval_s=0.01)
+        watch = SecretReloader(self.scrape, self.change, interval_s=0.01)
         watch.start()
         try:
             yield
@@ -56,7 +56,7 @@ class Taker:
             await watch.aclose()
 
 
-async def test_each_change_is_told(tmp_path: Path) -> None:
+async def test_each_change_is_reported(tmp_path: Path) -> None:
     """Written anew, replaced by a rename, gone, there again, and another file: each is one."""
     key = tmp_path / "key"
     key.write_text("one")
@@ -79,7 +79,7 @@ async def test_each_change_is_told(tmp_path: Path) -> None:
         await taker.was_told(5)
 
 
-async def test_a_change_that_cannot_be_taken_over_is_told_and_the_next_one_is_seen(
+async def test_a_change_that_cannot_be_taken_over_is_reported_and_the_next_one_is_seen(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line for each, and the watch goes on."""

@@ -159,12 +159,12 @@ def test_misspelt_commands(coxswain: Command, wrong: list[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_choice_is_told_the_right_ones(
+def test_a_wrong_choice_lists_the_right_ones(
     coxswain: Command, command: tuple[str, ...], choices: tuple[str, ...]
 ) -> None:
-    refused = coxswain(*command)
-    assert refused.code == 2 and refused.out == ""
-    assert all(choice in refused.err for choice in choices)
+    rejected = coxswain(*command)
+    assert rejected.code == 2 and rejected.out == ""
+    assert all(choice in rejected.err for choice in choices)
 
 
 def test_servers_with_commas_and_blanks_between(coxswain: Command) -> None:
@@ -179,5 +179,5 @@ def test_an_endpoint_option_without_one_is_a_mistake(
     coxswain: Command, command: tuple[str, ...], nothing: str
 ) -> None:
     """A script whose variable is empty must not get a demonstration instead of its servers."""
-    refused = coxswain(*command, "--endpoint", nothing)
-    assert refused.code == 2 and "it has no address" in refused.err
+    rejected = coxswain(*command, "--endpoint", nothing)
+    assert rejected.code == 2 and "it has no address" in rejected.err

@@ -57,19 +57,19 @@ async def test_an_endpoint_behind_tls_with_a_key(run: Run) -> None:
         key = ("--api-key-file", "/keys/gpu")
         done = await run("endpoints", "add", f"https://{A}", *options, *key, picker=picker)
         assert done.exit_code == 0, done.output
-        (newcomer,) = picker.added.newcomers.values()
-        assert (newcomer.is_tls, newcomer.ca_file, newcomer.api_key_file) == (
+        (arrival,) = picker.added.arrivals.values()
+        assert (arrival.is_tls, arrival.ca_file, arrival.api_key_file) == (
             True,
             "/ca.pem",
             "/keys/gpu",
         )
-        assert (newcomer.server_name, newcomer.inject_key) == ("gpu.example", True)
-        assert newcomer.may_sleep is None
+        assert (arrival.server_name, arrival.inject_key) == ("gpu.example", True)
+        assert arrival.may_sleep is None
         done = await run("endpoints", "add", B, "--may-sleep", picker=picker)
-        assert done.exit_code == 0 and len(picker.added.newcomers) == 2, done.output
-        assert {each.may_sleep for each in picker.added.newcomers.values()} == {None, True}
-        refused = await run("endpoints", "add", B, "--api-key", "sk-plain", picker=picker)
-        assert refused.exit_code == 2
+        assert done.exit_code == 0 and len(picker.added.arrivals) == 2, done.output
+        assert {each.may_sleep for each in picker.added.arrivals.values()} == {None, True}
+        rejected = await run("endpoints", "add", B, "--api-key", "sk-plain", picker=picker)
+        assert rejected.exit_code == 2
 
 
 async def test_drain_of_a_busy_endpoint(run: Run) -> None:

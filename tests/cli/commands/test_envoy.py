@@ -54,7 +54,7 @@ def test_the_servers_cluster_may_be_left_to_the_picker(tmp_path: Path) -> None:
         assert ended.returncode == 2 and "Traceback" not in ended.stderr
 
 
-def test_choices_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:
+def test_choices_that_contradict_each_other_are_reported_in_one_line(tmp_path: Path) -> None:
     choices = ("--set", "envoy.discovery=false", "--set", "envoy.inject_keys=true")
     ended = _run(*choices, folder=tmp_path)
     assert ended.returncode == 2

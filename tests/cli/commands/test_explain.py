@@ -42,7 +42,7 @@ CHEAP = Objective(name="cheap", criticality=Criticality.SHEDDABLE)
 SERVICES = ResolverOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap": CHEAP}))
 
 
-async def test_explain_tells_all_of_it(run: Run) -> None:
+async def test_explain_reports_all_of_it(run: Run) -> None:
     """Filters, scores in seconds, class, promise, fairness debt, position and expected time."""
     body = json.dumps({"prompt": "row the boat " * 100, "max_tokens": 8})
     async with running_picker(resolver=SERVICES) as picker:
@@ -77,5 +77,5 @@ async def test_explain_is_as_strict_as_the_settings(run: Run) -> None:
     strict = ExchangeOptions(reading=ReadingOptions(is_strict=True))
     async with running_picker(exchange=strict) as picker:
         picker.add_ready(A)
-        refused = await run("explain", "-d", '{"n": 1, "n": 2}', picker=picker)
-        assert refused.exit_code == 1 and "rejected: bad-request" in refused.stdout
+        rejected = await run("explain", "-d", '{"n": 1, "n": 2}', picker=picker)
+        assert rejected.exit_code == 1 and "rejected: bad-request" in rejected.stdout

@@ -10,7 +10,7 @@ from tests.fakes.picker import running_picker, until
 A = "10.0.0.1:8080"
 
 
-async def test_the_line_and_one_followed_through_it(run: Run) -> None:
+async def test_the_queue_and_one_followed_through_it(run: Run) -> None:
     """Each with its place; the followed one ends at its server."""
     async with running_picker() as picker:
         picker.add_ready(A)

@@ -66,7 +66,7 @@ async def test_the_busiest_endpoint_comes_first(run: Run) -> None:
     assert told["status"]["slots"]["foreign"] == 4 and told["running"] == told["queued"] == []
 
 
-async def test_several_looks(run: Run) -> None:
+async def test_several_scrapes(run: Run) -> None:
     """With `-n` as many pictures, for scripts a line of JSON each."""
     async with running_picker() as picker:
         arguments = ("top", "-n", "3", "--interval", "0.2")

@@ -75,7 +75,7 @@ async def test_json_has_a_line_for_each_step(capsys: pytest.CaptureFixture[str])
     assert [(line["state"], line["running"]) for line in lines] == [("draining", 2), ("drained", 0)]
 
 
-async def test_who_leaves_is_told_that_it_stays_draining(
+async def test_who_leaves_learns_that_it_stays_draining(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ctrl-C ends the waiting, not the drain."""

@@ -24,7 +24,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(ours)
 
 
-async def test_each_key_is_told_at_once(keyboard: int) -> None:
+async def test_each_key_is_reported_at_once(keyboard: int) -> None:
     """Without a line's end, in order, not shown; what is no text hurts nobody."""
     pressed: list[str] = []
     with keys(pressed.append):
@@ -50,7 +50,7 @@ async def test_the_terminal_is_left_as_it_was(keyboard: int) -> None:
     assert termios.tcgetattr(keyboard) == before
 
 
-async def test_a_terminal_that_is_gone_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_terminal_that_is_gone_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the empty string; its modes cannot be restored, and that is no further trouble."""
     ours, theirs = pty.openpty()
     pressed: list[str] = []
@@ -63,7 +63,7 @@ async def test_a_terminal_that_is_gone_is_told_once(monkeypatch: pytest.MonkeyPa
     assert pressed == [""]
 
 
-async def test_without_a_terminal_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_terminal_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe's bytes are no keys, and stay in it."""
     reader, writer = os.pipe()
     os.write(writer, b"q")

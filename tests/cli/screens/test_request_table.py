@@ -68,7 +68,7 @@ def test_all_that_is_known_of_each() -> None:
     assert total == "1 running, 1 queued"
 
 
-def test_columns_that_would_tell_nothing_are_left_out() -> None:
+def test_columns_without_content_are_left_out() -> None:
     """No model was read, and all are of the ordinary class."""
     (header, *_) = drawn(WAITING)
     assert "MODEL" not in header and "CRITICALITY" not in header

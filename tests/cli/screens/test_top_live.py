@@ -25,7 +25,7 @@ class Picker:
     def __init__(self, *answers: TopData | PickerError) -> None:
         self._answers = list(answers)
 
-    async def look(self) -> TopData:
+    async def scrape(self) -> TopData:
         answer = self._answers.pop(0)
         if isinstance(answer, PickerError):
             raise answer
@@ -37,7 +37,7 @@ async def drawn(count: int, *answers: TopData | PickerError) -> str:
     screen = Console(file=StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     picker = Picker(*answers)
     try:
-        await Top(picker.look, "10.0.0.1:9003", screen, 0.001, sight("first")).run(count)
+        await Top(picker.scrape, "10.0.0.1:9003", screen, 0.001, sight("first")).run(count)
     finally:
         assert isinstance(screen.file, StringIO)
         written = screen.file.getvalue()
@@ -45,7 +45,7 @@ async def drawn(count: int, *answers: TopData | PickerError) -> str:
     return written
 
 
-async def test_each_sight_is_drawn() -> None:
+async def test_each_status_is_drawn() -> None:
     """From the one that was seen before the screen was taken to the last one."""
     written = await drawn(3, sight("second"), sight("third"))
     for version in ("first", "second", "third"):
@@ -61,7 +61,7 @@ async def test_a_picker_that_restarts_is_waited_for() -> None:
     assert "retrying" not in written[written.index("coxswain restarted") :]
 
 
-async def test_a_token_that_is_refused_ends_it() -> None:
+async def test_a_token_that_is_rejected_ends_it() -> None:
     """To go on asking would not help; the screen is given back all the same."""
     with pytest.raises(PickerError) as caught:
         await drawn(2, PickerError(ExitCode.UNAUTHENTICATED, "the token is wrong"))

@@ -91,7 +91,7 @@ def test_issues_are_a_line_each_with_their_remedy() -> None:
         ({"criticality": "critical"}, "EXCHANGE STATE ENDPOINT CRITICALITY AGE WAITED EXPECTED"),
     ],
 )
-def test_columns_of_requests_are_those_that_tell_something(
+def test_columns_of_requests_are_those_that_report_something(
     changes: dict[str, Any], header: str
 ) -> None:
     one = pb.Request(exchange_id="e1", state=pb.REQUEST_STATE_RUNNING, age_s=1.0, **changes)

@@ -35,7 +35,7 @@ def test_an_unknown_model_may_go_anywhere_unless_strict() -> None:
     for fleet in (lenient, strict):
         fleet.add(1, models=[ModelReading(name="tiny", aliases=("t",))])
     lenient.pick(model="whatever")
-    assert strict.refusal(model="whatever") == "model-not-found"
+    assert strict.rejection(model="whatever") == "model-not-found"
     strict.pick(model="t")
 
 
@@ -65,7 +65,7 @@ def test_a_request_for_a_lost_model_may_go_anywhere_if_lenient() -> None:
     lease = fleet.pick(model="a")
     waiting = fleet.queue(model="a")
     fleet.now += 1
-    fleet.look(first, models=["c"], slots=1, busy_slots=1)
+    fleet.scrape(first, models=["c"], slots=1, busy_slots=1)
     assert fleet.served(waiting).address == second
     fleet.finish(lease)
 
@@ -77,7 +77,7 @@ def test_a_request_for_a_lost_model_remains_queued_if_strict() -> None:
     fleet.pick(model="a")
     waiting = fleet.queue(model="a")
     fleet.now += 1
-    fleet.look(first, models=["c"], slots=1, busy_slots=1)
+    fleet.scrape(first, models=["c"], slots=1, busy_slots=1)
     assert fleet.is_waiting(waiting)
     fleet.now += 1
     third = fleet.add(1, models=["a"])
@@ -110,7 +110,7 @@ def test_a_request_never_leaves_its_subset() -> None:
     fleet.finish(lease)
     assert fleet.served(waiting).address == one
     stranger = one._replace(port=1)
-    assert fleet.refusal(allowed=frozenset({stranger})) == "no-endpoint"
+    assert fleet.rejection(allowed=frozenset({stranger})) == "no-endpoint"
 
 
 def test_a_hint_without_an_eligible_endpoint_is_rejected() -> None:
@@ -121,15 +121,15 @@ def test_a_hint_without_an_eligible_endpoint_is_rejected() -> None:
     hint = frozenset({one})
     fleet.pick(allowed=hint)
     fleet.queue(allowed=hint, model="a", adapter="bard")
-    assert fleet.refusal(allowed=hint, model="b") == "no-endpoint"
-    assert fleet.refusal(allowed=frozenset({two}), adapter="bard") == "no-endpoint"
-    assert fleet.refusal(allowed=hint, model="b", adapter="nobody") == "model-not-found"
+    assert fleet.rejection(allowed=hint, model="b") == "no-endpoint"
+    assert fleet.rejection(allowed=frozenset({two}), adapter="bard") == "no-endpoint"
+    assert fleet.rejection(allowed=hint, model="b", adapter="nobody") == "model-not-found"
     fleet.dispatcher.set_intent(one, Intent.DRAINING, fleet.now)
-    assert fleet.refusal(allowed=hint) == "no-endpoint"
+    assert fleet.rejection(allowed=hint) == "no-endpoint"
     fleet.dispatcher.set_intent(one, Intent.ACTIVE, fleet.now)
     fleet.queue(allowed=hint)
     fleet.dispatcher.connect_failed(one, fleet.now)
-    assert fleet.refusal(allowed=hint) == "no-endpoint"
+    assert fleet.rejection(allowed=hint) == "no-endpoint"
     fleet.queue(model="a")
 
 
@@ -142,7 +142,7 @@ def test_adapters() -> None:
     assert isinstance(outcome, Picked)
     assert (outcome.lease.address, outcome.adapter_id, outcome.fallbacks) == (has_it, 1, ())
     fleet.queue(adapter="pirate")
-    assert fleet.refusal(adapter="nobody-has-it") == "model-not-found"
+    assert fleet.rejection(adapter="nobody-has-it") == "model-not-found"
 
 
 def test_an_adapter_with_an_empty_name_matches_no_request() -> None:
@@ -163,7 +163,7 @@ def test_adapters_by_number() -> None:
     lease = fleet.pick(adapter_numbers=frozenset({1}))
     assert lease.address == has_it != bare
     waiting = fleet.queue(adapter_numbers=frozenset({0, 1}))
-    assert fleet.refusal(adapter_numbers=frozenset({2})) == "model-not-found"
+    assert fleet.rejection(adapter_numbers=frozenset({2})) == "model-not-found"
     fleet.finish(lease)
     assert fleet.served(waiting).address == has_it
 
@@ -219,7 +219,7 @@ def test_one_load_of_a_model_at_a_time() -> None:
     waiting = [fleet.queue(model="a") for _ in range(3)]
     assert loading in routers
     fleet.now += 5
-    fleet.look(loading, slots=4, busy_slots=1, models=router("a", "b", busy=0))
+    fleet.scrape(loading, slots=4, busy_slots=1, models=router("a", "b", busy=0))
     assert [fleet.is_waiting(ticket) for ticket in waiting] == [False, False, True]
     assert fleet.served(waiting[0]).address == loading
     assert fleet.served(waiting[1]).address != loading
@@ -231,7 +231,7 @@ def test_a_load_that_fails_is_tried_elsewhere() -> None:
         fleet.add(2, models=router("b"))
     loading = fleet.pick(model="a").address
     waiting = fleet.queue(model="a")
-    fleet.look(loading, status=ScrapeStatus.UNREACHABLE)
+    fleet.scrape(loading, status=ScrapeStatus.UNREACHABLE)
     assert fleet.served(waiting).address != loading
 
 

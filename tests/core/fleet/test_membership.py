@@ -152,15 +152,15 @@ def test_a_snapshot_lasts_until_something_changes() -> None:
     """The same object, and then one with a larger version."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
-    picture = fleet.membership()
+    snapshot = fleet.membership()
     fleet.set_members("s", [spec(A)])
     fleet.set_intent(A, Intent.ACTIVE)
-    assert fleet.membership() is picture
+    assert fleet.membership() is snapshot
     fleet.set_intent(A, Intent.DRAINING)
     drained = fleet.membership()
     fleet.set_members("s", [spec(A), spec(B)])
     grown = fleet.membership()
-    assert picture.version < drained.version < grown.version
+    assert snapshot.version < drained.version < grown.version
     assert [member.address for member in grown.members] == [A, B]
 
 

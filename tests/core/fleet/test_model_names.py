@@ -25,7 +25,7 @@ POET = {"model": "m:poet"}
 
 def scrape(fleet: SteeredFleet, address: Address, **reported: Any) -> None:
     fleet.now += 1.0
-    fleet.look(address, **reported)
+    fleet.scrape(address, **reported)
 
 
 def settled(fleet: SteeredFleet, ticket: Ticket) -> tuple[Address, int | None, str | None]:
@@ -35,7 +35,7 @@ def settled(fleet: SteeredFleet, ticket: Ticket) -> tuple[Address, int | None, s
     return settlement.lease.address, settlement.adapter_id, settlement.model
 
 
-def refused(fleet: SteeredFleet, ticket: Ticket) -> str:
+def rejected(fleet: SteeredFleet, ticket: Ticket) -> str:
     settlement = fleet.listener.settlements[ticket.id]
     assert isinstance(settlement, Rejected), settlement
     return settlement.reason.value
@@ -121,7 +121,7 @@ def test_in_a_known_fleet_no_name_waits() -> None:
     fleet.add(9, models=["m"])
     for name in ("qwen2.5:7b", "hf/user:Q4_K_M", "m:poet", ":", "m:", ":x"):
         fleet.pick(model=name)
-    assert fleet.refusal(adapter="poet") == "model-not-found"
+    assert fleet.rejection(adapter="poet") == "model-not-found"
 
 
 def test_a_reported_name_with_a_colon_never_waits() -> None:
@@ -148,7 +148,7 @@ def test_a_down_server_delays_only_adapters_of_known_models() -> None:
     down = fleet.join()
     scrape(fleet, down, status=ScrapeStatus.UNREACHABLE)
     fleet.pick(model="qwen2.5:7b")
-    assert fleet.refusal(adapter="poet") == "model-not-found"
+    assert fleet.rejection(adapter="poet") == "model-not-found"
     waiting = fleet.queue(**POET)
     scrape(fleet, down, **READY, adapters=["poet"])
     assert settled(fleet, waiting) == (down, 0, "m")
@@ -159,7 +159,7 @@ def test_a_strict_fleet_rejects_what_only_a_down_server_may_have() -> None:
     fleet.add(9, models=["m"])
     down = fleet.join()
     scrape(fleet, down, status=ScrapeStatus.UNREACHABLE)
-    assert fleet.refusal(**POET) == "model-not-found"
+    assert fleet.rejection(**POET) == "model-not-found"
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
@@ -189,8 +189,8 @@ def test_an_unknown_adapter_is_rejected_when_all_have_reported() -> None:
         waiting = fleet.queue(**asked)
         assert fleet.is_waiting(waiting)
         scrape(fleet, late, **READY, adapters=["bard"])
-        assert refused(fleet, waiting) == "model-not-found"
-        assert fleet.refusal(**asked) == "model-not-found"
+        assert rejected(fleet, waiting) == "model-not-found"
+        assert fleet.rejection(**asked) == "model-not-found"
 
 
 def test_a_request_whose_adapter_cannot_be_sent_is_rejected() -> None:
@@ -205,7 +205,7 @@ def test_a_request_whose_adapter_cannot_be_sent_is_rejected() -> None:
             if reason is None:
                 settled(fleet, waiting)
             else:
-                assert refused(fleet, waiting) == reason
+                assert rejected(fleet, waiting) == reason
 
 
 def test_it_is_queued_by_its_base_name() -> None:
@@ -220,7 +220,7 @@ def test_it_is_queued_by_its_base_name() -> None:
     fleet.now += 1.0
     scrape(fleet, late, status=ScrapeStatus.LOADING)
     fleet.dispatcher.advance(fleet.now)
-    assert refused(fleet, mortal) == "no-endpoint"
+    assert rejected(fleet, mortal) == "no-endpoint"
     scrape(fleet, late, **READY, adapters=["poet"])
     lease = fleet.served(first)
     assert lease.weight_slots == 2 and fleet.is_waiting(second)
@@ -233,8 +233,8 @@ def test_a_full_queue_rejects_it() -> None:
     fleet = SteeredFleet(queue_max_requests=0)
     fleet.add(9, models=["m"])
     fleet.join()
-    assert fleet.refusal(**POET) == "no-endpoint"
-    assert fleet.refusal(**POET, timeout_s=0.0) == "no-endpoint"
+    assert fleet.rejection(**POET) == "no-endpoint"
+    assert fleet.rejection(**POET, timeout_s=0.0) == "no-endpoint"
 
 
 def test_another_process_has_its_own_adapters() -> None:

@@ -131,7 +131,7 @@ def test_a_success_long_ago_is_no_proof(evidence: Evidence) -> None:
     assert evidence.count(now=103.0) == 3
 
 
-def test_a_refused_connection_is_explained_by_no_kind_and_cleared_by_any(
+def test_a_rejected_connection_is_explained_by_no_kind_and_cleared_by_any(
     evidence: Evidence,
 ) -> None:
     evidence.evidence.responded(CHAT, 1.0)

@@ -271,7 +271,7 @@ def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
     elif loss == "removed":
         fleet.name(bad)
     else:
-        fleet.look(good, status=ScrapeStatus.UNREACHABLE, busy=None)
+        fleet.scrape(good, status=ScrapeStatus.UNREACHABLE, busy=None)
     assert not fleet.is_out(bad)
     assert fleet.pick().address == bad
 
@@ -279,10 +279,10 @@ def test_without_another_endpoint_it_is_readmitted(loss: str) -> None:
 def test_a_new_process_gets_a_trial_at_once() -> None:
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
-    fleet.look(bad, instance="one")
+    fleet.scrape(bad, instance="one")
     fleet.fail_at(bad, 3)
     fleet.now += 0.1
-    fleet.look(bad, instance="two")
+    fleet.scrape(bad, instance="two")
     assert not fleet.is_out(bad)
     fleet.fail(fleet.send(bad))
     assert fleet.is_out(bad)
@@ -292,12 +292,12 @@ def test_an_endpoint_that_returns_to_the_fleet_has_no_history() -> None:
     fleet, bad = ejected(4, 4)
     fleet.name(fleet.addresses[1])
     fleet.name(*fleet.addresses)
-    fleet.look(bad, slots=4)
+    fleet.scrape(bad, slots=4)
     assert not fleet.is_out(bad)
     assert fleet.dispatcher.state.outliers.totals == {}
 
 
-def test_503_counts_once_each_time_it_looked_healthy() -> None:
+def test_503_counts_once_each_time_it_seemed_healthy() -> None:
     """Envoy uses another endpoint, so it is down until the next scrape, which finds it ready."""
     fleet = Fleet(4, 4)
     bad, _ = fleet.addresses
@@ -305,10 +305,10 @@ def test_503_counts_once_each_time_it_looked_healthy() -> None:
         for _ in range(5):
             fleet.now += 0.01
             fleet.dispatcher.connect_failed(bad, fleet.now)
-        fleet.look(bad)
+        fleet.scrape(bad)
     assert not fleet.is_out(bad)
     fleet.dispatcher.connect_failed(bad, fleet.now)
-    fleet.look(bad)
+    fleet.scrape(bad)
     assert fleet.is_out(bad)
 
 

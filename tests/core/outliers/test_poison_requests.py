@@ -104,7 +104,7 @@ def test_the_dispatcher_rejects_the_third_attempt(fingerprint: int) -> None:
         fleet.dispatcher.failed(lease, Fault.RESET, fleet.now)
         fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)
         fleet.now += 0.1
-        fleet.look(lease.address, status=ScrapeStatus.UNREACHABLE, busy=None)
+        fleet.scrape(lease.address, status=ScrapeStatus.UNREACHABLE, busy=None)
     outcome = fleet.dispatcher.submit(request, fleet.now)
     if fingerprint:
         assert isinstance(outcome, Rejected)

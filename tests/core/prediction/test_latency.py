@@ -157,7 +157,7 @@ def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> Non
             )
             for task, length in enumerate((100, 200))
         )
-        fleet.look(address, slots=2, busy_slots=2, slot_readings=readings)
+        fleet.scrape(address, slots=2, busy_slots=2, slot_readings=readings)
     tickets = [fleet.queue() for _ in range(3)]
     expected_s = [fleet.dispatcher.position_of(ticket, fleet.now).expected_s for ticket in tickets]
     if not is_bounded:
@@ -201,7 +201,7 @@ def test_foreign_slots_are_not_freed_for_us() -> None:
         fleet.now += 4.0
         fleet.finish(lease)
     fleet.now += 100.0
-    fleet.look(address, slots=4, busy_slots=3)
+    fleet.scrape(address, slots=4, busy_slots=3)
     fleet.pick()
     queue_position = fleet.dispatcher.position_of(fleet.queue(), fleet.now)
     assert queue_position.expected_s == pytest.approx(4.0, rel=0.3)
@@ -224,7 +224,7 @@ def test_foreign_slots_of_another_model_do_not_count() -> None:
         fleet.now += 4.0
         fleet.finish(lease)
     fleet.now += 100.0
-    fleet.look(address, **models(3))
+    fleet.scrape(address, **models(3))
     run = fleet.dispatcher.state.in_flight.get(fleet.pick(model="a"))
     assert run is not None
     run.ends_by = fleet.now
@@ -284,6 +284,6 @@ def test_tasks_of_a_new_process_do_not_continue_old_ones() -> None:
     for instance, decoded in (("one", 10), ("two", 510), ("two", 530)):
         fleet.now += 1.0
         task = SlotReading(task_id=1, decoded_tokens=decoded)
-        fleet.look(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
+        fleet.scrape(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
     speed = fleet.dispatcher.state.latency.endpoint(address).estimate(DEFAULT_ESTIMATE)
     assert speed.token_s(1) > DEFAULT_ESTIMATE.token_s(1)

@@ -152,11 +152,11 @@ def test_the_expectation_converges(kept_prompts: int) -> None:
             remaining_tokens=35,
         )
         if random.random() < 0.7:  # not every one is seen
-            fleet.look(lease.address, slots=1, busy_slots=1, slot_readings=(reading,))
+            fleet.scrape(lease.address, slots=1, busy_slots=1, slot_readings=(reading,))
         fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
         fleet.now += 0.2
         fleet.finish(lease)
-        fleet.look(lease.address, slots=1, busy_slots=0)
+        fleet.scrape(lease.address, slots=1, busy_slots=0)
     assert sum(were_right[200:]) >= 88
 
 
@@ -198,9 +198,9 @@ def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
     fleet.finish(lease)
     assert fleet.served(waiting).address == target
     patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    alarm = fleet.dispatcher.next_wakeup()
-    assert alarm is not None
-    fleet.now = alarm
+    timer = fleet.dispatcher.next_wakeup()
+    assert timer is not None
+    fleet.now = timer
     fleet.dispatcher.advance(fleet.now)
     assert fleet.served(patient).address == other
 
@@ -230,9 +230,9 @@ def test_after_its_affinity_wait_a_multi_slot_request_may_go_anywhere() -> None:
     assert multi_slot.pinned_to == target
     fleet.finish(lease)
     assert multi_slot.reservation is not None and multi_slot.reserved_at == target
-    alarm = fleet.dispatcher.next_wakeup()
-    assert alarm is not None
-    fleet.now = alarm
+    timer = fleet.dispatcher.next_wakeup()
+    assert timer is not None
+    fleet.now = timer
     fleet.dispatcher.advance(fleet.now)
     assert fleet.served(multi_slot).address == other
 
@@ -277,7 +277,7 @@ def test_two_models_of_a_router_share_nothing() -> None:
     fleet.add(4, models=both, context_tokens=8192)
     plain = fleet.join()
     reported = {"slots": 1, "busy_slots": 1}
-    fleet.look(plain, models=[ModelReading(name="tiny", aliases=("small",))], **reported)
+    fleet.scrape(plain, models=[ModelReading(name="tiny", aliases=("small",))], **reported)
     converse(fleet, "tiny")
     assert converse(fleet, "tiny")[1] > 2000
     assert converse(fleet, "small")[1] == 0.0
@@ -300,10 +300,10 @@ def test_a_restarted_or_removed_server_has_no_expected_cache() -> None:
     fleet = SteeredFleet()
     address = fleet.add(4, context_tokens=8192, instance="one")
     prefixes = fleet.dispatcher.state.prefix_caches
-    fleet.look(address, slots=4, busy_slots=0, instance="one")
+    fleet.scrape(address, slots=4, busy_slots=0, instance="one")
     converse(fleet, "tiny")
     assert converse(fleet, "tiny")[1] > 2000
-    fleet.look(address, slots=4, busy_slots=0, instance="two")
+    fleet.scrape(address, slots=4, busy_slots=0, instance="two")
     assert prefixes.memory(address) is None
     converse(fleet, "tiny")
     assert prefixes.memory(address) is not None
@@ -344,7 +344,7 @@ def test_each_request_is_one_sample() -> None:
             processed_tokens=2500,
             decoded_tokens=decoded,
         )
-        fleet.look(address, slots=1, busy_slots=1, slot_readings=(reading,))
+        fleet.scrape(address, slots=1, busy_slots=1, slot_readings=(reading,))
         beliefs.append(memory.capacity)
     assert beliefs[0] < 100.0 and len(set(beliefs)) == 1
 
@@ -380,7 +380,7 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
             processed_tokens=2600,
             decoded_tokens=5,
         )
-        fleet.look(other, slots=4, busy_slots=1, slot_readings=(reading,))
+        fleet.scrape(other, slots=4, busy_slots=1, slot_readings=(reading,))
         fleet.finish(lease)
     assert memory.capacity == before
 

@@ -68,10 +68,10 @@ def test_a_session_returns_until_its_server_is_another_process(is_replaced: bool
     fleet.finish(lease)
     sessions, target = fleet.dispatcher.state.sessions, lease.address
     fleet.now += 1.0
-    fleet.look(target, slots=2, busy_slots=0, instance="one")
+    fleet.scrape(target, slots=2, busy_slots=0, instance="one")
     assert sessions.last_endpoint("s") == target
     if is_replaced:
-        fleet.look(target, slots=2, busy_slots=0, instance="two")
+        fleet.scrape(target, slots=2, busy_slots=0, instance="two")
     else:
         fleet.dispatcher.set_members("test", [], fleet.now)
     assert sessions.last_endpoint("s") is None

@@ -29,7 +29,7 @@ def test_critical_before_standard_before_nothing() -> None:
     fleet.add(1)
     lease = fleet.pick(objective="cheap")
     standard, critical = fleet.queue(), fleet.queue(objective="gold")
-    assert fleet.refusal(objective="cheap") == "shed"
+    assert fleet.rejection(objective="cheap") == "shed"
     fleet.finish(lease)
     assert fleet.is_waiting(standard) and not fleet.is_waiting(critical)
 
@@ -39,14 +39,14 @@ def test_a_critical_request_evicts_the_newest_of_the_lowest_criticality() -> Non
     fleet.add(1)
     fleet.pick()
     older, newer = fleet.queue(), fleet.queue()
-    assert fleet.refusal() == "queue-full"
+    assert fleet.rejection() == "queue-full"
     fleet.queue(objective="gold")
     settlement = fleet.listener.settlements[newer.id]
     assert isinstance(settlement, Rejected) and settlement.reason.value == "evicted"
     assert fleet.is_waiting(older)
     fleet.queue(objective="gold")
     assert not fleet.is_waiting(older)
-    assert fleet.refusal(objective="gold") == "queue-full"
+    assert fleet.rejection(objective="gold") == "queue-full"
 
 
 @pytest.mark.parametrize("lower", [CHEAP, Objective(name="usual")])
@@ -123,7 +123,7 @@ def test_a_rejection_for_lack_of_slots_misses_the_slo(how: str) -> None:
     fleet.pick()
     if how == "queue-full":
         fleet.queue()
-        assert fleet.refusal(objective="silver") == how
+        assert fleet.rejection(objective="silver") == how
     else:
         fleet.queue(objective="silver", timeout_s=5.0)
         if how == "evicted":
@@ -322,7 +322,7 @@ def test_a_reservation_that_cannot_be_met_is_not_exclusive() -> None:
     assert fleet.is_waiting(gold)
     fleet.finish(leases.pop())
     fleet.now += 1.0
-    fleet.look(address, slots=4, busy_slots=3)
+    fleet.scrape(address, slots=4, busy_slots=3)
     assert not fleet.is_waiting(gold) and fleet.is_waiting(multi_slot)
 
 
@@ -369,7 +369,7 @@ def test_a_critical_arrival_overtakes_none_of_its_criticality() -> None:
     fleet.queue(weight_slots=3)
     first = fleet.queue(objective="gold", weight_slots=2)
     second = fleet.queue(objective="gold")
-    fleet.look(address, slots=4, busy_slots=2)
+    fleet.scrape(address, slots=4, busy_slots=2)
     assert not fleet.is_waiting(first) and fleet.is_waiting(second)
 
 

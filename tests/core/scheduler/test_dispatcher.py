@@ -28,7 +28,7 @@ def test_the_largest_share_of_free_slots() -> None:
     """2 of 2 before 3 of 4, then 3 of 4 before 1 of 2."""
     fleet = SmallFleet(2, 4)
     small, large = fleet.addresses
-    fleet.look(large, busy=1)
+    fleet.scrape(large, busy=1)
     assert [fleet.pick().address for _ in range(2)] == [small, large]
 
 
@@ -44,7 +44,7 @@ def test_fallbacks_are_the_next_in_order() -> None:
     """Two others, best first, without leases; fewer if the fleet has no more."""
     fleet = SmallFleet(8, 4, 2, 2)
     for address, busy in zip(fleet.addresses, (0, 1, 1, 2), strict=True):
-        fleet.look(address, busy=busy)
+        fleet.scrape(address, busy=busy)
     outcome = fleet.submit()
     assert isinstance(outcome, Picked)
     a, b, c, _ = fleet.addresses
@@ -76,7 +76,7 @@ def test_the_picked_endpoint_is_not_its_own_fallback() -> None:
     """Also if the lease made it the worst of all."""
     fleet = SmallFleet(1, 4, 4, 4)
     for address in fleet.addresses[1:]:
-        fleet.look(address, busy=1)
+        fleet.scrape(address, busy=1)
     outcome = fleet.submit()
     assert isinstance(outcome, Picked)
     assert outcome.lease.address == fleet.addresses[0]
@@ -86,7 +86,7 @@ def test_the_picked_endpoint_is_not_its_own_fallback() -> None:
 def test_foreign_slots_are_not_used() -> None:
     """A slot that a foreign request uses is not available."""
     fleet = SmallFleet(2)
-    fleet.look(fleet.addresses[0], busy=1)
+    fleet.scrape(fleet.addresses[0], busy=1)
     fleet.pick()
     assert isinstance(fleet.submit(), Queued)
 
@@ -96,7 +96,7 @@ def test_pass_through_requests_need_no_slot() -> None:
     fleet = SmallFleet(1, 1, 1, 1)
     for _ in range(4):
         fleet.pick()
-    fleet.look(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.scrape(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
     assert len(fleet.dispatcher.passing()) == 3
     assert fleet.addresses[0] not in fleet.dispatcher.passing()
     assert SmallFleet().dispatcher.passing() == []
@@ -106,7 +106,7 @@ def test_a_pass_through_request_gets_the_best_allowed_endpoint() -> None:
     """Alternating between equals; a sleeping one only if there is no other."""
     fleet = SmallFleet(2, 2, 2, 2)
     _, asleep, *awake = fleet.addresses
-    fleet.look(asleep, status=ScrapeStatus.ASLEEP)
+    fleet.scrape(asleep, status=ScrapeStatus.ASLEEP)
     allowed = frozenset((asleep, *awake))
     first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
     assert set(first) == set(awake) and min(first.values()) > 25
@@ -160,7 +160,7 @@ def test_a_multi_slot_head_that_times_out_lets_the_next_through() -> None:
     fleet.pick()
     multi_slot, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
     fleet.pass_time(1.0)
-    assert fleet.refused(multi_slot).reason is Reason.QUEUE_TIMEOUT
+    assert fleet.rejected(multi_slot).reason is Reason.QUEUE_TIMEOUT
     assert fleet.handed(light).weight_slots == 1
 
 
@@ -196,7 +196,10 @@ def test_a_cancelled_request_is_settled() -> None:
     ticket = fleet.queue()
     fleet.now += 3.0
     fleet.dispatcher.cancel(ticket, fleet.now)
-    assert (fleet.refused(ticket).reason, fleet.refused(ticket).waited_s) == (Reason.CANCELLED, 3.0)
+    assert (fleet.rejected(ticket).reason, fleet.rejected(ticket).waited_s) == (
+        Reason.CANCELLED,
+        3.0,
+    )
 
 
 @pytest.mark.parametrize("queue_max_requests", [0, 1, 3])
@@ -235,7 +238,7 @@ def test_deadlines_in_their_own_order() -> None:
     fleet.pass_time(2.999)
     assert fleet.listener.settlements == {}
     fleet.pass_time(0.001)
-    rejected = fleet.refused(impatient)
+    rejected = fleet.rejected(impatient)
     assert (rejected.reason, rejected.waited_s) == (Reason.QUEUE_TIMEOUT, 3.0)
     fleet.finish(running)
     assert fleet.handed(patient).address == fleet.addresses[0]
@@ -261,7 +264,7 @@ def test_without_any_endpoint_the_reason_is_no_endpoint() -> None:
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.NO_ENDPOINT
     ticket = fleet.queue(timeout_s=1.0)
     fleet.pass_time(1.0)
-    assert fleet.refused(ticket).reason is Reason.NO_ENDPOINT
+    assert fleet.rejected(ticket).reason is Reason.NO_ENDPOINT
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,7 @@ def test_an_abandoned_slot_is_free_once_a_scrape_proves_it() -> None:
     assert fleet.listener.settlements == {}
     assert fleet.dispatcher.needs_frequent_scrapes(address)
     fleet.now += 1.0
-    fleet.look(address, busy=0)
+    fleet.scrape(address, busy=0)
     assert fleet.handed(ticket).address == address
 
 
@@ -417,7 +420,7 @@ def test_more_slots_serve_the_queue() -> None:
     fleet = SmallFleet(1)
     fleet.pick()
     tickets = [fleet.queue() for _ in range(4)]
-    fleet.look(fleet.addresses[0], busy=1, slots=4)
+    fleet.scrape(fleet.addresses[0], busy=1, slots=4)
     assert set(fleet.listener.settlements) == {ticket.id for ticket in tickets[:3]}
 
 
@@ -425,7 +428,7 @@ def test_fewer_slots_hold_the_queue() -> None:
     """Running requests continue; no request is picked until fewer run than there are slots."""
     fleet = SmallFleet(4)
     leases = [fleet.pick() for _ in range(4)]
-    fleet.look(fleet.addresses[0], busy=4, slots=2)
+    fleet.scrape(fleet.addresses[0], busy=4, slots=2)
     ticket = fleet.queue()
     for lease in leases[:2]:
         fleet.finish(lease)
@@ -438,11 +441,11 @@ def test_a_replaced_server_frees_draining_leases() -> None:
     """A new process at the same address has no slots of the clients that left."""
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
-    fleet.look(address, instance="a")
+    fleet.scrape(address, instance="a")
     fleet.abandon(fleet.pick())
     ticket = fleet.queue()
     fleet.now += 1.0
-    fleet.look(address, busy=0, instance="b")
+    fleet.scrape(address, busy=0, instance="b")
     assert fleet.handed(ticket).address == address
 
 
@@ -450,11 +453,11 @@ def test_a_server_that_reports_no_slots_has_one() -> None:
     """Until a scrape or the operator reports more."""
     fleet = SmallFleet()
     address = fleet.add(None)
-    fleet.look(address, busy=None, slots=None)
+    fleet.scrape(address, busy=None, slots=None)
     assert fleet.account(address).slots == ASSUMED_SLOTS == 1
-    fleet.look(address, busy=None, slots=3)
+    fleet.scrape(address, busy=None, slots=3)
     assert fleet.account(address).slots == 3
-    fleet.look(address, busy=None, slots=None)
+    fleet.scrape(address, busy=None, slots=None)
     assert fleet.account(address).slots == 3
 
 
@@ -465,14 +468,14 @@ def test_the_operators_slots_override_the_servers() -> None:
     specs = [EndpointSpec(address=address, slots=3)]
     fleet.dispatcher.set_members("test", specs, fleet.now)
     for slots in (None, 8):
-        fleet.look(address, busy=None, slots=slots)
+        fleet.scrape(address, busy=None, slots=slots)
         assert fleet.account(address).slots == 3
 
 
 def test_an_observation_of_an_unknown_endpoint_is_ignored() -> None:
     """It may have left the fleet during the scrape."""
     fleet = SmallFleet(1)
-    fleet.look(UNKNOWN)
+    fleet.scrape(UNKNOWN)
     assert UNKNOWN not in fleet.dispatcher.fleet
 
 
@@ -481,12 +484,12 @@ def test_an_outdated_scrape_does_not_revive_a_dead_server() -> None:
     fleet = SmallFleet(1)
     address = fleet.addresses[0]
     fleet.now = 110.0
-    fleet.look(address, status=ScrapeStatus.UNREACHABLE, busy=None)
-    fleet.look(address, began_at=109.0)
+    fleet.scrape(address, status=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.scrape(address, began_at=109.0)
     assert fleet.endpoint(address).health is Health.DOWN
     fleet.now = 120.0
-    fleet.look(address)
-    fleet.look(address, status=ScrapeStatus.UNREACHABLE, busy=None, began_at=119.0)
+    fleet.scrape(address)
+    fleet.scrape(address, status=ScrapeStatus.UNREACHABLE, busy=None, began_at=119.0)
     assert fleet.endpoint(address).health is Health.READY
 
 
@@ -496,11 +499,11 @@ def test_a_server_that_cannot_serve_gets_no_requests(status: ScrapeStatus) -> No
     fleet = SmallFleet(2)
     address = fleet.addresses[0]
     lease = fleet.pick()
-    fleet.look(address, status=status, busy=None)
+    fleet.scrape(address, status=status, busy=None)
     ticket = fleet.queue()
     fleet.finish(lease)
     assert ticket.is_waiting
-    fleet.look(address)
+    fleet.scrape(address)
     assert fleet.handed(ticket).address == address
 
 
@@ -515,9 +518,9 @@ def test_a_connection_that_envoy_could_not_make() -> None:
     assert (endpoint.health, endpoint.issues) == (Health.DOWN, (CONNECT_FAILED,))
     assert fleet.listener.unsure == [address]
     ticket = fleet.queue()
-    fleet.look(address, began_at=109.9)
+    fleet.scrape(address, began_at=109.9)
     assert ticket.is_waiting
-    fleet.look(address)
+    fleet.scrape(address)
     assert fleet.handed(ticket).address == address
 
 
@@ -526,11 +529,11 @@ def test_an_old_observation_makes_a_backup() -> None:
     fleet = SmallFleet(4, 4, stale_after_s=6.0)
     stale, fresh = fleet.addresses
     fleet.pass_time(5.0)
-    fleet.look(fresh, busy=3)
+    fleet.scrape(fresh, busy=3)
     fleet.pass_time(1.0)
     assert not fleet.endpoint(stale).is_fresh
     assert [fleet.pick().address for _ in range(2)] == [fresh, stale]
-    fleet.look(stale)
+    fleet.scrape(stale)
     assert fleet.endpoint(stale).is_fresh
 
 
@@ -539,7 +542,7 @@ def test_each_endpoint_ages_by_itself(again: int) -> None:
     """The timer fires for each at its time, in any order of scrapes."""
     fleet = SmallFleet(1, 1, stale_after_s=6.0)
     fleet.pass_time(3.0)
-    fleet.look(fleet.addresses[again])
+    fleet.scrape(fleet.addresses[again])
     fleet.pass_time(3.0)
     fresh = [fleet.endpoint(address).is_fresh for address in fleet.addresses]
     assert fresh == [again == 0, again == 1]
@@ -555,9 +558,9 @@ def test_uncounted_slots_become_stale() -> None:
     blind = fleet.add(1, busy=None)
     fleet.pass_time(4.0)
     slow = Issue(code="slow-slots", message="it stalls", remedy="wait")
-    fleet.look(stalled, busy=None, issues=(slow,))
-    fleet.look(quiet, busy=None)
-    fleet.look(blind, busy=None)
+    fleet.scrape(stalled, busy=None, issues=(slow,))
+    fleet.scrape(quiet, busy=None)
+    fleet.scrape(blind, busy=None)
     fleet.pass_time(2.0)
     fresh = [fleet.endpoint(address).is_fresh for address in (stalled, quiet, blind)]
     assert fresh == [False, True, True]
@@ -593,7 +596,7 @@ def test_a_removed_endpoint_drains_to_its_end() -> None:
         assert address in fleet.dispatcher.fleet
         if ending == "scrape":
             fleet.now += 1.0
-            fleet.look(address, busy=0)
+            fleet.scrape(address, busy=0)
         else:
             fleet.pass_time(10.0)
         assert address not in fleet.dispatcher.fleet
@@ -617,9 +620,9 @@ def test_an_endpoint_that_was_forgotten_is_new() -> None:
     fleet.now = 110.0
     fleet.name()
     fleet.name(address)
-    fleet.look(address, began_at=109.0)
+    fleet.scrape(address, began_at=109.0)
     assert fleet.endpoint(address).health is Health.LOADING
-    fleet.look(address, slots=1)
+    fleet.scrape(address, slots=1)
     assert fleet.pick().address == address
 
 
@@ -632,7 +635,7 @@ def test_no_request_is_assigned_to_an_endpoint_during_its_removal() -> None:
     new = Address("10.0.0.1", 9000)
     fleet.name(new)
     assert multi_slot.is_waiting and light.is_waiting
-    fleet.look(new, slots=2)
+    fleet.scrape(new, slots=2)
     assert fleet.handed(multi_slot).address == new
     assert light.is_waiting and fleet.account(old).free_slots == 1
 
@@ -673,7 +676,7 @@ def test_an_endpoint_that_envoy_does_not_know_yet() -> None:
     address = fleet.add(None)
     fleet.dispatcher.set_routable(address, False, fleet.now)
     fleet.dispatcher.set_routable(UNKNOWN, True, fleet.now)
-    fleet.look(address, slots=1)
+    fleet.scrape(address, slots=1)
     ticket = fleet.queue()
     fleet.dispatcher.set_routable(address, True, fleet.now)
     assert fleet.handed(ticket).address == address
@@ -686,18 +689,18 @@ def test_endpoints_that_need_frequent_scrapes() -> None:
     """Foreign slots, draining leases, failures and servers that start; not what leases explain."""
     fleet = SmallFleet(2, 2)
     calm, busy = fleet.addresses
-    fleet.look(busy, busy=1)
+    fleet.scrape(busy, busy=1)
     assert [fleet.dispatcher.needs_frequent_scrapes(a) for a in (calm, busy, UNKNOWN)] == [
         False,
         True,
         False,
     ]
-    fleet.look(busy, busy=0)
+    fleet.scrape(busy, busy=0)
     lease = fleet.pick()
     assert not fleet.dispatcher.needs_frequent_scrapes(lease.address)
     fleet.abandon(lease)
     assert fleet.dispatcher.needs_frequent_scrapes(lease.address)
-    fleet.look(calm, status=ScrapeStatus.FAILED, busy=None)
+    fleet.scrape(calm, status=ScrapeStatus.FAILED, busy=None)
     assert fleet.dispatcher.needs_frequent_scrapes(calm)
     assert fleet.dispatcher.needs_frequent_scrapes(fleet.add(None))
 
@@ -725,8 +728,8 @@ def test_closing_rejects_all_requests() -> None:
     fleet.now += 2.0
     fleet.dispatcher.close(fleet.now)
     for ticket in tickets:
-        assert fleet.refused(ticket).reason is Reason.SHUTTING_DOWN
-        assert fleet.refused(ticket).waited_s == 2.0
+        assert fleet.rejected(ticket).reason is Reason.SHUTTING_DOWN
+        assert fleet.rejected(ticket).waited_s == 2.0
     fleet.finish(lease)
     outcome = fleet.submit()
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.SHUTTING_DOWN
@@ -741,18 +744,18 @@ def test_nothing_to_wait_for() -> None:
     """An idle dispatcher requests no wake-up; one with tickets requests it for the first
     deadline."""
     fleet = SmallFleet()
-    assert (fleet.dispatcher.next_wakeup(), fleet.listener.alarm) == (None, None)
+    assert (fleet.dispatcher.next_wakeup(), fleet.listener.timer) == (None, None)
     fleet.queue(timeout_s=5.0)
     fleet.queue(timeout_s=3.0)
-    assert fleet.dispatcher.next_wakeup() == fleet.listener.alarm == 103.0
+    assert fleet.dispatcher.next_wakeup() == fleet.listener.timer == 103.0
 
 
 def test_an_early_wake_up_does_nothing() -> None:
     """And requests the right time again: an event loop may wake up a moment early."""
     fleet = SmallFleet(1, stale_after_s=6.0)
-    fleet.listener.alarm = None
+    fleet.listener.timer = None
     fleet.dispatcher.advance(fleet.now)
-    assert fleet.listener.alarm == 106.0
+    assert fleet.listener.timer == 106.0
 
 
 def test_the_loss_of_a_server_is_explained_until_it_is_back() -> None:
@@ -760,6 +763,6 @@ def test_the_loss_of_a_server_is_explained_until_it_is_back() -> None:
     fleet = SmallFleet(1)
     endpoint = fleet.endpoint(fleet.addresses[0])
     fleet.dispatcher.connect_failed(endpoint.address, fleet.now)
-    fleet.look(endpoint.address)
+    fleet.scrape(endpoint.address)
     assert (endpoint.health, endpoint.issues) == (Health.READY, ())
     assert fleet.pick().address == endpoint.address

@@ -45,7 +45,7 @@ class Served:
         others = tuple(
             SlotReading(task_id=10_000 + number, decoded_tokens=0) for number in range(foreign)
         )
-        self.fleet.look(
+        self.fleet.scrape(
             self.address,
             busy_slots=1 + foreign,
             slot_readings=(ours, *others),
@@ -59,7 +59,7 @@ class Served:
         self.fleet.now = lease.opened_at + after_s
         self.fleet.dispatcher.release(lease, end, self.fleet.now)
         self.fleet.now += 5.0
-        self.fleet.look(self.address, busy_slots=0)
+        self.fleet.scrape(self.address, busy_slots=0)
 
     @property
     def speed(self) -> LatencyEstimate:
@@ -203,7 +203,7 @@ def test_foreign_tasks_are_samples_if_sizes_are_known() -> None:
     stream(server, 0.01, (5.0, 7.0), 9.0)  # 1,000 estimated tokens were 1,000 real ones
     before_s = server.first_token_s
     server.fleet.now += 100.0
-    server.fleet.look(server.address, busy_slots=0)
+    server.fleet.scrape(server.address, busy_slots=0)
     for gap_s, decoded in ((0.5, 0), (3.75, 0), (5.0, 21), (2.0, 61)):
         server.fleet.now += gap_s
         reading = SlotReading(
@@ -212,7 +212,7 @@ def test_foreign_tasks_are_samples_if_sizes_are_known() -> None:
             processed_tokens=PROMPT_TOKENS if decoded else 0,
             decoded_tokens=decoded,
         )
-        server.fleet.look(server.address, busy_slots=1, slot_readings=(reading,))
+        server.fleet.scrape(server.address, busy_slots=1, slot_readings=(reading,))
     assert before_s + 0.5 < server.first_token_s < 8.0
 
 
@@ -226,7 +226,7 @@ def test_a_task_from_before_the_first_scrape_is_no_sample() -> None:
     for decoded in (20, 60, 100):
         server.fleet.now += 2.0
         old = SlotReading(task_id=7, processed_tokens=PROMPT_TOKENS, decoded_tokens=decoded)
-        server.fleet.look(address, slots=2, busy_slots=1, slot_readings=(old,))
+        server.fleet.scrape(address, slots=2, busy_slots=1, slot_readings=(old,))
     for _ in range(3):
         latency.ended(9.0)
     estimate = latency.estimate(DEFAULT_ESTIMATE)
@@ -346,7 +346,7 @@ def test_images_are_no_samples(
     """Neither if they are known to be images, nor if only the length of a body was known and no
     server could hold that much text."""
     server = Served()
-    server.fleet.look(server.address, slots=1, busy_slots=0, context_tokens=context_tokens)
+    server.fleet.scrape(server.address, slots=1, busy_slots=0, context_tokens=context_tokens)
     with_images(server.fleet, every, image_tokens)
     assert server.speed.prefill_s == pytest.approx(0.001, rel=0.1)
     assert server.speed.fixed_s < 0.05
@@ -389,7 +389,7 @@ class Router:
 
     def scrape(self, *readings: SlotReading) -> None:
         old, new = (sum(one.model == name for one in readings) for name in ("old", "new"))
-        self.fleet.look(
+        self.fleet.scrape(
             self.address,
             slots=4,
             busy_slots=len(readings),
@@ -461,7 +461,7 @@ def test_a_model_load_is_no_slow_prefill(reported: dict[str, Any], is_seen: bool
         fleet.now += 3.0
         reading = task(0, "new" if is_router else "", decoded)
         if is_seen:
-            fleet.look(address, slots=1, busy_slots=1, models=awake, slot_readings=(reading,))
+            fleet.scrape(address, slots=1, busy_slots=1, models=awake, slot_readings=(reading,))
     fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
     fleet.finish(lease)
     fleet.now += 5.0

@@ -51,7 +51,7 @@ def test_without_latencies_the_drain_rate_is_used() -> None:
     for ticket in tickets[:2]:
         fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)  # which teaches no speed
         fleet.now += 3.0
-        fleet.look(fleet.addresses[0], busy=0, slots=1)
+        fleet.scrape(fleet.addresses[0], busy=0, slots=1)
         settlement = fleet.listener.settlements[ticket.id]
         assert isinstance(settlement, Picked)
         lease = settlement.lease

@@ -50,7 +50,7 @@ class SloServer:
             processed_tokens=1000 if is_out else 0,
             decoded_tokens=1 + int((after_s - self.prefill_s) / TOKEN_S) if is_out else 0,
         )
-        self.fleet.look(self.address, busy_slots=1, slot_readings=(reading,))
+        self.fleet.scrape(self.address, busy_slots=1, slot_readings=(reading,))
 
     def end(self, after_s: float, end: LeaseEnd = LeaseEnd.SERVED) -> float | None:
         """Returns the estimated seconds to its first token."""
@@ -131,7 +131,7 @@ def test_headers_decide_if_they_come_with_first_tokens() -> None:
         server.scrape(2.0)
         server.scrape(3.0)
         server.end(4.0)
-        server.fleet.look(server.address, busy_slots=0)
+        server.fleet.scrape(server.address, busy_slots=0)
         server.begin()
     assert server.results == [True] * 5
     server.headers(0.8)

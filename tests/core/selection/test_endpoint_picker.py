@@ -191,5 +191,5 @@ def test_a_session_wakes_no_server() -> None:
     target, awake = fleet.add(4), fleet.add(4)
     session_at(fleet, target, prompt_tokens=100)
     fleet.now += 1.0
-    fleet.look(target, slots=4, status=ScrapeStatus.ASLEEP)
+    fleet.scrape(target, slots=4, status=ScrapeStatus.ASLEEP)
     assert fleet.pick(session_id="s", prompt_tokens=100).address == awake

@@ -117,7 +117,7 @@ def test_a_new_lease_is_not_counted_twice() -> None:
     assert (endpoint.foreign_slots, endpoint.free_slots) == (0, 3)
 
 
-def test_a_freed_slot_does_not_look_busy() -> None:
+def test_a_freed_slot_never_counts_as_busy() -> None:
     """A lease that closed while the server was answering explains a busy slot too."""
     endpoint = endpoint_slots(4)
     lease = opened(endpoint, 1.0)

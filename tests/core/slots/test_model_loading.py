@@ -76,8 +76,8 @@ def test_after_a_slow_load_another_server_loads_the_model() -> None:
     first = fleet.pick(model="m").address
     waiting = fleet.queue(model="m")
     fleet.now += LOAD_TIMEOUT_S
-    alarm = fleet.dispatcher.next_wakeup()
-    assert alarm is not None and alarm <= fleet.now
+    timer = fleet.dispatcher.next_wakeup()
+    assert timer is not None and timer <= fleet.now
     fleet.dispatcher.advance(fleet.now)
     assert fleet.served(waiting).address != first
 

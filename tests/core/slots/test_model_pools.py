@@ -35,7 +35,7 @@ def test_foreign_slots_are_counted_by_model() -> None:
     fleet = SteeredFleet()
     address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
     fleet.now += 1.0
-    fleet.look(address, slots=4, busy_slots=2, models=[loaded("a", 2, 2), loaded("b", 2)])
+    fleet.scrape(address, slots=4, busy_slots=2, models=[loaded("a", 2, 2), loaded("b", 2)])
     fleet.queue(model="a")
     for _ in range(2):
         fleet.pick(model="b")
@@ -49,13 +49,13 @@ def test_a_client_that_left_during_a_load_does_not_make_a_slot_foreign() -> None
     fleet.dispatcher.release(fleet.pick(model="b"), LeaseEnd.ABANDONED, fleet.now)
     fleet.now += 0.5
     loading = ModelReading(name="b", is_loaded=False, is_loading=True)
-    fleet.look(address, slots=2, busy_slots=0, models=[loaded("a", 2), loading])
+    fleet.scrape(address, slots=2, busy_slots=0, models=[loaded("a", 2), loading])
     assert endpoint_slots.leased_slots == 1
     fleet.now += 0.5
-    fleet.look(address, slots=4, busy_slots=1, models=[loaded("a", 2), loaded("b", 2, 1)])
+    fleet.scrape(address, slots=4, busy_slots=1, models=[loaded("a", 2), loaded("b", 2, 1)])
     assert endpoint_slots.foreign_slots == endpoint_slots.model_pools["b"].foreign_slots == 0
     fleet.now += 0.5
-    fleet.look(address, slots=4, busy_slots=0, models=[loaded("a", 2), loaded("b", 2)])
+    fleet.scrape(address, slots=4, busy_slots=0, models=[loaded("a", 2), loaded("b", 2)])
     assert endpoint_slots.leased_slots == endpoint_slots.model_pools["b"].leased_slots == 0
 
 
@@ -66,11 +66,11 @@ def test_a_model_that_is_no_longer_listed_has_no_slots() -> None:
     pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
     lease = fleet.pick(model="a")
     fleet.now += 1.0
-    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    fleet.scrape(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
     assert pools["a"].slots == pools["a"].free_slots == 0 and pools["a"].leases
     fleet.finish(lease)
     fleet.now += 1.0
-    fleet.look(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
+    fleet.scrape(address, slots=2, busy_slots=0, models=[loaded("b", 2)])
     assert set(pools) == {"b"}
 
 
@@ -79,7 +79,7 @@ def test_a_plain_server_that_replaces_a_router_has_no_model_pools() -> None:
     fleet = SteeredFleet()
     address = fleet.add(2, models=[loaded("a", 2, 2)], instance="router")
     fleet.now += 1.0
-    fleet.look(address, slots=4, busy_slots=0, models=["a"], instance="plain")
+    fleet.scrape(address, slots=4, busy_slots=0, models=["a"], instance="plain")
     leases = [fleet.pick(model="a") for _ in range(4)]
     waiting = fleet.queue()
     fleet.finish(leases[0])
@@ -97,7 +97,7 @@ def test_leases_of_a_model_pool_end_at_the_replacing_server() -> None:
         {"instance": "x", "models": [loaded("a", 2)]},
     ):
         fleet.now += 1.0
-        fleet.look(address, slots=2, busy_slots=0, **reported)
+        fleet.scrape(address, slots=2, busy_slots=0, **reported)
         assert endpoint_slots.leased_slots == 1
     fleet.finish(lease)
     assert endpoint_slots.leased_slots == endpoint_slots.model_pools["a"].leased_slots == 0
@@ -111,7 +111,7 @@ def test_reservations_in_a_model_pool_move_to_the_replacing_server() -> None:
     endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
     assert endpoint_slots.model_pools["a"].reservation is heavy.reservation is not None
     fleet.now += 1.0
-    fleet.look(address, slots=2, busy_slots=1, models=["a"], instance="plain")
+    fleet.scrape(address, slots=2, busy_slots=1, models=["a"], instance="plain")
     assert endpoint_slots.reservation is heavy.reservation is not None
     fleet.finish(lease)
     assert fleet.served(heavy).address == address

@@ -118,7 +118,7 @@ def test_queued_uploads_are_rejected_when_they_are_next() -> None:
         tickets.append(outcome.ticket)
     attacked.suspect()
     attacked.fleet.finish(second)
-    assert [attacked.fleet.refused(ticket).reason for ticket in tickets[:3]] == [Reason.SHED] * 3
+    assert [attacked.fleet.rejected(ticket).reason for ticket in tickets[:3]] == [Reason.SHED] * 3
     attacked.fleet.finish(attacked.fleet.handed(tickets[3]))
     attacked.fleet.finish(first)
     assert len(attacked.dispatcher.state.uploads) == 0

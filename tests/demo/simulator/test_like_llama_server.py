@@ -105,7 +105,7 @@ def events(text: str) -> list[Any]:
 
 
 class TestLikeLlamaServer:
-    async def test_health_and_props_tell_that_it_is_ready_and_its_slots(
+    async def test_health_and_props_report_that_it_is_ready_and_its_slots(
         self, client: httpx.AsyncClient
     ) -> None:
         assert (await client.get("/health")).json() == {"status": "ok"}
@@ -128,7 +128,7 @@ class TestLikeLlamaServer:
         assert not any(slot["is_processing"] for slot in told)
         assert {slot["n_ctx"] for slot in told} == {CONTEXT_TOKENS}
 
-    async def test_a_busy_slot_tells_its_progress_and_an_idle_one_keeps_its_memory(
+    async def test_a_busy_slot_reports_its_progress_and_an_idle_one_keeps_its_memory(
         self, client: httpx.AsyncClient
     ) -> None:
         async with AsyncExitStack() as stack:
@@ -258,7 +258,7 @@ class TestLikeLlamaServer:
         ("path", "body", "status"),
         [("/v1/chat/completions", "{}", 400), ("/completion", "{}", 400), ("/nowhere", "", 404)],
     )
-    async def test_what_it_does_not_take_is_refused_in_its_error_shape(
+    async def test_what_it_does_not_take_is_rejected_in_its_error_shape(
         self, client: httpx.AsyncClient, path: str, body: str, status: int
     ) -> None:
         answer = await client.post(path, content=body)

@@ -34,7 +34,7 @@ def test_without_a_service_time_the_length_decides() -> None:
         {"load_s": -1.0},
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_what_cannot_be_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         SimulatorOptions(**wrong)
 

@@ -34,7 +34,7 @@ async def test_head_gets_a_head(port: int, path: str) -> None:
     assert second.startswith(b"HTTP/1.1 200") and body == b'{"status":"ok"}'
 
 
-async def test_a_target_that_is_no_path_is_refused(port: int) -> None:
+async def test_a_target_that_is_no_path_is_rejected(port: int) -> None:
     assert (await ask(port, "GET", "*")).status == 400
 
 

@@ -95,7 +95,7 @@ async def test_it_says_503_while_it_loads() -> None:
         (post("/v1/embeddings", {"input": None}, CLOSING), 501),
     ],
 )
-async def test_bad_input_is_refused_and_the_server_lives_on(sent: bytes, status: int) -> None:
+async def test_bad_input_is_rejected_and_the_server_lives_on(sent: bytes, status: int) -> None:
     async with running() as (simulator, port):
         assert (await talk(port, sent)).split()[1] == b"%d" % status
         assert not any(slot.is_processing for slot in simulator.slots.all)
@@ -103,7 +103,7 @@ async def test_bad_input_is_refused_and_the_server_lives_on(sent: bytes, status:
             assert (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
 
 
-async def test_a_body_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_without_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_BODY_BYTES", 1000)
     async with running() as (_, port):
         told = await talk(port, post("/completion", b"x" * 1001, CLOSING))

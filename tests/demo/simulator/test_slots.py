@@ -93,7 +93,7 @@ async def test_the_slot_that_remembers_the_prompt_is_preferred(slots: Slots) -> 
     assert again.cached_tokens == len(b"oars are long") + 1
 
 
-async def test_steps_tell_every_token_once(slots: Slots) -> None:
+async def test_steps_report_every_token_once(slots: Slots) -> None:
     one = task(tokens=5)
     slots.submit(one)
     assert [number async for number in one.steps()] == [0, 1, 2, 3, 4]

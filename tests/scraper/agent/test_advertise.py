@@ -80,7 +80,7 @@ async def test_auto_without_a_route_says_so() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "gpu-1:8080", "10.0.0.5", "auto:99999", "aws:x"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_what_is_no_address_is_rejected(text: str) -> None:
     with pytest.raises(AddressError):
         Advertise.parse(text, 8080)
     assert Advertise.parse("auto", 8080).address is None

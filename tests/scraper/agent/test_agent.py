@@ -123,23 +123,25 @@ async def test_a_server_that_dies_is_down_while_its_agent_lives(llama: FakeLlama
             await is_pickable(port)
 
 
-async def test_it_says_that_it_lives_where_there_is_nothing_to_tell(llama: FakeLlamaServer) -> None:
+async def test_it_says_that_it_lives_where_there_is_nothing_to_report(
+    llama: FakeLlamaServer,
+) -> None:
     """Again and again, without a look."""
     async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):
         await is_pickable(port)
         agent = port.service.registry.get(Address.parse(HERE))
         assert agent is not None
         for _ in range(2):
-            heard_at, looks = agent.heard_at, len(port.observed)
+            heard_at, scrapes = agent.heard_at, len(port.observed)
             await port.until(lambda before=heard_at: agent.heard_at > before)  # type: ignore[misc]  # a default
-            assert len(port.observed) == looks
+            assert len(port.observed) == scrapes
 
 
 def test_it_says_so_often_enough_to_be_missed_thrice_before_it_counts_as_dead() -> None:
     assert 3 * HEARTBEAT_S <= AgentsOptions().ttl_s == AgentsSettings().ttl_s == 3
 
 
-async def test_a_change_is_told_at_once(
+async def test_a_change_is_reported_at_once(
     llama: FakeLlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for no sign of life."""
@@ -182,7 +184,7 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
         assert asked == [is_rejected for is_rejected, _ in pauses]
 
 
-async def test_it_looks_when_the_picker_asks(llama: FakeLlamaServer) -> None:
+async def test_it_scrapes_when_the_picker_asks(llama: FakeLlamaServer) -> None:
     """Nobody would look for an hour: only the poke frees the slot of a client that left.
 
     By a clock that stands still, for whose drift over a slow look nothing has to be allowed.
@@ -226,8 +228,8 @@ async def test_at_the_end_it_drains_first(llama: FakeLlamaServer) -> None:
             lease = pick(port).lease
             agent.leave()
             await port.until(lambda: port.endpoint(HERE).is_removed)
-            looks = len(port.observed)
-            await port.until(lambda: len(port.observed) > looks + 3 or task.done())
+            scrapes = len(port.observed)
+            await port.until(lambda: len(port.observed) > scrapes + 3 or task.done())
             assert not task.done(), "it goes on reporting while a request runs there"
             port.dispatcher.release(lease, LeaseEnd.SERVED, time.monotonic())
             await task
@@ -252,7 +254,7 @@ async def test_who_never_reached_a_picker_leaves_at_once(llama: FakeLlamaServer)
         await task
 
 
-async def test_a_wrong_token_is_told_and_not_tried_again_at_once(
+async def test_a_wrong_token_is_reported_and_not_tried_again_at_once(
     llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     guard = Guard(agents=Token("agents-secret"))
@@ -277,7 +279,9 @@ async def test_another_agent_takes_over_and_this_one_does_not_fight(
             assert account.slots == 1
 
 
-async def test_another_key_is_told_at_once_and_no_lease_is_touched(llama: FakeLlamaServer) -> None:
+async def test_another_key_is_reported_at_once_and_no_lease_is_touched(
+    llama: FakeLlamaServer,
+) -> None:
     """On a stream of its own, which comes so soon that nobody misses the agent."""
     async with agents_port() as port:
         agent = build(llama, port.port, scraper=RARE)
@@ -295,7 +299,7 @@ async def test_another_key_is_told_at_once_and_no_lease_is_touched(llama: FakeLl
             assert not port.knows(HERE)
 
 
-async def test_the_same_again_and_what_only_its_looks_need_is_no_new_stream(
+async def test_the_same_again_and_what_only_its_scrapes_need_is_no_new_stream(
     llama: FakeLlamaServer,
 ) -> None:
     async with agents_port() as port:
@@ -304,15 +308,15 @@ async def test_the_same_again_and_what_only_its_looks_need_is_no_new_stream(
             await is_pickable(port)
             known = port.service.registry.get(Address.parse(HERE))
             assert known is not None
-            stream, looks = known.stream, len(port.observed)
+            stream, scrapes = known.stream, len(port.observed)
             agent.renew(agent.target, agent.options)
             agent.renew(replace(agent.target, api_key="sk-2"), agent.options)
-            await port.until(lambda: len(port.observed) > looks)
+            await port.until(lambda: len(port.observed) > scrapes)
             assert known.stream == stream
             assert llama.asked[-1].headers["authorization"] == "Bearer sk-2"
 
 
-async def test_a_refused_agent_tries_again_when_its_token_is_another_one(
+async def test_a_rejected_agent_tries_again_when_its_token_is_another_one(
     llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the time that a refusal costs otherwise, which is an hour here."""

@@ -94,7 +94,7 @@ async def test_a_picker_that_says_nothing_is_given_up(
         await picker.ended.wait()
 
 
-async def test_nothing_is_told_before_the_picker_spoke() -> None:
+async def test_nothing_is_reported_before_the_picker_spoke() -> None:
     """Its number is what the times of all looks rest on; then hello comes first."""
     async with mute(0) as (picker, channel):
         work = asyncio.create_task(fresh().run(channel))

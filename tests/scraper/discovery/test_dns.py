@@ -164,7 +164,7 @@ async def test_a_name_that_is_gone_for_good_loses_its_endpoints(server: FakeDnsS
         await told.are("10.0.0.1:8080")
 
 
-async def test_service_records_tell_ports(server: FakeDnsServer) -> None:
+async def test_service_records_report_ports(server: FakeDnsServer) -> None:
     server.ttl_s = 0
     server.records["_llama._tcp.test", "SRV"] = ["0 1 8080 one.test.", "9 1 8081 two.test."]
     server.records["one.test", "A"] = ["10.0.0.1"]
@@ -265,20 +265,20 @@ async def test_other_name_servers_leave_the_endpoints_where_they_are(
         await source.aclose()
 
 
-async def test_what_nobody_expected_of_an_answer_is_told_and_the_name_is_followed_on(
+async def test_what_nobody_expected_of_an_answer_is_reported_and_the_name_is_followed_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With a long pause, and its endpoints stay."""
-    looks = 0
+    scrapes = 0
     pauses: list[float] = []
 
     class Lookups:
         async def hosts(self, name: str) -> tuple[Hosts, Hosts]:
-            nonlocal looks
-            looks += 1
-            if looks == 2:
+            nonlocal scrapes
+            scrapes += 1
+            if scrapes == 2:
                 raise KeyError(name)
-            return Found(values=(f"10.0.0.{min(looks, 3)}",), ttl_s=1.0), Nothing()
+            return Found(values=(f"10.0.0.{min(scrapes, 3)}",), ttl_s=1.0), Nothing()
 
         async def services(self, name: str) -> Services:
             raise AssertionError(name)

@@ -76,6 +76,6 @@ def test_the_shortest_ttl_decides_and_doubt_asks_soon() -> None:
     assert pace.next_delay_s([]) == 100
 
 
-def test_bounds_that_cross_are_refused() -> None:
+def test_bounds_that_cross_are_rejected() -> None:
     with pytest.raises(ValueError):
         Pace(min_s=2, max_s=1)

@@ -83,7 +83,7 @@ async def test_a_swapped_link_is_a_change(tmp_path: Path) -> None:
         await told.are("10.0.0.2:1")
 
 
-async def test_a_broken_or_missing_file_changes_nothing_and_is_told_once(
+async def test_a_broken_or_missing_file_changes_nothing_and_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "endpoints"
@@ -180,7 +180,7 @@ async def test_changes_apply_within_a_second_and_a_broken_file_keeps_the_last_go
     await file.aclose()
 
 
-async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_seen(
+async def test_what_nobody_expected_of_a_file_is_reported_and_the_next_change_is_seen(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not a word of the file is in that line: it may hold a key."""
@@ -204,7 +204,9 @@ async def test_what_nobody_expected_of_a_file_is_told_and_the_next_change_is_see
     await file.aclose()
 
 
-async def test_what_nobody_took_over_is_told_and_the_next_change_is_seen(tmp_path: Path) -> None:
+async def test_what_nobody_took_over_is_reported_and_the_next_change_is_seen(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "endpoints"
     path.write_text("10.0.0.1:1")
     told = Publications()

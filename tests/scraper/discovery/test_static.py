@@ -70,7 +70,7 @@ async def test_a_server_that_nobody_could_ask(caplog: pytest.LogCaptureFixture) 
     await source.aclose()
 
 
-async def test_a_name_is_looked_up_until_it_is_known_and_then_never_again() -> None:
+async def test_a_name_is_resolved_until_it_is_known_and_then_never_again() -> None:
     told, names = Publications(), Names()
     source = listed(told, names)
     source.set(
@@ -112,7 +112,7 @@ async def test_an_unknown_name_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.records) == 1 and "nowhere cannot be resolved" in caplog.text
 
 
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown() -> None:
+def test_a_key_that_no_header_can_carry_is_rejected_and_not_shown() -> None:
     with pytest.raises(EndpointEntryError) as caught:
         EndpointEntry(host="gpu", port=1, api_key="open sesame")
     assert "gpu:1" in str(caught.value) and "sesame" not in str(caught.value)

@@ -223,6 +223,6 @@ async def test_an_abandoned_handshake_leaves_no_connection() -> None:
     await listener.close()
 
 
-def test_impossible_timeouts_are_refused() -> None:
+def test_impossible_timeouts_are_rejected() -> None:
     with pytest.raises(ValueError):
         Timeouts(read_s=0)

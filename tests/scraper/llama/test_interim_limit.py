@@ -65,7 +65,7 @@ class Pieces(httpcore.AsyncNetworkStream):
         return next(self._pieces)
 
 
-async def test_a_flood_that_holds_what_looks_like_a_final_answer_is_given_up() -> None:
+async def test_a_flood_that_holds_what_is_like_a_final_answer_is_given_up() -> None:
     """Wherever it is cut in two: only at the beginning of a line it is one."""
     sly = b"HTTP/1.1 103 Early Hints\r\nlink: HTTP/1.1 20"
     stream = InterimLimitStream(Pieces(sly, b"0\r\n" + b"x" * MAX_INTERIM_BYTES))

@@ -112,14 +112,14 @@ def test_a_router_shows_which_models_may_sleep() -> None:
     assert (b.status, b.may_sleep) == (ModelStatus.FAILED, False)
 
 
-def test_a_process_is_told_apart_by_its_marker_which_is_not_repeated() -> None:
+def test_a_process_is_distinguished_by_its_marker_which_is_not_repeated() -> None:
     one, other = (parse_props(props(media_marker=f"<__media_{m}__>")) for m in ("one", "two"))
     assert one.process != other.process
     assert "one" not in one.process
     assert one.process == parse_props(props(media_marker="<__media_one__>", build_info="x")).process
 
 
-def test_a_pinned_marker_tells_no_processes_apart() -> None:
+def test_a_pinned_marker_distinguishes_no_processes() -> None:
     assert not parse_props(props(media_marker="pinned")).is_process_unique
 
 
@@ -146,13 +146,13 @@ def test_a_build_without_sleep_says_nothing_of_it() -> None:
         recorded("slots_busy")[:-40],
     ],
 )
-def test_what_is_no_list_of_slots_is_refused(body: bytes) -> None:
+def test_what_is_no_list_of_slots_is_rejected(body: bytes) -> None:
     with pytest.raises(ParseError):
         parse_slots(body)
 
 
 @pytest.mark.parametrize("total", [0, -1, 1.5, "2", True, [], 65_537, 10**30, None])
-def test_impossible_slot_counts_are_refused(total: object) -> None:
+def test_impossible_slot_counts_are_rejected(total: object) -> None:
     with pytest.raises(ParseError):
         parse_props(props(total_slots=total))
 

@@ -55,13 +55,15 @@ def probe(open_probe: Open) -> EndpointProbe:
     return open_probe()
 
 
-async def look(probe: EndpointProbe, priority: ScrapePriority = ScrapePriority.IDLE) -> Observation:
+async def scrape(
+    probe: EndpointProbe, priority: ScrapePriority = ScrapePriority.IDLE
+) -> Observation:
     return await probe.scrape(priority)
 
 
-async def look_until_counted(probe: EndpointProbe) -> None:
+async def scrape_until_counted(probe: EndpointProbe) -> None:
     """One look is enough, unless its patience was over before the answer came."""
-    while (await look(probe)).busy_slots is None:
+    while (await scrape(probe)).busy_slots is None:
         pass
 
 
@@ -69,15 +71,15 @@ def codes(observation: Observation) -> list[str]:
     return [issue.code for issue in observation.issues]
 
 
-async def test_the_first_look_learns_and_the_next_ones_only_count(
+async def test_the_first_scrape_learns_and_the_next_ones_only_count(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
-    first = await look(probe)
+    first = await scrape(probe)
     assert (first.status, first.slots, first.busy_slots) == (ScrapeStatus.READY, 2, 1)
     assert [(m.name, m.aliases) for m in first.models] == [("fake", ("pretend",))]
     assert fake.paths() == ["/props", "/v1/models", "/lora-adapters", "/slots"]
     fake.busy = (True, True)
-    second = await look(probe)
+    second = await scrape(probe)
     assert second.busy_slots == 2
     assert second.instance == first.instance is not None
     assert fake.paths()[4:] == ["/slots"]
@@ -85,7 +87,7 @@ async def test_the_first_look_learns_and_the_next_ones_only_count(
 
 async def test_metrics_are_never_asked_for(fake: FakeLlamaServer, probe: EndpointProbe) -> None:
     for priority in ScrapePriority:
-        await look(probe, priority)
+        await scrape(probe, priority)
     assert fake.count("/metrics") == 0
 
 
@@ -94,52 +96,52 @@ async def test_the_times_are_those_of_slots_alone(
 ) -> None:
     gate = asyncio.Event()
     fake.replies["/v1/models"] = Reply(status=500, gate=gate)
-    looking = asyncio.create_task(look(probe))
+    scraping = asyncio.create_task(scrape(probe))
     await fake.was_asked("/v1/models")
     gate.set()
     learnt_at = time.monotonic()
-    observation = await looking
+    observation = await scraping
     assert learnt_at <= observation.began_at <= observation.answered_at <= time.monotonic()
     assert [model.name for model in observation.models] == ["fake"]
 
 
-async def test_adapters_are_asked_for_until_they_are_told(
+async def test_adapters_are_asked_for_until_they_are_reported(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     """A busy server may give no answer at first. It is ready all the same."""
     fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
     for _ in range(2):
-        told = await look(probe)
+        told = await scrape(probe)
         assert (told.status, told.adapters, told.awaits_adapters) == (
             ScrapeStatus.READY,
             None,
             True,
         )
     fake.replies["/lora-adapters"] = Reply.of([{"id": 0, "path": "/a/poet.gguf", "scale": 0.0}])
-    told = await look(probe)
+    told = await scrape(probe)
     assert told.adapters is not None and not told.awaits_adapters
     assert [(adapter.id, adapter.name) for adapter in told.adapters] == [(0, "poet")]
     asked = fake.count("/lora-adapters")
-    assert (await look(probe)).adapters == told.adapters
+    assert (await scrape(probe)).adapters == told.adapters
     assert fake.count("/lora-adapters") == asked == 3
 
 
-async def test_a_server_that_never_tells_its_adapters_is_not_waited_for_for_ever(
+async def test_a_server_that_never_reports_its_adapters_is_not_waited_for_for_ever(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.replies["/lora-adapters"] = Reply.of({"error": "busy"}, 503)
-    looks = [await look(probe) for _ in range(MAX_ADAPTER_FAILURES + 2)]
-    awaited = [told.awaits_adapters for told in looks]
+    scrapes = [await scrape(probe) for _ in range(MAX_ADAPTER_FAILURES + 2)]
+    awaited = [told.awaits_adapters for told in scrapes]
     assert awaited == [True] * (MAX_ADAPTER_FAILURES - 1) + [False] * 3
     assert fake.count("/lora-adapters") == MAX_ADAPTER_FAILURES
 
 
 @pytest.mark.parametrize("reply", [Reply.of({}, 404), Reply.of({}, 401), Reply.of({"no": "list"})])
-async def test_a_server_that_tells_no_adapters_has_none(
+async def test_a_server_that_reports_no_adapters_has_none(
     fake: FakeLlamaServer, probe: EndpointProbe, reply: Reply
 ) -> None:
     fake.replies["/lora-adapters"] = reply
-    told = await look(probe)
+    told = await scrape(probe)
     assert (told.adapters, told.awaits_adapters) == ((), False)
 
 
@@ -147,47 +149,47 @@ async def test_a_loading_server_is_loading_whatever_is_asked(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.is_loading = True
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, observation.slots, observation.issues) == (
         ScrapeStatus.LOADING,
         None,
         (),
     )
     fake.is_loading = False
-    assert (await look(probe)).status is ScrapeStatus.READY
+    assert (await scrape(probe)).status is ScrapeStatus.READY
     fake.is_loading = True
-    assert (await look(probe)).status is ScrapeStatus.LOADING
+    assert (await scrape(probe)).status is ScrapeStatus.LOADING
 
 
 async def test_hidden_slots_are_said_with_their_remedy(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.shows_slots = False
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, observation.slots) == (ScrapeStatus.READY, 2)
     assert observation.busy_slots is None
     assert codes(observation) == ["slots-disabled"]
     assert "--slots" in observation.issues[0].remedy
     assert fake.count("/slots") == 0, "/props told that they are hidden"
-    await look(probe)
+    await scrape(probe)
     assert fake.paths()[-1] == "/health"
 
 
-async def test_hidden_slots_that_only_slots_tells(
+async def test_hidden_slots_that_only_slots_reports(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.replies["/slots"] = Reply.of({"error": {"code": 501}}, 501)
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert codes(observation) == ["slots-disabled"] and observation.slots == 2
 
 
 @pytest.mark.parametrize("key", [None, "wrong"])
-async def test_a_refused_key_is_an_issue_of_a_ready_server(
+async def test_a_rejected_key_is_an_issue_of_a_ready_server(
     fake: FakeLlamaServer, open_probe: Open, key: str | None
 ) -> None:
     fake.api_key = "sesame"
     probe = open_probe(api_key=key, slots=3)
-    for observation in [await look(probe) for _ in range(2)]:
+    for observation in [await scrape(probe) for _ in range(2)]:
         assert (observation.status, observation.slots) == (ScrapeStatus.READY, 3)
         assert observation.busy_slots is None
         assert codes(observation) == ["unauthorized"]
@@ -197,66 +199,66 @@ async def test_a_refused_key_is_an_issue_of_a_ready_server(
 
 async def test_the_right_key_opens(fake: FakeLlamaServer, open_probe: Open) -> None:
     fake.api_key = "sesame"
-    observation = await look(open_probe(api_key="sesame"))
+    observation = await scrape(open_probe(api_key="sesame"))
     assert (observation.busy_slots, observation.issues) == (1, ())
 
 
 async def test_the_operators_slots_win_and_too_many_are_an_issue(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
-    few = await look(open_probe(slots=1))
+    few = await scrape(open_probe(slots=1))
     assert (few.slots, few.busy_slots, few.issues) == (1, 1, ())
-    many = await look(open_probe(slots=5))
+    many = await scrape(open_probe(slots=5))
     assert many.slots == 5 and codes(many) == ["slots-override-too-large"]
 
 
-async def test_a_server_that_went_away_is_unreachable_and_is_learnt_anew(
+async def test_a_server_that_went_away_is_unreachable_and_is_learnt_again(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
-    before = await look(probe)
+    before = await scrape(probe)
     await fake.stop()
-    gone = await look(probe)
+    gone = await scrape(probe)
     assert gone.status is ScrapeStatus.UNREACHABLE and codes(gone) == ["unreachable"]
     assert gone.slots is None and gone.busy_slots is None
     async with FakeLlamaServer(busy=(False,) * 4, port=fake.address.port) as other:
         other.marker = "<__media_two__>"
-        back = await look(probe)
+        back = await scrape(probe)
     assert (back.status, back.slots, back.busy_slots) == (ScrapeStatus.READY, 4, 0)
     assert back.instance not in (None, before.instance)
 
 
-async def test_a_server_replaced_between_two_looks_is_noticed_in_one(
+async def test_a_server_replaced_between_two_scrapes_is_noticed_in_one(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
     probe = open_probe(**NEVER_ASLEEP)
-    before = await look(probe)
+    before = await scrape(probe)
     fake.break_connections()
     fake.marker, fake.busy = "<__media_two__>", (False, False)
-    after = await look(probe)
+    after = await scrape(probe)
     assert after.instance != before.instance
     assert after.busy_slots == 0
 
 
-async def test_task_numbers_that_start_again_tell_an_unmarked_process(
+async def test_task_numbers_that_start_again_report_an_unmarked_process(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
     fake.marker, fake.task = None, 70
     probe = open_probe(**NEVER_ASLEEP)
-    before = await look(probe)
+    before = await scrape(probe)
     fake.task = 71
-    assert (await look(probe)).instance == before.instance
+    assert (await scrape(probe)).instance == before.instance
     fake.task = 2
-    assert (await look(probe)).instance != before.instance
+    assert (await scrape(probe)).instance != before.instance
 
 
-async def test_a_slot_count_that_changes_is_told_and_looked_into(
+async def test_a_slot_count_that_changes_is_reported_and_examined(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
     probe = open_probe(**NEVER_ASLEEP)
-    await look(probe)
+    await scrape(probe)
     asked = len(fake.asked)
     fake.busy = (True, True, False)
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.slots, observation.busy_slots) == (3, 2)
     assert fake.paths()[asked:] == ["/slots", "/props"]
 
@@ -265,21 +267,21 @@ async def test_a_slow_slots_is_no_failure_and_its_late_answer_counts(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
     probe = open_probe(IMPATIENT)
-    await look_until_counted(probe)
+    await scrape_until_counted(probe)
     gate = asyncio.Event()
     fake.replies["/slots"] = Reply.of([{"is_processing": True}] * 2)
     fake.replies["/slots"].gate = gate
     asked_before = fake.count("/slots")
     slow_since = []
     for _ in range(3):
-        slow = await look(probe)
+        slow = await scrape(probe)
         slow_since.append(slow.began_at)
         assert (slow.status, slow.busy_slots) == (ScrapeStatus.READY, None)
         assert codes(slow) == ["slow-slots"]
     assert fake.count("/slots") == asked_before + 1, "one question, kept open"
     gate_opened_at = time.monotonic()
     gate.set()
-    while (late := await look(probe)).busy_slots is None:
+    while (late := await scrape(probe)).busy_slots is None:
         slow_since.append(late.began_at)
     assert late.busy_slots == 2 and late.issues == ()
     assert late.began_at < gate_opened_at <= late.answered_at
@@ -294,7 +296,7 @@ async def test_slots_that_never_answer_stay_no_failure(
     probe = open_probe(options)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
     for _ in range(2):
-        assert codes(await look(probe)) == ["slow-slots"]
+        assert codes(await scrape(probe)) == ["slow-slots"]
     assert fake.count("/slots") == 2
 
 
@@ -303,13 +305,13 @@ async def test_a_server_that_stalls_altogether_fails(
 ) -> None:
     timeouts = replace(PATIENT, read_s=0.5, slots_read_s=0.5)
     probe = open_probe(ScraperOptions(slow_after_s=0.05, timeouts=timeouts))
-    await look_until_counted(probe)
+    await scrape_until_counted(probe)
     for path in ("/slots", "/health", "/props"):
         fake.replies[path] = Reply(gate=asyncio.Event())
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, ["no-answer"])
     fake.replies.clear()
-    await look_until_counted(probe)
+    await scrape_until_counted(probe)
 
 
 @pytest.mark.parametrize("path", ["/props", "/slots"])
@@ -330,12 +332,12 @@ async def test_a_useless_answer_fails_once_and_says_why_without_quoting_it(
     fake: FakeLlamaServer, probe: EndpointProbe, path: str, reply: Reply, code: str
 ) -> None:
     fake.replies[path] = reply
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, [code])
     assert observation.busy_slots is None
     assert "prompt" not in str(observation) and "xx" not in str(observation)
     fake.replies.clear()
-    assert (await look(probe)).busy_slots == 1
+    assert (await scrape(probe)).busy_slots == 1
 
 
 async def test_another_program_at_the_address_fails(
@@ -343,7 +345,7 @@ async def test_another_program_at_the_address_fails(
 ) -> None:
     for path in ("/props", "/slots", "/health", "/v1/models"):
         fake.replies[path] = Reply(status=404, body=b"nginx")
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, codes(observation)) == (ScrapeStatus.FAILED, ["bad-answer"])
 
 
@@ -351,7 +353,7 @@ async def test_a_server_without_props_still_counts(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.replies["/props"] = Reply(status=404)
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.READY,
         2,
@@ -367,7 +369,7 @@ async def test_a_sleeper_is_seen_asleep_and_not_woken(
 ) -> None:
     fake.is_sleeping = True
     for priority in (*ScrapePriority, *ScrapePriority):
-        observation = await look(probe, priority)
+        observation = await scrape(probe, priority)
         assert (observation.status, observation.slots) == (ScrapeStatus.ASLEEP, 2)
         assert observation.busy_slots == 0
     assert fake.count("/slots") == 0
@@ -377,15 +379,15 @@ async def test_a_sleeper_that_somebody_woke_is_counted_until_it_is_idle(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.is_sleeping = True
-    await look(probe)
+    await scrape(probe)
     fake.is_sleeping = False
-    assert (await look(probe)).busy_slots == 1
+    assert (await scrape(probe)).busy_slots == 1
     fake.busy = (False, False)
-    assert (await look(probe)).busy_slots == 0
-    quiet = await look(probe)
+    assert (await scrape(probe)).busy_slots == 0
+    quiet = await scrape(probe)
     assert (quiet.status, quiet.busy_slots, quiet.issues) == (ScrapeStatus.READY, None, ())
     assert fake.count("/slots") == 2
-    assert (await look(probe, ScrapePriority.STEADY)).busy_slots == 0
+    assert (await scrape(probe, ScrapePriority.STEADY)).busy_slots == 0
 
 
 # Routers
@@ -395,7 +397,7 @@ async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.router_models = {"a": "loaded", "b/c d": "loaded", "e": "unloaded", "f": "loading"}
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.READY,
         4,
@@ -409,7 +411,7 @@ async def test_a_routers_loaded_models_are_summed_and_no_other_is_touched(
     assert all(asked.query == {} for asked in fake.asked if asked.path == "/props")
 
 
-async def test_a_routers_tasks_are_told_with_their_models(
+async def test_a_routers_tasks_are_reported_with_their_models(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     """And the most that one slot holds, of whichever model."""
@@ -418,7 +420,7 @@ async def test_a_routers_tasks_are_told_with_their_models(
         "a": (RECORDED / "router_slots_loaded_model.json").read_bytes(),
         "b/c d": (RECORDED / "slots_busy.json").read_bytes(),
     }
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.slots, observation.busy_slots) == (6, 2)
     told = [(one.model, one.task_id, one.decoded_tokens) for one in observation.slot_readings]
     assert told == [("b/c d", 4, 713), ("b/c d", 3, 714)]
@@ -432,7 +434,7 @@ async def test_a_routers_tasks_are_as_many_as_a_plain_servers(
     fake.router_models = {"a": "loaded", "b": "loaded"}
     slots = [{"is_processing": True, "id_task": number} for number in range(MAX_ENTRIES - 1)]
     fake.model_slots = dict.fromkeys("ab", json.dumps(slots).encode())
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert observation.busy_slots == 2 * len(slots)
     assert [one.model for one in observation.slot_readings] == ["a"] * len(slots) + ["b"]
     assert observation.context_tokens is None
@@ -446,13 +448,13 @@ async def test_a_model_unloaded_between_the_questions_is_left_out(
     entry = Reply.of({"data": fake._models()})
     entry.gate = gate
     fake.replies["/v1/models"] = entry
-    looking = asyncio.create_task(look(probe))
+    scraping = asyncio.create_task(scrape(probe))
     await fake.was_asked("/v1/models")
     fake.router_models = {"a": "loaded", "b": "unloaded"}
     gate.set()
-    assert (await looking).busy_slots == 1
+    assert (await scraping).busy_slots == 1
     fake.router_models = {"a": "unloaded", "b": "unloaded"}
-    none_left = await look(probe)
+    none_left = await scrape(probe)
     assert (none_left.status, none_left.busy_slots) == (ScrapeStatus.READY, None)
 
 
@@ -460,7 +462,7 @@ async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
     fake: FakeLlamaServer, probe: EndpointProbe
 ) -> None:
     fake.router_models = {"a": "unloaded"}
-    observation = await look(probe)
+    observation = await scrape(probe)
     assert (observation.status, observation.slots, observation.busy_slots) == (
         ScrapeStatus.ASLEEP,
         1,
@@ -472,6 +474,6 @@ async def test_a_router_with_nothing_loaded_waits_for_the_first_request(
 async def test_closing_in_the_middle_of_a_stall_leaves_nothing(fake: FakeLlamaServer) -> None:
     probe = EndpointProbe(EndpointTarget(address=fake.address), IMPATIENT, time.monotonic)
     fake.replies["/slots"] = Reply(gate=asyncio.Event())
-    await look(probe)
+    await scrape(probe)
     await probe.aclose()
     await fake.had_no_connections()

@@ -31,7 +31,7 @@ class Sleeper:
         self.last_task_at = now
 
 
-def look(watch: IdleSleepTracker, sleeper: Sleeper, now: float, priority: ScrapePriority) -> bool:
+def scrape(watch: IdleSleepTracker, sleeper: Sleeper, now: float, priority: ScrapePriority) -> bool:
     """One look as `Lookout` does it; whether /slots was asked."""
     if watch.needs_props(now, priority):
         watch.on_props(sleeper.is_asleep(now))
@@ -48,24 +48,24 @@ def look(watch: IdleSleepTracker, sleeper: Sleeper, now: float, priority: Scrape
     interval_s=st.sampled_from([0.2, 0.5, 1.0, 2.0, 3.7]),
     declared=st.sampled_from([None, True]),
 )
-def test_whoever_wants_to_sleep_sleeps_and_is_never_woken(
+def test_who_wants_to_sleep_sleeps_and_is_never_woken(
     timeout_s: int, interval_s: float, declared: bool | None
 ) -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared), Sleeper(timeout_s)
     now = 0.0
     while now < 4_000 and sleeper.slept_at is None:
-        look(watch, sleeper, now, ScrapePriority.IDLE)
+        scrape(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
     assert watch.behaviour is SleepBehaviour.SLEEPS
     for _ in range(100):
-        assert not look(watch, sleeper, now, ScrapePriority.IDLE)
+        assert not scrape(watch, sleeper, now, ScrapePriority.IDLE)
         now += interval_s
     assert sleeper.wakes_by_probe == 0
 
 
 def test_a_declared_sleeper_is_asked_once_and_then_left_in_peace() -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(100)
-    asked = [look(watch, sleeper, 2.0 * i, ScrapePriority.IDLE) for i in range(60)]
+    asked = [scrape(watch, sleeper, 2.0 * i, ScrapePriority.IDLE) for i in range(60)]
     assert asked == [True] + [False] * 59
     assert sleeper.slept_at == 100.0
 
@@ -74,7 +74,7 @@ def test_a_server_that_never_sleeps_is_known_as_such_after_the_trial() -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=None), Sleeper(10**9)
     now = 0.0
     while watch.behaviour is SleepBehaviour.UNKNOWN:
-        look(watch, sleeper, now, ScrapePriority.IDLE)
+        scrape(watch, sleeper, now, ScrapePriority.IDLE)
         now += 2.0
     assert watch.behaviour is SleepBehaviour.STAYS_AWAKE
     assert now < 3 * TRIAL.trial_s
@@ -103,9 +103,9 @@ def test_what_is_seen_asleep_sleeps_whatever_was_declared() -> None:
 @pytest.mark.parametrize("priority", [ScrapePriority.STEADY, ScrapePriority.HIGH])
 def test_our_own_leases_are_reason_enough_to_ask(priority: ScrapePriority) -> None:
     watch, sleeper = IdleSleepTracker(TRIAL, declared=True), Sleeper(10**9)
-    look(watch, sleeper, 0.0, ScrapePriority.IDLE)
-    assert not look(watch, sleeper, 2.0, ScrapePriority.IDLE)
-    assert look(watch, sleeper, 4.0, priority)
+    scrape(watch, sleeper, 0.0, ScrapePriority.IDLE)
+    assert not scrape(watch, sleeper, 2.0, ScrapePriority.IDLE)
+    assert scrape(watch, sleeper, 4.0, priority)
 
 
 def test_under_our_own_load_a_server_of_unknown_nature_costs_one_question() -> None:
@@ -129,7 +129,7 @@ def test_busy_slots_are_watched_until_they_are_free() -> None:
     assert not watch.may_request_slots(4.0, ScrapePriority.IDLE)
 
 
-def test_somebody_woke_it_so_look_who() -> None:
+def test_somebody_woke_it_so_its_slots_are_counted() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
     watch.on_props(True)
     assert not watch.may_request_slots(0.0, ScrapePriority.IDLE)
@@ -144,6 +144,6 @@ def test_another_process_is_another_trial() -> None:
     assert watch.behaviour is SleepBehaviour.UNKNOWN
 
 
-def test_an_impossible_trial_is_refused() -> None:
+def test_an_impossible_trial_is_rejected() -> None:
     with pytest.raises(ValueError):
         SleepTrial(linger_s=10.0, trial_s=5.0)

@@ -49,7 +49,7 @@ def test_what_comes_and_goes_is_one_anomaly(
     assert len([r for r in caplog.records if "slow-slots" in r.getMessage()]) == 1
 
 
-def test_a_crash_is_told_once_with_its_traceback(
+def test_a_crash_is_reported_once_with_its_traceback(
     issue_log: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):

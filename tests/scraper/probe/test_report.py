@@ -59,7 +59,7 @@ def test_answers_that_cannot_be_used(
     assert "secret" not in repr(found)
 
 
-def test_what_is_set_wins_over_what_is_told() -> None:
+def test_what_is_set_wins_over_what_is_reported() -> None:
     """More slots than the server has are something to mend; fewer are the operator's choice."""
     identity = ServerIdentity()
     identity.count(
@@ -81,7 +81,7 @@ def test_what_is_set_wins_over_what_is_told() -> None:
     assert (loading.slots, codes(loading)) == (None, [])
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     """That it hides its slots, and what this look found besides."""
     identity = ServerIdentity()
     identity.hidden = issues.slots_disabled()

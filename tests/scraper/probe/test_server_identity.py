@@ -44,7 +44,7 @@ def test_another_marker_is_another_process_which_starts_from_nothing() -> None:
     assert identity.slots == 2
 
 
-def test_a_marked_process_is_the_same_after_a_refused_connection() -> None:
+def test_a_marked_process_is_the_same_after_a_rejected_connection() -> None:
     identity = ServerIdentity()
     identity.update(props("one"), None)
     identity.vanish()

@@ -34,7 +34,7 @@ def message(*entries: Mapping[str, str], namespace: str = "envoy.lb") -> pb.Stre
     return told
 
 
-class Desk:
+class ExchangeHarness:
     """Reports, a registry with one running event stream, and what was heard too late."""
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class Desk:
 
 def test_a_running_exchange_is_marked() -> None:
     """It counts as broken when its stream ends; nobody is late."""
-    desk = Desk()
-    desk.reports.take_in(message({"x-coxswain-exchange": desk.exchange.id}))
-    assert desk.outcome() is Outcome.BROKEN
-    assert desk.late == []
+    harness = ExchangeHarness()
+    harness.reports.take_in(message({"x-coxswain-exchange": harness.exchange.id}))
+    assert harness.outcome() is Outcome.BROKEN
+    assert harness.late == []
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_a_running_exchange_is_marked() -> None:
 )
 def test_whose_fault_it_was_is_read(flag: str | None, is_servers_fault: bool) -> None:
     """A client that left says nothing of its server."""
-    desk = Desk()
-    report = message({"x-coxswain-exchange": desk.exchange.id})
+    harness = ExchangeHarness()
+    report = message({"x-coxswain-exchange": harness.exchange.id})
     if flag is not None:
         setattr(report.http_logs.log_entry[0].common_properties.response_flags, flag, True)
-    desk.reports.take_in(report)
-    desk.exchange.end(desk.fleet.now)
-    evidence = desk.fleet.dispatcher.state.outliers._evidence
+    harness.reports.take_in(report)
+    harness.exchange.end(harness.fleet.now)
+    evidence = harness.fleet.dispatcher.state.outliers._evidence
     failures = [failure for each in evidence.values() for failure in each.failures]
     expected = [Fault.BROKEN_ANSWER] if is_servers_fault else []
     assert [failure.fault for failure in failures] == expected
@@ -88,39 +88,41 @@ def test_whose_fault_it_was_is_read(flag: str | None, is_servers_fault: bool) ->
 
 def test_without_a_report_it_was_served() -> None:
     """A report about another exchange is none about this one."""
-    desk = Desk()
-    desk.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
-    assert desk.outcome() is Outcome.SERVED
+    harness = ExchangeHarness()
+    harness.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
+    assert harness.outcome() is Outcome.SERVED
 
 
-def test_a_late_report_tells_where_to_look() -> None:
+def test_a_late_report_says_where_to_search() -> None:
     """Who served, or else the first of those who were to serve."""
-    desk = Desk()
-    desk.reports.take_in(
+    harness = ExchangeHarness()
+    harness.reports.take_in(
         message(
             {"x-coxswain-exchange": "over", SERVED: "10.0.0.1:8001", DESTINATION: "10.0.0.1:8000"},
             {"x-coxswain-exchange": "over", DESTINATION: "10.0.0.1:8000,10.0.0.1:8001"},
         )
     )
-    assert desk.late == [Address("10.0.0.1", 8001), Address("10.0.0.1", 8000)]
+    assert harness.late == [Address("10.0.0.1", 8001), Address("10.0.0.1", 8000)]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", ",", "10.0.0.1:" + "9" * 5000])
 def test_odd_entries_are_passed_over(text: str) -> None:
     """Neither an odd address nor another filter's metadata stops the entries after it."""
-    desk = Desk()
-    desk.reports.take_in(message({DESTINATION: text}, {"x-coxswain-exchange": desk.exchange.id}))
-    desk.reports.take_in(message({DESTINATION: "10.0.0.1:8000"}, namespace="envoy.other"))
-    desk.reports.take_in(pb.StreamAccessLogsMessage())
-    assert desk.late == []
-    assert desk.outcome() is Outcome.BROKEN
+    harness = ExchangeHarness()
+    harness.reports.take_in(
+        message({DESTINATION: text}, {"x-coxswain-exchange": harness.exchange.id})
+    )
+    harness.reports.take_in(message({DESTINATION: "10.0.0.1:8000"}, namespace="envoy.other"))
+    harness.reports.take_in(pb.StreamAccessLogsMessage())
+    assert harness.late == []
+    assert harness.outcome() is Outcome.BROKEN
 
 
 async def test_over_a_real_stream() -> None:
     """Messages count as they come; the end of the stream is no error."""
-    desk = Desk()
+    harness = ExchangeHarness()
     server = grpc.aio.server()
-    desk.reports.add_to(server)
+    harness.reports.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -133,20 +135,20 @@ async def test_over_a_real_stream() -> None:
         )
         call = method()
         await call.write(message({DESTINATION: "10.0.0.1:8000"}))
-        await eventually(lambda: desk.late)
+        await eventually(lambda: harness.late)
         await call.write(message({DESTINATION: "10.0.0.1:8001"}))
         await call.done_writing()
         await call
-    assert [address.port for address in desk.late] == [8000, 8001]
+    assert [address.port for address in harness.late] == [8000, 8001]
     await server.stop(0)
 
 
-async def test_bytes_that_are_no_report_are_refused_in_one_line(
+async def test_bytes_that_are_no_report_are_rejected_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Not by a traceback."""
     server = grpc.aio.server()
-    Desk().reports.add_to(server)
+    ExchangeHarness().reports.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -38,7 +38,7 @@ def test_an_empty_last_chunk_is_the_end() -> None:
     assert told(relay.take(b"", is_last=True)) == [(b"", True)]
 
 
-def test_a_doubled_end_is_told_once() -> None:
+def test_a_doubled_end_is_reported_once() -> None:
     relay = DuplexBody("request_body", is_open=True)
     assert told(relay.take(b"a", is_last=True)) == [(b"a", True)]
     assert relay.take(b"", is_last=True) == []

@@ -125,11 +125,11 @@ async def test_an_operation_that_fails(leaves: bool) -> None:
 
 
 async def test_an_operation_that_raises_before_it_waits() -> None:
-    async def refused() -> None:
+    async def rejected() -> None:
         raise CoreError("the RPC is over")
 
     with pytest.raises(CoreError):
-        await Completion(refused())
+        await Completion(rejected())
 
 
 # With gRPC itself

@@ -34,7 +34,7 @@ def test_the_last_of_two_values_counts() -> None:
     assert read_tail(b'{"prompt":"row","model":"a","model":"b"}') == {"model": "b"}
 
 
-def test_a_key_too_far_from_the_end_is_not_looked_for() -> None:
+def test_a_key_too_far_from_the_end_is_not_found() -> None:
     body = json.dumps({"model": "tiny", "user": "x" * TAIL_BYTES}).encode()
     assert read_tail(body) == {}
 

@@ -13,7 +13,7 @@ def test_one_copy() -> None:
     assert intern_text(copies[0]) == copies[0]
 
 
-def test_what_strangers_say_is_forgotten() -> None:
+def test_what_foreign_requests_say_is_forgotten() -> None:
     """However many different texts come, a bounded number is kept."""
     for number in range(5000):
         intern_text(f"/stranger/{number}")

@@ -186,7 +186,7 @@ def test_what_is_hidden_stays_closed_where_all_is_open() -> None:
         assert paths.is_closed("GET", path), path
 
 
-def test_a_path_that_nobody_told_is_not_judged() -> None:
+def test_a_path_that_nobody_reported_is_not_judged() -> None:
     """Some gateways tell none; their own routes have to close what must be."""
     assert not PATHS.is_closed("POST", "")
     assert not PATHS.is_closed("GET", "?x=1")

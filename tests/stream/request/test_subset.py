@@ -18,7 +18,7 @@ from extproc.stream.request.subset import (
 )
 from tests.core.fleet.test_subset_hints import fleet_of
 from tests.fakes import envoy_messages as envoy
-from tests.stream.test_reading import Desk
+from tests.stream.test_reading import ExchangeHarness
 
 A, B, C = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080), Address("10.0.0.2", 8081)
 V6 = Address("2001:db8::1", 8080)
@@ -98,21 +98,21 @@ def test_a_hint_that_is_too_long_is_none(hint: list[str] | str) -> None:
     with pytest.raises(HintError, match="4096 entries and 262144 bytes"):
         read_subset(request(hint), SUBSETS)
     assert len(SUBSETS) == before
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     asked = envoy.request_headers()
     asked.metadata_context.CopyFrom(request(hint).metadata_context)
-    (refused,) = desk.feed(desk.exchange(), asked)
-    assert envoy.refusal(refused) == (400, "bad-request")
-    assert b"too long" in refused.immediate_response.body
+    (rejected,) = harness.feed(harness.exchange(), asked)
+    assert envoy.rejection(rejected) == (400, "bad-request")
+    assert b"too long" in rejected.immediate_response.body
 
 
 def test_a_hint_that_comes_again_is_understood_once() -> None:
     """Also after others came: the same set of addresses, not an equal one."""
-    desk = Desk(4)
+    harness = ExchangeHarness(4)
     for hint in (["10.0.0.1", "10.9.9.9"], ["10.0.0.1"], ["10.0.0.1", "10.9.9.9"]):
         asked = envoy.request_headers()
         asked.metadata_context.CopyFrom(request(hint).metadata_context)
-        desk.feed(desk.exchange(), asked)
-    first, other, again = (one.allowed for one in desk.asked)
+        harness.feed(harness.exchange(), asked)
+    first, other, again = (one.allowed for one in harness.asked)
     assert first is again and first == other
-    assert len(desk.fleet.dispatcher.state.subset_hints) == 2
+    assert len(harness.fleet.dispatcher.state.subset_hints) == 2

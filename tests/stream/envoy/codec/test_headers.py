@@ -37,7 +37,7 @@ def test_a_request() -> None:
     assert read.queue_timeout_s == 1.5
 
 
-def test_what_is_not_told() -> None:
+def test_what_is_not_reported() -> None:
     """Without the optional headers: no id, the usual patience."""
     read = head(envoy.request_headers())
     assert (read.id, read.queue_timeout_s) == ("", None)
@@ -83,7 +83,7 @@ def test_a_possible_patience(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("header", ["x-slo-ttft-ms", "x-llm-d-slo-ttft-ms"])
-def test_a_promise_under_either_name(header: str) -> None:
+def test_an_slo_under_either_name(header: str) -> None:
     message = envoy.request_headers(**{header: "250"})
     assert (head(message).ttft_s, head(message).controls) == (0.25, (header,))
 

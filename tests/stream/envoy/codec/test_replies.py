@@ -50,11 +50,11 @@ def test_nobody_to_send_to() -> None:
         (Reason.BAD_REQUEST, 400, "invalid_request_error"),
     ],
 )
-def test_a_refusal(reason: Reason, status: int, kind: str) -> None:
+def test_a_rejection(reason: Reason, status: int, kind: str) -> None:
     """OpenAI's shape, the reason in a header, and when to come again where that makes sense."""
     answer = codec.rejection(reason, 2.1, "Because." if reason is Reason.BAD_REQUEST else "")
     immediate = answer.immediate_response
-    assert envoy.refusal(answer) == (status, reason.value)
+    assert envoy.rejection(answer) == (status, reason.value)
     error = json.loads(immediate.body)["error"]
     assert (error["type"], error["code"]) == (kind, reason.value)
     assert error["message"].endswith(".")
@@ -80,7 +80,7 @@ def test_an_answer_of_ours() -> None:
 def test_every_reason_has_its_answer() -> None:
     """A new reason cannot be forgotten here."""
     for reason in Reason:
-        status, _ = envoy.refusal(codec.rejection(reason, 0.0, "Because."))
+        status, _ = envoy.rejection(codec.rejection(reason, 0.0, "Because."))
         assert 400 <= status < 600
         if reason is not Reason.BAD_REQUEST:
             assert json.loads(codec.rejection(reason, 0.0).immediate_response.body)

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-async def promises(stack: Stack) -> dict[tuple[str, str], int]:
+async def slo_results(stack: Stack) -> dict[tuple[str, str], int]:
     """How often each objective's promise was kept and broken, as its metric tells."""
     page = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/metrics")
     told = {}
@@ -70,7 +70,7 @@ EARLY, NO_SLOTS = "--early-headers", "--no-slots"
 
 
 @pytest.mark.parametrize("flags", [(EARLY,), (), (NO_SLOTS,)], ids=["early", "late", "no-slots"])
-async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
+async def test_an_slo_is_judged_by_the_first_token_and_not_by_headers(
     flags: tuple[str, ...], mode: str, tmp_path: Path
 ) -> None:
     """A quarter of a second was promised and the prompt is read for one: broken, whenever headers
@@ -91,7 +91,7 @@ async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
         await until(is_told)
         told = first_tokens_ms(stack)
         assert told["hasty"] > SOON_MS and told["patient"] < LATE_MS
-        assert await promises(stack) == {
+        assert await slo_results(stack) == {
             ("hasty", "met"): 0,
             ("hasty", "missed"): 1,
             ("patient", "met"): 1,
@@ -99,7 +99,7 @@ async def test_a_promise_is_judged_by_the_first_token_and_not_by_headers(
         }
 
 
-async def test_a_real_server_keeps_no_promise_by_its_headers(llama: None, tmp_path: Path) -> None:
+async def test_a_real_server_keeps_no_slo_by_its_headers(llama: None, tmp_path: Path) -> None:
     """Whatever the build: this prompt is read for longer than the promise, and one of a word is
     read within a minute."""
     async with Stack.running(tmp_path, slots=(1,), shapes=(SLOW,), settings=SETTINGS) as stack:
@@ -111,5 +111,5 @@ async def test_a_real_server_keeps_no_promise_by_its_headers(llama: None, tmp_pa
 
         await until(is_told)
         assert first_tokens_ms(stack)["hasty"] > SOON_MS
-        told = await promises(stack)
+        told = await slo_results(stack)
         assert (told["hasty", "missed"], told["patient", "met"]) == (1, 1)

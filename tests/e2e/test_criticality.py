@@ -45,7 +45,7 @@ def ask_as(stack: Stack, objective: str, tenant: str = "") -> asyncio.Task[httpx
     return asyncio.create_task(stack.ask(headers=headers))
 
 
-def refusal(answer: httpx.Response) -> tuple[int, str]:
+def rejection(answer: httpx.Response) -> tuple[int, str]:
     """Status and reason, which the header and the body tell alike."""
     reason = answer.headers["x-coxswain-reason"]
     assert answer.json()["error"]["code"] == reason
@@ -59,19 +59,19 @@ async def free(held: Held, stack: Stack) -> None:
     await stack.until(lambda status: status["queue"]["queued"] == 0)
 
 
-async def test_in_scarcity_the_lower_class_is_refused_first(stack: Stack) -> None:
+async def test_in_scarcity_the_lower_criticality_is_rejected_first(stack: Stack) -> None:
     held = await stack.hold()
-    assert refusal(await ask_as(stack, "cheap")) == (429, "shed")
+    assert rejection(await ask_as(stack, "cheap")) == (429, "shed")
     older = ask_as(stack, "")
     await stack.until_waiting(1)
     newer = ask_as(stack, "")
     await stack.until_waiting(2)
-    assert refusal(await ask_as(stack, "")) == (429, "queue-full")
+    assert rejection(await ask_as(stack, "")) == (429, "queue-full")
     gold = [ask_as(stack, "gold")]
-    assert refusal(await newer) == (429, "evicted")
+    assert rejection(await newer) == (429, "evicted")
     gold.append(ask_as(stack, "gold"))
-    assert refusal(await older) == (429, "evicted")
-    assert refusal(await ask_as(stack, "gold")) == (429, "queue-full")
+    assert rejection(await older) == (429, "evicted")
+    assert rejection(await ask_as(stack, "gold")) == (429, "queue-full")
     await free(held, stack)
     assert [(await one).status_code for one in gold] == [200, 200]
 

@@ -84,7 +84,7 @@ def test_profiles_and_their_names() -> None:
     assert plain["transport_socket"]["name"] == "envoy.transport_sockets.raw_buffer"
 
 
-def test_one_profile_for_all_servers_of_an_authority() -> None:
+def test_one_profile_for_all_servers_of_a_ca() -> None:
     """The name to ask for and to find is the one that discovery tells of each server."""
     _, clusters = parsed(EnvoyOptions(tls_profiles=(TlsProfile(name="a", ca_file="/ca.pem"),)))
     context = clusters["llama"]["transport_socket_matches"][0]["transport_socket"]["typed_config"]
@@ -94,7 +94,7 @@ def test_one_profile_for_all_servers_of_an_authority() -> None:
     assert checks == {"trusted_ca": {"filename": "/ca.pem"}}
 
 
-def test_the_picker_is_told_what_envoy_is_able_to_do() -> None:
+def test_the_picker_learns_the_capabilities_of_envoy() -> None:
     """All profiles, in as many headers as it takes, and whether servers get their keys."""
     names = [f"tls-{number:012}" for number in range(150)]
     profiles = tuple(TlsProfile(name=name) for name in names)
@@ -113,7 +113,7 @@ def test_without_discovery_there_is_no_place_for_them() -> None:
             EnvoyOptions(mode=Mode.ORIGINAL_DST, **options)
 
 
-def test_a_served_cluster_holds_authorities_in_itself() -> None:
+def test_a_served_cluster_holds_cas_in_itself() -> None:
     """The listener is ready for keys, and says so; and nobody trusted is never everybody."""
     text = bootstrap(EnvoyOptions())
     assert "header_to_metadata" in text and "transport_socket" not in text

@@ -62,9 +62,9 @@ async def test_each_sees_the_right_key(tmp_path: Path, monkeypatch: pytest.Monke
         }
         async with running(tmp_path, values) as stack:
             client = stack.client
-            refused = await client.get("/props")
-            assert refused.status_code == 401
-            assert refused.json()["error"]["code"] == "invalid-api-key"
+            rejected = await client.get("/props")
+            assert rejected.status_code == 401
+            assert rejected.json()["error"]["code"] == "invalid-api-key"
             wrong = await client.get("/props", headers={"authorization": "Bearer sk-llama"})
             assert wrong.status_code == 401
             forged = {"authorization": "Bearer sk-web", "x-coxswain-client": "boss"}
@@ -92,9 +92,9 @@ async def test_an_envoy_that_was_there_before_checks_the_servers_clients_alone(
             own = await stack.client.get(OWN_PATH)
             assert (own.status_code, own.text) == (401, "theirs")
             for path in ("/props", "/slots"):
-                refused = await stack.client.get(path)
-                assert refused.status_code == 401
-                assert refused.json()["error"]["code"] == "invalid-api-key"
+                rejected = await stack.client.get(path)
+                assert rejected.status_code == 401
+                assert rejected.json()["error"]["code"] == "invalid-api-key"
             web = {"authorization": "Bearer sk-web"}
             assert (await stack.client.get("/props?mine=1", headers=web)).status_code == 200
             (asked,) = [asked for asked in server.asked if "mine" in asked.query]
@@ -103,11 +103,11 @@ async def test_an_envoy_that_was_there_before_checks_the_servers_clients_alone(
             closed = await stack.client.get("/slots", headers=web)
             assert closed.headers["x-coxswain-reason"] == "blocked-path"
             upgrade = {**web, "connection": "upgrade", "upgrade": "websocket"}
-            refused = await stack.client.get("/props", headers=upgrade)
-            assert refused.json()["error"]["code"] == "unsupported-http"
+            rejected = await stack.client.get("/props", headers=upgrade)
+            assert rejected.json()["error"]["code"] == "unsupported-http"
             crowded = {**web, **{f"x-{number}": "x" for number in range(90)}}
-            refused = await stack.client.get("/props", headers=crowded)
-            assert (refused.status_code, refused.headers["x-coxswain-reason"]) == (
+            rejected = await stack.client.get("/props", headers=crowded)
+            assert (rejected.status_code, rejected.headers["x-coxswain-reason"]) == (
                 431,
                 "too-many-headers",
             )

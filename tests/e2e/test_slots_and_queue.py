@@ -66,7 +66,7 @@ async def test_six_slow_requests_take_all_six_slots_and_the_rest_keep_their_orde
     assert set(endpoints) == {held[0].endpoint}, "only one slot was freed"
 
 
-async def test_whom_the_line_keeps_too_long_gets_504_and_no_slot(stack: Stack) -> None:
+async def test_whom_the_queue_keeps_too_long_gets_504_and_no_slot(stack: Stack) -> None:
     held = await stack.fill()
     late = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "300"})
     assert late.status_code == 504
@@ -76,19 +76,19 @@ async def test_whom_the_line_keeps_too_long_gets_504_and_no_slot(stack: Stack) -
     await until_leased(stack, 5)
 
 
-async def test_a_wait_of_zero_is_refused_at_once(stack: Stack) -> None:
+async def test_a_wait_of_zero_is_rejected_at_once(stack: Stack) -> None:
     await stack.fill()
-    refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "0"})
-    assert refused.status_code == 504
+    rejected = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "0"})
+    assert rejected.status_code == 504
 
 
 async def test_an_impossible_wait_is_a_bad_request(stack: Stack) -> None:
-    refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "-5"})
-    assert refused.status_code == 400
-    assert refused.json()["error"]["code"] == "bad-request"
+    rejected = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "-5"})
+    assert rejected.status_code == 400
+    assert rejected.json()["error"]["code"] == "bad-request"
 
 
-async def test_a_client_that_leaves_the_line_is_gone_and_reaches_no_server(stack: Stack) -> None:
+async def test_a_client_that_leaves_the_queue_is_gone_and_reaches_no_server(stack: Stack) -> None:
     held = await stack.fill()
     before = await sent_requests(stack)
     leaving = asyncio.create_task(stack.ask(2000))
@@ -145,7 +145,7 @@ async def test_a_long_quiet_wait_outlives_the_pings_between_envoy_and_the_picker
         assert int(answer.headers["x-coxswain-queue-ms"]) >= 1000 * QUIET_S
 
 
-async def test_strangers_are_seen_and_left_alone(stack: Stack) -> None:
+async def test_foreign_requests_are_seen_and_left_alone(stack: Stack) -> None:
     """A server that others fill directly gets nothing more from us."""
     small = stack.servers[0]
     async with httpx.AsyncClient(timeout=60) as stranger:
@@ -156,8 +156,8 @@ async def test_strangers_are_seen_and_left_alone(stack: Stack) -> None:
         await stack.until_foreign(small, 2)
         held = [await stack.hold() for _ in range(4)]
         assert {one.endpoint for one in held} == {stack.servers[1].address}
-        refused = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "100"})
-        assert refused.status_code == 504
+        rejected = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "100"})
+        assert rejected.status_code == 504
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

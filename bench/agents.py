@@ -1,7 +1,5 @@
 """The cost of 500 agents that each send an observation every second."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """What reading bodies costs: short ones beside the no-op picker, long ones against a bound."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Callable

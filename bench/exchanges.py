@@ -1,7 +1,5 @@
 """Exchanges per second and added latency, beside a picker that does nothing."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

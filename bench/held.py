@@ -1,8 +1,6 @@
 """Ten thousand queued requests: the cost of each, how soon a withdrawn one leaves the queue, and
 whether all others are served."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

@@ -4,8 +4,6 @@
 latencies' percentiles in milliseconds and the rate. Bounded in time and in connections.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """One pick, and one release that assigns, as the fleet grows: the core alone."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

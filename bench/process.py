@@ -1,7 +1,5 @@
 """What a process costs, read from the kernel."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

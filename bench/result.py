@@ -1,7 +1,5 @@
 """What a benchmark found: one row of the table, with the target where there is one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

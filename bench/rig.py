@@ -1,7 +1,5 @@
 """The processes of a benchmark: stand-in servers, a picker and an Envoy before it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

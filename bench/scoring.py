@@ -1,7 +1,5 @@
 """What a decision with all scorers costs, and what the memory of prompts weighs."""
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

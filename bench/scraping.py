@@ -1,7 +1,5 @@
 """The cost of scraping a hundred idle endpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

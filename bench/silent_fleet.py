@@ -1,7 +1,5 @@
 """A fleet without servers: the core alone, for what single calls cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from extproc.core.address import Address

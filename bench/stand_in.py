@@ -4,8 +4,6 @@ It speaks the paths that the scraper asks and answers every completion at once, 
 is measured is the way to it. One process can listen on many ports: that many endpoints.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What watching costs: exchanges a second with telemetry off, at 1 % and at 100 %."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """How soon watchers of the fleet see a change, and what they cost."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

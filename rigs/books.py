@@ -1,7 +1,5 @@
 """What the picker's status page says is left of requests, once there are none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The scraper's loop: one task for each endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import random as random_numbers
 import time

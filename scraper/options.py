@@ -1,7 +1,5 @@
 """The options of the scraper, in one frozen record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from scraper.llama.client import Timeouts

@@ -17,8 +17,6 @@ a whole second without a result of any task, and each response to /slots is such
 (docs/decisions/0007-pauses-between-fast-scrapes.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum

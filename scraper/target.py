@@ -1,7 +1,5 @@
 """The target of a scraper: the address of one endpoint and how to request it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from extproc.core.address import Address

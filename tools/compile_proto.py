@@ -6,8 +6,6 @@ process-wide descriptor pool are ours alone. For each service a typed stub of it
 is written too, since protoc writes none.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

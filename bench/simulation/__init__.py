@@ -1,7 +1,5 @@
 """A discrete-event simulation of fleets, in which the real core decides beside simple balancers."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What people use instead: balancers without knowledge of slots, and an oracle with all of it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence

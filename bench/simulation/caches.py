@@ -1,7 +1,5 @@
 """What prompt caches give, and what that costs: chats, sizes, a hot prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

@@ -1,7 +1,5 @@
 """Virtual time: what is due next happens next."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """Fleets that the scenarios share, and who is compared on them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.simulation.balancers import (

@@ -1,7 +1,5 @@
 """Predictions compared with the outcome."""
 
-from __future__ import annotations
-
 from random import Random
 
 from bench.result import Row, Section, at_most

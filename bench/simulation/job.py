@@ -1,7 +1,5 @@
 """One request of a trace, and what became of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """A pilot that records predictions."""
 
-from __future__ import annotations
-
 from bench.simulation.job import Job
 from bench.simulation.pilot import Pilot
 from extproc.core.queue.ticket import Ticket

@@ -1,7 +1,5 @@
 """The real core in virtual time: its dispatcher decides, scrapes keep it informed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

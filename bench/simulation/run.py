@@ -1,7 +1,5 @@
 """One run: a trace through a balancer over a fleet, and what can be said of it afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import NamedTuple

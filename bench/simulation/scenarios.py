@@ -1,7 +1,5 @@
 """The claims, each as a scenario: a fleet, a trace, who is compared, and what must hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from bench.result import Section

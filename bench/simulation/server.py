@@ -9,8 +9,6 @@ slots wait in the server's own line, first come, first served, as llama.cpp defe
 that dies takes what it has with it, and comes back as another process, with nothing cached.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass

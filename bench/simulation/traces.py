@@ -1,7 +1,5 @@
 """Streams of requests: plain ones, chats over shared system prompts, tenants, bursts."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator

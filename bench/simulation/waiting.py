@@ -1,7 +1,5 @@
 """Who waits how long: uneven fleets, failures, overload, tenants."""
 
-from __future__ import annotations
-
 from random import Random
 
 from bench.result import Row, Section, at_least, at_most

@@ -1,7 +1,5 @@
 """The admin service, health and reflection over gRPC."""
 
-from __future__ import annotations
-
 from extproc.admin.dependencies import AdminDependencies, Reloaded
 from extproc.admin.health import Health
 from extproc.admin.reflection import add_reflection

@@ -1,7 +1,5 @@
 """Parses and validates callers' arguments: endpoints by address or name, ids, numbers."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

@@ -1,7 +1,5 @@
 """The queue in order of arrival, computed once for all watchers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

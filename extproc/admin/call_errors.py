@@ -1,7 +1,5 @@
 """Errors of calls: a gRPC status code, and a text that says what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """The dependencies of the admin service."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -6,8 +6,6 @@ state of each endpoint that it has not received yet, so a slow one needs no more
 state for each endpoint.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The core's state as the admin API's messages."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.core.fleet.endpoint import Endpoint, Intent

@@ -4,8 +4,6 @@ grpcio-reflection serves `grpc.reflection.v1alpha`. Its successor `v1` has the s
 under another package name, so the same servicer answers both, byte for byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

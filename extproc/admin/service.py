@@ -1,7 +1,5 @@
 """The admin service as a whole: its calls are in a module for each subject."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import grpc

@@ -1,7 +1,5 @@
 """Builds a running endpoint picker from the settings."""
 
-from __future__ import annotations
-
 from extproc.app.ports import ListenError
 from extproc.app.serve import serve
 from extproc.app.service import Service

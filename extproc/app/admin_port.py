@@ -1,7 +1,5 @@
 """The admin port: what operators and agents call, on a gRPC server of its own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """`coxswain agent`: runs an agent until it gets a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -4,8 +4,6 @@ It should never find anything: each fault is a bug, which is logged as an error 
 is corrected when two audits in a row have found it, within five seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Handles the core's events after each call, when the ledger is consistent."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import assert_never

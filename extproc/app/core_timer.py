@@ -1,7 +1,5 @@
 """One timer for the whole core: it fires at the earliest time that was requested."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From the settings to the options of Envoy's configuration."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings in effect, and which of them a reload can change."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Lines are formatted and written in a thread behind a bounded queue, so a termina
 collector that stalls never stalls a request: what it cannot take is dropped and counted.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """From the settings to each part's own options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from extproc.admin.agents import AgentsOptions

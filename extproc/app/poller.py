@@ -4,8 +4,6 @@ Each event wakes it. On few cores that takes the processor from the event loop i
 its work, eight times an exchange; what it brings would have waited for that work anyway.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -3,8 +3,6 @@
 Everything here blocks on the disk: it reads the files that the settings name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

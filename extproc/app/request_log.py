@@ -1,7 +1,5 @@
 """Logs one line for each ended request."""
 
-from __future__ import annotations
-
 import logging
 
 from extproc.core.exchange_record import ExchangeRecord

@@ -1,7 +1,5 @@
 """`coxswain serve`: runs a service until it gets a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

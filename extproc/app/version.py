@@ -1,7 +1,5 @@
 """The version of Coxswain."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 

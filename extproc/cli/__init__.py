@@ -1,7 +1,5 @@
 """The command line: `coxswain`. One module a command or group; `root` registers them all."""
 
-from __future__ import annotations
-
 import sys
 from errno import ENOSPC
 

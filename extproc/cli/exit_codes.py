@@ -1,7 +1,5 @@
 """The exit codes of commands that talk to a picker."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Final
 

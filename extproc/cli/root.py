@@ -3,8 +3,6 @@
 What a command needs is imported when it runs, so that `coxswain --help` answers at once.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -4,8 +4,6 @@ Requests with equal constraints share a constraint queue and a ranking of the en
 wait for one model never blocks another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple

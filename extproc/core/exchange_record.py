@@ -1,7 +1,5 @@
 """The record of one exchange, from which logs, metrics and traces are made."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Objectives: the services that share a fleet, with their criticality, weight and SLO."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """The result of one scrape: the only input of the ledger from outside."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

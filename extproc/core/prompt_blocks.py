@@ -5,8 +5,6 @@ beginnings. The hashes are specific to this process (Python's keyed hash): they 
 from outside, and mean nothing elsewhere.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 BLOCK_CHARS: Final = 256

@@ -1,7 +1,5 @@
 """Why a request is rejected; the reason is the metric's label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

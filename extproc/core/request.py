@@ -1,7 +1,5 @@
 """The properties of an HTTP request that a decision needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

@@ -1,7 +1,5 @@
 """A request after its names are resolved."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from extproc.core.constraints import UNCONSTRAINED, Constraints

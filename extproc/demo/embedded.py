@@ -1,7 +1,5 @@
 """Selects the embedded fleet: real llama-servers if possible, else simulated ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec

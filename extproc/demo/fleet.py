@@ -1,7 +1,5 @@
 """The embedded fleet: which command runs each server, real or simulated, and when it is ready."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ package index (the one pip is set up for) is all it needs. Rules:
   went wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import os

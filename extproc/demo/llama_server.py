@@ -1,7 +1,5 @@
 """Finds a `llama-server`: configured, on PATH, or in the cache of `llama_build`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -8,8 +8,6 @@ tokens a second. Two rules shape the weights:
 - The same shape and seed give the same bytes.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How to start a module as a process of its own, whatever lies in the current folder."""
 
-from __future__ import annotations
-
 import sys
 
 

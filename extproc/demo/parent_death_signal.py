@@ -6,8 +6,6 @@ request (it is Linux's), the command runs all the same. Only the standard librar
 are used: it starts in some 20 ms.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Ports to listen on: free ones to choose from, and what is wrong with a wanted one."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 from pathlib import Path

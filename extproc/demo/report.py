@@ -1,7 +1,5 @@
 """The output of `coxswain up`: plain lines, each printed once."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """The vocabulary of the demo's models: rowing words."""
 
-from __future__ import annotations
-
 _SPOKEN = (
     "row pull catch drive finish recover stroke steady easy hold ready all bow stern port "
     "starboard oar blade hull wake river current bend bridge lane buoy start sprint rate length "

@@ -4,8 +4,6 @@ The run holds a lock on a file in it. The kernel frees the lock when the run's p
 however it ends, so a folder whose lock is free was left behind and can be removed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import tempfile

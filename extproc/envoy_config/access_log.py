@@ -1,7 +1,5 @@
 """The access logs: a line on standard output, and reports to the picker."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from envoy_data_plane.envoy.config.accesslog.v3 import (

@@ -1,7 +1,5 @@
 """Envoy's complete bootstrap configuration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from envoy_data_plane.envoy.config.bootstrap.v3 import (

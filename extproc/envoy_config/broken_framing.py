@@ -6,8 +6,6 @@ the end of the connection and no response. So the rejection is marked, by the he
 clients its reason, and a match on that mark lets ext_proc skip it. See decision 0059.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import betterproto2

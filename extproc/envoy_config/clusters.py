@@ -1,7 +1,5 @@
 """The upstream sides: the llama-servers, the picker, and a collector where one is named."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from envoy_data_plane.envoy.config.cluster.v3 import (

@@ -5,8 +5,6 @@ is known: a retry on another server carries that one's key, or the client's own 
 it has none. What the client sent is remembered before, since tries share their headers.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

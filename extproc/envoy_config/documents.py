@@ -1,7 +1,5 @@
 """The files in `envoy/` as text: each says what it is and how to print it again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

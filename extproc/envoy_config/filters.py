@@ -1,7 +1,5 @@
 """The HTTP filters: ask the picker, then forward."""
 
-from __future__ import annotations
-
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
     HeaderMutation as HeaderMutationStep,
 )

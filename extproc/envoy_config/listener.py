@@ -1,7 +1,5 @@
 """The HTTP listener for clients, which does not trust their headers, paths or speed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (

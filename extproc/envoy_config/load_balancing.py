@@ -1,7 +1,5 @@
 """Envoy's host selection: the picker's list first, least_request without one."""
 
-from __future__ import annotations
-
 from envoy_data_plane.envoy.config.cluster.v3 import LoadBalancingPolicy, LoadBalancingPolicyPolicy
 from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
 from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (

@@ -1,7 +1,5 @@
 """Envoy's own rejections (no server, server lost, timeout) in OpenAI's error format."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The few message shapes that every part of the configuration is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Names that the configuration shares with the picker, which answers in the same words."""
 
-from __future__ import annotations
-
 from typing import Final
 
 DESTINATION: Final = "x-gateway-destination-endpoint"

@@ -1,7 +1,5 @@
 """Envoy's overload manager: reject new requests, keep running ones."""
 
-from __future__ import annotations
-
 import betterproto2
 from envoy_data_plane.envoy.config.overload.v3 import (
     OverloadAction,

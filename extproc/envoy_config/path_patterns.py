@@ -5,8 +5,6 @@ Envoy 1.40 takes no pattern that compiles to a program of more than 100 instruct
 estimated: one instruction for each character that no other path of the set begins with, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from extproc.security.path_rule import PathRule, blocked_pattern, open_pattern

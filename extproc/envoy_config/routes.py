@@ -1,7 +1,5 @@
 """The routes: open paths lead to a llama-server, all others are rejected."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

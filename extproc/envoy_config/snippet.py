@@ -1,7 +1,5 @@
 """The parts to add to an existing Envoy, each with the place where it belongs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

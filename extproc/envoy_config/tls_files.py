@@ -1,7 +1,5 @@
 """Certificate and key files as values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"

@@ -1,7 +1,5 @@
 """Envoy's own spans for an OpenTelemetry collector; off by default."""
 
-from __future__ import annotations
-
 from envoy_data_plane.envoy.config.trace.v3 import OpenTelemetryConfig, TracingHttp
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     HttpConnectionManagerTracing,

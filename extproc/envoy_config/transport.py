@@ -1,7 +1,5 @@
 """TLS of Envoy's connections to the picker and to the servers, by TLS profile."""
 
-from __future__ import annotations
-
 from envoy_data_plane.envoy.config.cluster.v3 import ClusterTransportSocketMatch
 from envoy_data_plane.envoy.config.core.v3 import DataSource, TransportSocket
 from envoy_data_plane.envoy.extensions.transport_sockets.raw_buffer.v3 import RawBuffer

@@ -1,7 +1,5 @@
 """Envoy messages as YAML text: snake case, `@type` inlined, zero where zero was said."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ cancels other clients' responses), and `/v1/chat/completions/control` (concerns 
 may get it).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.core.request import Kind

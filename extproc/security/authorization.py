@@ -1,7 +1,5 @@
 """The `authorization` header for a server's API key."""
 
-from __future__ import annotations
-
 
 def is_sendable_key(api_key: str) -> bool:
     """Whether a header can carry this API key unchanged."""

@@ -1,8 +1,6 @@
 """Certificates in PEM. The core may not import ssl, and the packages above the core may not import
 each other, so this module is beside the core for all of them."""
 
-from __future__ import annotations
-
 import ssl
 
 

@@ -1,7 +1,5 @@
 """How Envoy verifies a server behind TLS."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256

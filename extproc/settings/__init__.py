@@ -3,8 +3,6 @@
 settings = load_settings(Path("coxswain.yaml"), flags={"queue.timeout_s": 30})
 """
 
-from __future__ import annotations
-
 from extproc.settings.access import Access, certified_ip, profile_of, tls_profile
 from extproc.settings.discovery_section import DiscoverySettings, DnsSettings
 from extproc.settings.endpoint_section import EndpointSettings

@@ -1,7 +1,5 @@
 """How servers are reached, for every source of endpoints: API key and certificate."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from pydantic_core import PydanticCustomError

@@ -1,7 +1,5 @@
 """The API keys of clients: a file with one line `name key` for each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Sources of endpoints besides the `endpoints` list: a file, DNS and agents."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """One llama-server: its address, its API key and its certificate."""
 
-from __future__ import annotations
-
 from typing import Any, Final, Self
 
 from pydantic import Field, model_validator

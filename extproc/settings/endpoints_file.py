@@ -1,7 +1,5 @@
 """The endpoints file: YAML or JSON with one key, `endpoints`, checked like the settings."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Every variable with that prefix must be known, so that a misspelt one is reporte
 counts as not set. The variables that Kubernetes adds for a Service named `coxswain` are ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

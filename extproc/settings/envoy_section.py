@@ -1,7 +1,5 @@
 """Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """Finds the known keys, and the nearest one to an unknown key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 

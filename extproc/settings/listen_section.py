@@ -1,7 +1,5 @@
 """Where Coxswain listens."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from extproc.settings.section import Section

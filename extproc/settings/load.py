@@ -1,7 +1,5 @@
 """Settings from everywhere: flags before the environment before the file before the defaults."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 A `Settings` built in code reads no file and no environment; `load_settings` does.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 from pydantic import field_validator, model_validator

@@ -1,7 +1,5 @@
 """The services that share the fleet, and the names of models."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field

@@ -1,7 +1,5 @@
 """Problems in the settings. No message quotes a value that may be secret."""
 
-from __future__ import annotations
-
 import datetime
 import difflib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The reference of the settings, as JSON schema and as Markdown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Settings of scraping and of the slots' ledger."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pydantic import model_validator

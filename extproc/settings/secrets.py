@@ -1,7 +1,5 @@
 """Reads API keys; the settings contain only their sources."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The base of every group of settings."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

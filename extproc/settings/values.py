@@ -1,7 +1,5 @@
 """The types of settings' values, with their validation."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import re

@@ -4,8 +4,6 @@ Limits: one document, 1 MiB, no duplicate keys, no anchors that are recursive or
 texts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final

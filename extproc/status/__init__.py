@@ -1,7 +1,5 @@
 """The status pages over HTTP: health, readiness, status, metrics."""
 
-from __future__ import annotations
-
 from extproc.status.hosts import Hosts
 from extproc.status.queue_position import Countdown, QueuePosition
 from extproc.status.readiness import why_not_ready

@@ -4,8 +4,6 @@ The Content-Security-Policy names style and script by their hashes and forbids a
 that a name which somebody gave a server or a model can never become markup or code.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass

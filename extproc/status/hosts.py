@@ -5,8 +5,6 @@ own page was loaded from it (DNS rebinding), and then that page may read what an
 only names count that nobody else can own: IP addresses, localhost, and those in the settings.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable
 from typing import Final

@@ -1,7 +1,5 @@
 """Whether the picker can pick an endpoint, and if not, why, as text."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.core.scheduler.dispatcher import Dispatcher

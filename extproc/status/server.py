@@ -1,7 +1,5 @@
 """The HTTP server of the status pages: aiohttp in the event loop that everything else shares."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

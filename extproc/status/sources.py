@@ -1,7 +1,5 @@
 """The data sources of the status pages."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The snapshot of everything, as plain values for `/status`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any

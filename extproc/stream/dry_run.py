@@ -1,7 +1,5 @@
 """The dry run: explains the decision about a request that is not sent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from extproc.core.rejection import Reason

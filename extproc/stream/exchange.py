@@ -18,8 +18,6 @@
 evaluates the response. The shell feeds it and calls `end` in its `finally`; nothing here blocks.
 """
 
-from __future__ import annotations
-
 from typing import Final, assert_never
 
 from extproc.core.address import Address

@@ -1,7 +1,5 @@
 """Creates exchange ids that cannot be guessed."""
 
-from __future__ import annotations
-
 import secrets
 from typing import Final
 

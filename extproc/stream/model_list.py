@@ -1,7 +1,5 @@
 """`GET /v1/models` for the fleet: the models of all endpoints, and the names in the settings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What can be set about exchanges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from extproc.stream.request.paths import Paths

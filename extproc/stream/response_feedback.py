@@ -1,7 +1,5 @@
 """Reports to the core what the response shows: serving and skipped endpoints, failures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

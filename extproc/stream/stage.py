@@ -1,7 +1,5 @@
 """The stages of an exchange, and their public names."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Final
 

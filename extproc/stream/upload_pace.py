@@ -7,8 +7,6 @@
 So an upload keeps a slot from others for the time that the least rate takes, and `grace_s`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ reports, several times within `envoy.request_body_grace_s`, how much came of eac
 its server before it was whole and has no answer yet. `upload.Upload` decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ The only package that imports opentelemetry. Nothing here can slow a request: wh
 runs in threads of its own behind bounded queues.
 """
 
-from __future__ import annotations
-
 from extproc.telemetry.environment import OtlpOptions, read_environment
 from extproc.telemetry.hub import Telemetry, TelemetryOptions
 from extproc.telemetry.metrics import TelemetrySources

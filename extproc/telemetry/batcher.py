@@ -4,8 +4,6 @@
 queue fills up to its bound, and then each further item is dropped and counted.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

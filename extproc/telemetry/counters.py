@@ -3,8 +3,6 @@
 They belong to one thread, the event loop's; nothing here locks.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass

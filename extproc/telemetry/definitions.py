@@ -1,7 +1,5 @@
 """All metrics: name, kind, labels and meaning. A test compares docs/metrics.md with this."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

@@ -4,8 +4,6 @@ Nothing is exported, and nothing is said about it, while no endpoint is set.
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The label values of endpoints: stable, and bounded in number."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 

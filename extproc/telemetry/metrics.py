@@ -1,7 +1,5 @@
 """Counts records, and reads all metrics together with the current state of the core."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

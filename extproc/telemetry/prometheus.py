@@ -5,8 +5,6 @@ endpoints take prometheus-client 29 ms under the interpreter lock that the reque
 and this 7 ms; that library's parser holds it to the format in the tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import accumulate
 

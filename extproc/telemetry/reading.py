@@ -1,7 +1,5 @@
 """A reading: all metrics at one moment, the input of every exporter."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ compression, timeout and retries. Their encoders are passed by, see `spans.py`; 
 needs a name of theirs which is not public, it stands here and nowhere else.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

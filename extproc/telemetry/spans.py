@@ -9,8 +9,6 @@ carried along while a request runs. The messages are made directly: by way of th
 span objects one exchange costs five times as much.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Final
 

@@ -4,8 +4,6 @@ Three gauges an interval are one datagram. Nobody answers, so nothing is waited 
 cannot be sent is gone, and the next interval sends the state at its time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -1,7 +1,5 @@
 """The W3C trace context: the trace of a request, and whether it is recorded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 from typing import Final

@@ -19,8 +19,6 @@ Rules, each a function from the books to findings:
 A finding in a `Window` that excuses its rule is counted by the window's name, not reported.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One run: the fleet, the load, the script, the calm after it, and the verdict."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What must be gone when no request is: asked of the picker, of Envoy and of the servers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """Does what the script says, and writes down in which times nobody could know better."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Clients over plain sockets: each sends one request and records what came of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

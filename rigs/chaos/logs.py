@@ -1,7 +1,5 @@
 """Reads what Envoy and the picker wrote about requests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

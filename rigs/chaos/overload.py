@@ -5,8 +5,6 @@ Eight slots of 0.4 s: 60 requests/s with 2 s of patience, then 20/s, exactly wha
 part every client was answered in time and every slot is free again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

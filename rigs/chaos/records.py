@@ -1,7 +1,5 @@
 """What was seen of each request, from each side. Times are monotonic seconds of this machine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report at the end of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The command `make chaos`: what it does, what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

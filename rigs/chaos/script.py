@@ -1,7 +1,5 @@
 """What happens in a run, drawn from its seed: the same seed, the same script. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,6 @@
 """Keys and certificates of a run: mutual TLS to the picker, keys of clients, operators and agents,
 and servers that speak TLS and want a key that Envoy adds."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The processes of a run: servers behind their fronts, agents, the picker and Envoy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Polls the picker: which servers it knows to be out of service."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

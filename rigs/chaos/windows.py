@@ -5,8 +5,6 @@ Rules are those of `accounting`. A window is open from what was done until it wa
 got it are known one by one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rigs.chaos.records import Window

@@ -1,7 +1,5 @@
 """What clients ask for, drawn from a seed. Pure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from random import Random

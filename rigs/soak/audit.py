@@ -1,7 +1,5 @@
 """Holds what the clients saw against what the picker counted, and finds what it still keeps."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

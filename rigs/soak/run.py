@@ -1,7 +1,5 @@
 """The command `make soak`: what it does, what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """What was measured during a run, and whether a series is flat. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The processes of a run: servers, the picker and Envoy before them."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

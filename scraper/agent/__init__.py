@@ -4,8 +4,6 @@ This is the one part of `scraper` that knows our messages (`extproc.pb`): it is 
 its own, which shares nothing else with the picker.
 """
 
-from __future__ import annotations
-
 from scraper.agent.agent import Agent, AgentOptions
 
 __all__ = ["Agent", "AgentOptions"]

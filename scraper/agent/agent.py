@@ -1,7 +1,5 @@
 """The agent: one scraper, one server, one picker, from the first scrape to deregistration."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random as random_numbers

@@ -1,7 +1,5 @@
 """The delay before the next attempt to connect. Pure: randomness is an argument."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 FIRST_S = 0.1

@@ -5,8 +5,6 @@ scrapes; a message each second. Every message says how old it is, which
 `extproc/admin/agents/stream_clock.py` turns into times of the picker's clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Observations as messages of `agent.proto`. Pure."""
 
-from __future__ import annotations
-
 from extproc.core.observation import (
     AdapterReading,
     Issue,

@@ -1,7 +1,5 @@
 """What a source of endpoints says: an address, how people call it, how the scraper asks it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -7,8 +7,6 @@ Names are looked up again as their TTLs say, within the bounds of `Pace`; `dns_c
 answers are accepted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence

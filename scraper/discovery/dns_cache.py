@@ -6,8 +6,6 @@ accepted only after `EMPTY_ANSWERS` of them in a row. A server that is really go
 meanwhile, because its scrapes fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never

@@ -8,8 +8,6 @@ half of the endpoints. An invalid file changes nothing: the last valid one stays
 line in the log says what is wrong and where.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """The attributes by which a change of a file is detected without reading it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar

@@ -4,8 +4,6 @@ Every foreign error becomes a `Failed` value. Unlike the system's resolver this 
 TTLs and SRV records, uses TCP if an answer was cut, and reads no hosts file.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar

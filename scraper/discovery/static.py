@@ -6,8 +6,6 @@ addresses is that many endpoints, but its IPv6 addresses count only where it has
 are most likely the same servers once more, whose slots would be given away twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -6,8 +6,6 @@ is what a hundred idle endpoints pay. It also logs no line per question. Every f
 error becomes a `Failure` value.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable

@@ -5,8 +5,6 @@ reads them all, as fast as they come. A server that sends nothing else keeps hal
 until the question's time is over, and a question to /slots has half a minute.
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import Iterable

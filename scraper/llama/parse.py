@@ -5,8 +5,6 @@ reports more works. The fields must have the right type and possible values. A r
 invalid field is rejected as a whole.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ models are scraped, and those that may fall asleep by the rules of `scraper/prob
 A router with nothing loaded offers one slot: the request that takes it loads a model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from extproc.core.observation import Issue, ModelReading, ScrapeStatus

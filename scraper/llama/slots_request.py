@@ -4,8 +4,6 @@ The ledger depends on its two times, so they are taken around /slots alone: befo
 GET is sent, and after the last counted response is complete.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 

@@ -15,8 +15,6 @@ A new connection, another slot count, or task numbers that went backwards hint a
 /metrics is never requested, because each request resets its gauges.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress

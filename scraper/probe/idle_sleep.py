@@ -17,8 +17,6 @@ A server has work if it has a lease of ours (by the scrape priority) or had a bu
 scrape. The behaviour belongs to the process: a new process starts as unknown.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

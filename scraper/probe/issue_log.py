@@ -4,8 +4,6 @@ An issue that comes and goes at every scrape is one issue: it ends only after `C
 scrapes without it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The issues of servers, with remedies for operators. No text quotes a response or a key."""
 
-from __future__ import annotations
-
 from extproc.core.observation import Issue
 
 SLOW_SLOTS = "slow-slots"

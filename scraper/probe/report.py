@@ -9,8 +9,6 @@ none in time, or cut off     | failed
 no connection                | unreachable
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 from extproc.core.observation import Issue, Observation, ScrapeStatus

@@ -5,8 +5,6 @@ starts; where it shows none (a router, an old build, a pinned marker), by what i
 by how often we saw it gone or its task numbers start again.
 """
 
-from __future__ import annotations
-
 from extproc.core.observation import AdapterReading, Issue, ModelReading
 from scraper.llama.parse import ModelEntry, PropsReading
 from scraper.llama.slots_request import SlotCounts

@@ -1,7 +1,5 @@
 """The agents' service on the admin port."""
 
-from __future__ import annotations
-
 from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
 from extproc.admin.agents.service import SERVICE, AgentsService
 

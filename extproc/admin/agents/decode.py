@@ -1,7 +1,5 @@
 """Decodes and validates agents' messages; everything that is kept is bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Sized
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The dependencies and options of the agents' service."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Detects agents that have become silent, and half-open streams."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

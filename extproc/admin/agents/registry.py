@@ -10,8 +10,6 @@ configured for one address, the newer one is meant. The replaced agent may retur
 other one is silent, or the two would replace each other for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final

@@ -5,8 +5,6 @@ messages: a changed scrape priority, a request for a scrape, and regularly a num
 the bounds of the times narrow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

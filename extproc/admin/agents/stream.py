@@ -1,7 +1,5 @@
 """One agent's stream: the messages to send, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -27,8 +27,6 @@ agent claims to have had a message for longer than the message exists; from then
 not used.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

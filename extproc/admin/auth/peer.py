@@ -1,7 +1,5 @@
 """The caller's IP address, from gRPC."""
 
-from __future__ import annotations
-
 from urllib.parse import unquote
 
 

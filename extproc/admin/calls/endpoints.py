@@ -1,7 +1,5 @@
 """The calls about endpoints that answer at once."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The call that explains the decision about a request."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import grpc

@@ -1,7 +1,5 @@
 """The calls about requests: list them, watch a queued one, end one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The calls about the picker itself: its settings and its status."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """The streaming calls about endpoints: WatchEndpoints and Drain."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ An operator who adds an endpoint can send its key to any address, and the picker
 keys than the operator. So only keys that the settings list for this can be named.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Everything here blocks on the disk, for the files that hold keys and certificates.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256

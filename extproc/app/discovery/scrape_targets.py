@@ -1,7 +1,5 @@
 """Keeps the scraper's targets and Envoy's CAs consistent with the fleet."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """Keeps the served cluster of the llama-servers consistent with their CAs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 

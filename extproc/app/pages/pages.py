@@ -1,7 +1,5 @@
 """Connects the status pages to the parts of a running service."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The queue position of a request, by its request id."""
 
-from __future__ import annotations
-
 import time
 
 from extproc.core.scheduler.dispatcher import Dispatcher

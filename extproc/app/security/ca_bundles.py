@@ -3,8 +3,6 @@
 Everything here blocks on the disk.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

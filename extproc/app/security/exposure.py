@@ -1,7 +1,5 @@
 """Loads tokens and certificates, and checks for unprotected ports."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ counts when the files look the same twice: one in the middle of being written is
 Whatever goes wrong with one change, the next one is noticed too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Set

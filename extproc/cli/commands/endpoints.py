@@ -1,7 +1,5 @@
 """`coxswain endpoints`: list, add, remove and drain endpoints."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`coxswain config envoy`: the Envoy configuration that goes with the settings."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`coxswain explain`: explains the decision about a request."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

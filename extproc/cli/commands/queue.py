@@ -1,7 +1,5 @@
 """`coxswain queue`: the queued requests."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

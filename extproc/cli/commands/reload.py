@@ -1,7 +1,5 @@
 """`coxswain config reload` and `coxswain config live`: the settings of a running picker."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

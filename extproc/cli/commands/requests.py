@@ -1,7 +1,5 @@
 """`coxswain requests`: lists running and queued requests, and cancels them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`coxswain top`: a live screen of the picker."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """An explanation in words, and its candidates as a table."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from rich.table import Table

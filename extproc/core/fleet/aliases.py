@@ -4,8 +4,6 @@ A name is known while an endpoint of the fleet reports it. Names that were ever 
 remembered, so that a strict fleet can distinguish a lost model from an unknown one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum

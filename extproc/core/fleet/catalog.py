@@ -5,8 +5,6 @@ the same numbers. A fleet of a thousand servers has a few kinds, so a query abou
 O(kinds).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar

@@ -3,8 +3,6 @@
 Health, load and ejection are decided elsewhere: see `Endpoint.is_pickable` and the ranking.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from extproc.core.constraints import UNRESOLVED, Constraints

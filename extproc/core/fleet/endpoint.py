@@ -4,8 +4,6 @@ Health is described in `extproc.core.fleet.health`. Intent: active, draining, di
 endpoint is loading and active.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

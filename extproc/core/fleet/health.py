@@ -4,8 +4,6 @@ loading <-> ready <-> degraded <-> asleep; any -> down; down -> any by one good 
 `Endpoint.observe` makes the transitions.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Final
 

@@ -5,8 +5,6 @@ while any of them does. An endpoint that no source names any more is removed, bu
 last lease has ended, so that Envoy still knows where its requests run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -12,8 +12,6 @@ A name with a colon that was found to be no adapter's counts as a model's name f
 an endpoint reports an adapter of that name: servers that join later do not delay its requests.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """Translates the names in a request into a model, constraints and an objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random

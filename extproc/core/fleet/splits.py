@@ -1,7 +1,5 @@
 """Splits: one model name that stands for several models, by weight."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 from random import Random

@@ -5,8 +5,6 @@ A gateway sends the same hint with each request of a route, so a repeated hint c
 lookup. The endpoints that it allows are computed again after the fleet has changed.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable
 from functools import lru_cache

@@ -10,8 +10,6 @@ On probation one failure ejects; it ends after some complete responses. Synchron
 is an argument everywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

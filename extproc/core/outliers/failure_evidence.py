@@ -13,8 +13,6 @@ A failure counts against the endpoint unless something else explains it:
 What was sent earlier proves less than what was sent later, so all times are those of sending.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from enum import Enum
 from typing import Final, NamedTuple

@@ -8,8 +8,6 @@ So a fleet of one is never ejected, and no endpoint is while all fail alike: the
 servers' errors. An ejected endpoint is readmitted if no other endpoint is left.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol

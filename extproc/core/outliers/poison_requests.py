@@ -6,8 +6,6 @@ or replaced, that counts as a death, otherwise not. A request that succeeds anyw
 Requests that run beside a killer count as well, because they cannot be distinguished.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Final
 

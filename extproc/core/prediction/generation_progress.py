@@ -10,8 +10,6 @@ Half a token, because nothing changes between two tokens. `token_s` is the task'
 scrapes saw it with some tokens in between. The result is never before the last scrape without any.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import NamedTuple
 

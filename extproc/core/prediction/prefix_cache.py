@@ -10,8 +10,6 @@ A chain is always refreshed as a whole, its beginning last, so that for a rememb
 blocks before it are remembered too.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """The last endpoint of each client session: a hint for requests whose prompt was not read."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A sample that is not finite, or beyond any that a server can honestly produce, i
 make every later result invalid.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 LARGEST: Final = 1e12

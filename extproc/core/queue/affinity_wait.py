@@ -5,8 +5,6 @@ Such a ticket is pinned to its endpoint for at most the time that the cache woul
 it may go anywhere.
 """
 
-from __future__ import annotations
-
 import heapq
 
 from extproc.core.address import Address

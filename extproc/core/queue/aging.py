@@ -1,7 +1,5 @@
 """Aging: the rule that keeps requests of every criticality from starvation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

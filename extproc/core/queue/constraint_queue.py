@@ -7,8 +7,6 @@ The tickets of a flow keep their order. Tickets without an SLO share one tenant 
 objective with an SLO has its own, because its attainment changes for all of its tickets.
 """
 
-from __future__ import annotations
-
 import heapq
 
 from extproc.core.constraints import Constraints

@@ -15,8 +15,6 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
     the slots that it needs, its reservation is not exclusive.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from extproc.core.address import Address

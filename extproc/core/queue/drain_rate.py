@@ -1,7 +1,5 @@
 """How fast the queue drains: the mean time between assignments, used until speeds are learned."""
 
-from __future__ import annotations
-
 WEIGHT = 0.2
 """Weight of the newest gap in the mean (exponential smoothing)."""
 MIN_RETRY_S, MAX_RETRY_S = 1.0, 60.0

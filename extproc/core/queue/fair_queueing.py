@@ -12,8 +12,6 @@ tenant, is queued, it delays nobody. So whenever the queue fills, old use is for
 share begins with what it holds at that moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

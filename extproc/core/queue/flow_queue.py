@@ -4,8 +4,6 @@ Tenants, and the flows of each, are ordered by their virtual times (see `fair_qu
 times change while tickets are queued but never fall, so an entry is checked again when it is first.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ can serve, and no ticket waits behind one with other constraints. Without models
 tenants there is one constraint queue, and it is served in order of arrival.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """SLO attainment of each objective: the share of requests that met it, over a rolling window."""
 
-from __future__ import annotations
-
 BUCKETS = 30
 BUCKET_S = 10.0
 """Thirty buckets of ten seconds: five minutes."""

@@ -1,7 +1,5 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ flight) is derived from them and can be derived again. This is a safeguard again
 core never needs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from extproc.core.scheduler.state import State

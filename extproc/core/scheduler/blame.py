@@ -3,8 +3,6 @@
 Feeds outlier detection, which ejects endpoints, and the guard against poison requests.
 """
 
-from __future__ import annotations
-
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.outliers.failure_evidence import LOST_CONNECTION, Fault
 from extproc.core.scheduler.in_flight import InFlightRequest

@@ -1,7 +1,5 @@
 """The decision on a request: picked, queued or rejected; the reason is the metric's label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -15,8 +15,6 @@ first changes the state; errors in later steps (learning, assigning freed slots)
 if the call itself raises, all derived state is derived again from the leases and tickets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from extproc.core.address import Address

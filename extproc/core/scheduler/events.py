@@ -5,8 +5,6 @@ events here, and the shell handles them later. So the state is consistent whatev
 with an event, and however that fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 The request path pays one dict insert and one delete; everything else is computed on demand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum

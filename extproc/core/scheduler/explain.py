@@ -1,7 +1,5 @@
 """Explains what would happen to a request and why, without the decision being made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random

@@ -19,8 +19,6 @@ that is regularly wrong (it cannot know that a server also caches its own last r
 compensated by the estimate that is learned with it.
 """
 
-from __future__ import annotations
-
 from math import inf
 
 from extproc.core.address import Address

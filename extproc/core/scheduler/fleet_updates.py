@@ -3,8 +3,6 @@
 The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ That is no later than when n of the responses that run there reach the length th
 for, as scrapes show it. While none of this is known, the drain rate of the queue is used.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 from math import inf
 from operator import itemgetter

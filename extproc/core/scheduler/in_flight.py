@@ -3,8 +3,6 @@
 An entry begins with a pick and ends with the release. There are as many as open leases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import inf
 

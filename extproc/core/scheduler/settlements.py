@@ -1,7 +1,5 @@
 """Ends the wait of a request: opens a lease, or rejects it. The queue is updated in either case."""
 
-from __future__ import annotations
-
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.endpoint import Endpoint

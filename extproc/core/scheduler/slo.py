@@ -6,8 +6,6 @@ the best estimate decides. A request whose client leaves in time, and most likel
 does not count.
 """
 
-from __future__ import annotations
-
 from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.scheduler.in_flight import InFlightRequest
 from extproc.core.scheduler.state import State

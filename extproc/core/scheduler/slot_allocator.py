@@ -1,7 +1,5 @@
 """Assigns free slots to arrivals and to queued requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from extproc.core.address import Address

@@ -1,7 +1,5 @@
 """A snapshot of the queue: how many requests are queued, for how long, and the expected wait."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """All state of the core: the fleet, leases, the queue, and what was learned."""
 
-from __future__ import annotations
-
 from random import Random
 
 from extproc.core.fleet.membership import Fleet

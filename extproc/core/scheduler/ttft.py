@@ -10,8 +10,6 @@ token, nor so early that not even a slow response of the requested length explai
 after the first scrape that saw a token, nor after the end of a complete response.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import NamedTuple
 

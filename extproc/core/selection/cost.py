@@ -5,8 +5,6 @@ answer        its tokens at that endpoint's rate, and the slowdown of the others
 adapter       llama.cpp batches only requests with equal adapters: other requests alternate
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from extproc.core.address import Address

@@ -5,8 +5,6 @@ endpoints, those that processed the same beginning of a prompt, and the session'
 endpoint whose cache would save more than the wait for it is the request's affinity target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ that a multi-slot request checks once for each shape, not for each endpoint. Slo
 number of ranks and shapes, independent of the size of the fleet.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from random import Random

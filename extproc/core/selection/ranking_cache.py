@@ -4,8 +4,6 @@ A ranking only records which endpoints changed, and is updated when it is read: 
 the changes since their last use, and unused constraints cost nothing.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from random import Random
 

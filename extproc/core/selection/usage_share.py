@@ -4,8 +4,6 @@ It limits affinity: an endpoint with clearly more than its fair share is no long
 cache, so that requests with a common beginning spread over endpoints instead of filling one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from extproc.core.address import Address

@@ -1,7 +1,5 @@
 """The LoRA adapters in use on each endpoint: llama.cpp batches only requests with equal ones."""
 
-from __future__ import annotations
-
 from extproc.core.address import Address
 from extproc.core.request import Adapters
 

@@ -27,8 +27,6 @@ A busy slot without a task number (older builds, a router that was not scraped i
 to any request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from heapq import heappop, heappush
 from typing import NamedTuple

@@ -8,8 +8,6 @@ The client of a draining lease has left. llama.cpp finishes its current step bef
 slot, so the slot counts as busy until it is seen free.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 from extproc.core.address import Address

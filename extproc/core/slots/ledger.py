@@ -9,8 +9,6 @@ Rules, which the property tests check:
 Synchronous and pure; `now` is an argument everywhere.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable

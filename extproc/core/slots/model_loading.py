@@ -8,8 +8,6 @@ router unload its models. A load is pending
         after the request that started it ended; or its server is lost; or `LOAD_TIMEOUT_S` passed
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from extproc.core.address import Address

@@ -6,8 +6,6 @@ slot: the request that takes it makes the server load the model. A lease whose m
 read is in no pool, but counts for the endpoint.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

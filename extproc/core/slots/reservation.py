@@ -1,7 +1,5 @@
 """Slots that are reserved for a queued request, and which other requests may use them."""
 
-from __future__ import annotations
-
 from extproc.core.objective import Criticality
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 

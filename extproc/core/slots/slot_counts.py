@@ -1,7 +1,5 @@
 """The slots of one endpoint, counted by use, for display."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from extproc.core.fleet.endpoint import Endpoint

@@ -7,8 +7,6 @@ suspect for a while: its uploads take only a few slots at once, and are not queu
 requests and other tenants are not affected.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from math import exp
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """What requests ask for: reading bodies that anybody may have written. Pure."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

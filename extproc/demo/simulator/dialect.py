@@ -1,7 +1,5 @@
 """The two formats of OpenAI's API: text and chat message. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The options of one simulated server."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """llama-server's JSON responses, built from the state of the simulator. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

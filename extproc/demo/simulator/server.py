@@ -1,7 +1,5 @@
 """The simulated server: its paths and their responses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -8,8 +8,6 @@ As in llama.cpp:
   rest; otherwise the slot that has been idle for longest.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator

@@ -14,8 +14,6 @@ releases all of it again after a reply about the trailers: the server would get 
 whose declared length is short is requested completely; Envoy keeps its trailers to itself.
 """
 
-from __future__ import annotations
-
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec

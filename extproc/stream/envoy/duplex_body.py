@@ -7,8 +7,6 @@ enough is here. Chunks come in any size and go out at 62,000 bytes at most. The 
 is sent once, with the last chunk, however often it is received.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.pb import external_processor_pb2 as pb

@@ -7,8 +7,6 @@ first fault, or before the end of a cut part, counts; a value that may itself be
 but for the prompt's text, whose beginning is what is wanted of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ left over, and in a text its quotes would be escaped. So the end of a body can b
 without what stands before it.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Shares equal texts between requests, to save memory with thousands of queued requests."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 

@@ -5,8 +5,6 @@ server is the client's, byte for byte, with the server's own number behind it: o
 for one key llama-server takes the last.
 """
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,7 +1,5 @@
 """The model and adapter names in a request, and their validation."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.core.fleet.resolver import RequestResolver

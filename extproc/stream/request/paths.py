@@ -1,7 +1,5 @@
 """Which requests take a slot, and which paths are open; from `security/api_paths.py`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from posixpath import normpath

@@ -4,8 +4,6 @@ It only has to be equal where prompts begin equally; it is hashed, never shown o
 or a sound stands in it with about as many characters as it has tokens' worth of text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 

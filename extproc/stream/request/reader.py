@@ -9,8 +9,6 @@
 A `NeedsSlot` goes to the core; `delivery` says how the request reaches the selected endpoint.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

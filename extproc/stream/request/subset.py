@@ -4,8 +4,6 @@ It stands in the filter metadata `envoy.lb.subset_hint`: a list, or one text wit
 entries are is said in `extproc.core.fleet.subset_hints`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from google.protobuf import struct_pb2

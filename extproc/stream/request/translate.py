@@ -1,7 +1,5 @@
 """Translates headers and body into the request for the core."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final

@@ -1,7 +1,5 @@
 """Operators' calls: an answer, or a status with a text that says what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any, NoReturn

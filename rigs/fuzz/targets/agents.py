@@ -1,7 +1,5 @@
 """Agents' messages: taken into the core's books, or the reason why their stream ends."""
 
-from __future__ import annotations
-
 import asyncio
 
 from google.protobuf.message import DecodeError

@@ -1,7 +1,5 @@
 """Bodies: whatever the bytes, reading ends in a `RequestBody` that says nothing wrong."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """llama-server's answers: a reading that the core takes, or a `ParseError`."""
 
-from __future__ import annotations
-
 from extproc.core.address import Address
 from extproc.core.observation import AdapterReading, Observation, ScrapeStatus
 from scraper.llama.parse import (

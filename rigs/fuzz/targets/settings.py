@@ -1,7 +1,5 @@
 """Settings: such as the picker can be made of, or a `SettingsError` with every mistake."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

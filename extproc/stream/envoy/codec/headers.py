@@ -1,7 +1,5 @@
 """Reads the headers and attributes in Envoy's messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The names of headers, metadata namespaces and modes on the wire."""
 
-from __future__ import annotations
-
 from typing import Final
 
 DESTINATION: Final = "x-gateway-destination-endpoint"

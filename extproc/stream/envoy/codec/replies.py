@@ -1,7 +1,5 @@
 """Builds the replies to Envoy: destination, waiting, rejection."""
 
-from __future__ import annotations
-
 import json
 from functools import cache, lru_cache
 from math import ceil

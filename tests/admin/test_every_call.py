@@ -117,7 +117,7 @@ async def fill(picker: FakePicker) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_token_opens_it(name: str) -> None:
-    """Without it the call is refused, and with it the call is what it is for anybody."""
+    """Without it the call is rejected, and with it the call is what it is for anybody."""
     method = METHODS[NAMES.index(name)]
     guard = Guard(Token(TOKEN), None)
     async with running_picker(interceptors=(guard,)) as picker:

@@ -28,7 +28,7 @@ def test_a_plain_server_has_no_trace_of_tls() -> None:
 
 
 def test_the_agent_uses_the_ca_that_it_reports(secure: AgentPlan) -> None:
-    """Its server's authorities; and the advertised IP address unless it knows a name."""
+    """Its server's CAs; and the advertised IP address unless it knows a name."""
     target, options = plan_agent(secure)
     assert secure.ca_file is not None
     assert (target.is_tls, target.ca_file, target.host_name) == (True, str(secure.ca_file), None)
@@ -105,7 +105,7 @@ def test_a_file_without_a_key_or_token_is_reported_and_not_shown(tmp_path: Path)
 async def test_what_lies_in_files_is_read_again(
     secure: AgentPlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Authorities, key and token; one file that cannot be used leaves all as it was."""
+    """CAs, key and token; one file that cannot be used leaves all as it was."""
     assert secure.ca_file is not None
     key_file, token_file = tmp_path / "key", tmp_path / "token"
     key_file.write_text("sk-1")

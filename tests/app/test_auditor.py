@@ -29,18 +29,18 @@ class Picker:
 
     def __init__(self, *slots: int) -> None:
         self.fleet = SmallFleet(*slots)
-        self.room = PendingStreams()
+        self.pending = PendingStreams()
         self.registry = ExchangeRegistry()
         CoreEvents(
             self.fleet.dispatcher,
-            self.room,
+            self.pending,
             lambda: self.fleet.now,
             wake_at=lambda _: None,
             scrape=lambda _: None,
             membership_changed=lambda: None,
         ).listen()
         self.auditor = Auditor(
-            self.fleet.dispatcher, self.registry, self.room, lambda: self.fleet.now
+            self.fleet.dispatcher, self.registry, self.pending, lambda: self.fleet.now
         )
 
     def stream(self) -> RunningStream:
@@ -50,7 +50,7 @@ class Picker:
         stream = RunningStream(exchange, cast("Any", HandStream()))
         self.registry.enter(stream)
         if exchange.ticket is not None:
-            self.room.enter(stream, exchange.ticket)
+            self.pending.enter(stream, exchange.ticket)
         return stream
 
     def corrected(self) -> dict[str, int]:

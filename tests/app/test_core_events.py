@@ -25,13 +25,13 @@ class Shell:
 
     def __init__(self, *slots: int) -> None:
         self.fleet = SmallFleet(*slots)
-        self.room = PendingStreams()
+        self.pending = PendingStreams()
         self.wakes: list[float] = []
         self.scraped: list[Address] = []
         self.membership_changes = 0
         CoreEvents(
             self.fleet.dispatcher,
-            self.room,
+            self.pending,
             lambda: self.fleet.now,
             wake_at=self.wakes.append,
             scrape=self.scraped.append,
@@ -47,7 +47,7 @@ class Shell:
         exchange.feed(envoy.request_headers(), self.fleet.now)
         assert exchange.ticket is not None
         stream = RunningStream(exchange, cast("Any", HandStream()))
-        self.room.enter(stream, exchange.ticket)
+        self.pending.enter(stream, exchange.ticket)
         return stream
 
 
@@ -57,7 +57,7 @@ async def test_a_released_slot_goes_to_the_stream_that_waits() -> None:
     lease = shell.fleet.pick()
     stream = shell.waiting()
     shell.fleet.finish(lease)
-    assert stream.exchange.stage is Stage.LEASED and not shell.room
+    assert stream.exchange.stage is Stage.LEASED and not shell.pending
 
 
 async def test_whose_stream_is_gone_gives_its_lease_back() -> None:
@@ -66,7 +66,7 @@ async def test_whose_stream_is_gone_gives_its_lease_back() -> None:
     lease = shell.fleet.pick()
     gone, waiting = shell.waiting(), shell.waiting()
     assert gone.ticket is not None
-    shell.room.leave(gone.ticket)
+    shell.pending.leave(gone.ticket)
     shell.fleet.finish(lease)
     assert waiting.exchange.stage is Stage.LEASED
     assert shell.fleet.account(shell.fleet.addresses[0]).leased_slots == 1

@@ -79,7 +79,7 @@ def test_ports_that_only_a_start_determines_need_not_be_known() -> None:
 
 
 def test_every_source_of_the_settings_gives_envoy_what_it_needs(tmp_path: Path) -> None:
-    """Servers in the list, by DNS and in the file, and authorities of those that may come."""
+    """Servers in the list, by DNS and in the file, and CAs of those that may come."""
     key = tmp_path / "key"
     key.write_text("k")
     file = tmp_path / "fleet.yaml"

@@ -17,7 +17,7 @@ from extproc.settings.problems import Problem
 
 
 class Service:
-    """Takes settings over, tells of these news, or refuses."""
+    """Takes settings over, tells of these news, or rejects."""
 
     def __init__(self, *news: str) -> None:
         self.taken: list[Settings] = []
@@ -77,7 +77,7 @@ async def test_a_dry_run_changes_nothing() -> None:
 
 
 async def test_a_dry_run_reads_what_the_settings_name() -> None:
-    """It tells of new content of a file, and refuses what a reload would refuse."""
+    """It tells of new content of a file, and rejects what a reload would refuse."""
     service = Service("endpoints")
     harness = live(service, loads())
     assert (await harness.reload(is_dry_run=True)).applied == ("endpoints",)

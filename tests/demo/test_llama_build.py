@@ -147,7 +147,7 @@ def test_two_builds_at_once_build_once(
 def test_the_hash_of_the_source_is_pinned_where_pip_checks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The real pip refuses an archive of the right name with other contents."""
+    """The real pip rejects an archive of the right name with other contents."""
     shelf = tmp_path / "shelf"
     shelf.mkdir()
     other = b"not llama.cpp"

@@ -36,20 +36,20 @@ def labels_of(side: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_what_is_compared_has_the_same_labels(expression: str) -> None:
-    """Prometheus finds no pairs in series with different labels: such an alarm never speaks."""
+    """Prometheus finds no pairs in series with different labels: such an alert never speaks."""
     sides = re.split(r"[<>=]=?\s(?![^{]*\})", expressions()[expression])
     series = [labels_of(side) for side in sides if "coxswain_" in side]
     assert len(set(series)) <= 1, series
 
 
 def test_every_alert_is_tried() -> None:
-    """promtool's tests hold each alarm in trouble and in health."""
+    """promtool's tests hold each alert in trouble and in health."""
     for group in yaml.safe_load(UNIT_TESTS.read_text(encoding="utf-8"))["tests"]:
         assert {one["alertname"] for one in group["alert_rule_test"]} == expressions().keys()
 
 
 def test_promtool_hears_them() -> None:
-    """Where Prometheus' own tool is installed, each alarm speaks in trouble and in health none."""
+    """Where Prometheus' own tool is installed, each alert speaks in trouble and in health none."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool")

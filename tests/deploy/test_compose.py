@@ -157,7 +157,7 @@ def test_coxswains_settings_are_valid() -> None:
 def test_envoys_file_follows_from_the_settings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is what `coxswain config envoy` prints for them; `make docs` writes it anew."""
+    """It is what `coxswain config envoy` prints for them; `make docs` writes it again."""
     path = str(DEPLOY / "coxswain.yaml")
     monkeypatch.setattr("sys.argv", ["coxswain", "config", "envoy", "--config", path])
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""docs/metrics.md, the dashboard and the alarms say only what the code can tell."""
+"""docs/metrics.md, the dashboard and the alerts say only what the code can tell."""
 
 from __future__ import annotations
 

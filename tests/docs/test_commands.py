@@ -67,7 +67,7 @@ def _all() -> dict[str, TyperCommand | TyperGroup]:
 def test_every_help_has_an_example_of_its_own(
     name: str, command: TyperCommand | TyperGroup
 ) -> None:
-    """A stranger learns more from one than from all the options."""
+    """A caller learns more from one than from all the options."""
     _, _, examples = (command.help or "").partition("Example")
     calls = re.findall(r"\b(coxswain .*)", examples)
     assert calls, f"{name} --help has no example"

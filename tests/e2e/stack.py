@@ -395,11 +395,11 @@ class Stack:
             raise AssertionError(f"the picker's status never became so: {seen}") from None
 
     async def until_waiting(self, count: int) -> None:
-        """Wait until so many requests stand in line."""
+        """Wait until so many requests stand in the queue."""
         await self.until(lambda status: status["queue"]["queued"] == count)
 
     async def until_foreign(self, server: Server, count: int) -> None:
-        """Wait until the ledger knows of so many strangers on a server."""
+        """Wait until the ledger knows of so many foreign requests on a server."""
         await self.until(
             lambda status: status["endpoints"][server.address]["slots"]["foreign"] == count
         )

@@ -1,4 +1,4 @@
-"""Agents as processes, with keys and authorities that change while requests flow, over the real
+"""Agents as processes, with keys and CAs that change while requests flow, over the real
 Envoy: clients know no key, the picker has no file of them, and nobody restarts anything."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def agent_of(secret: Secured, stack: Running, log: Path) -> AsyncIterator[
 async def test_an_agent_offers_its_servers_key_and_follows_its_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another key, then other authorities: both count at the agent, the picker and Envoy; and
+    """Another key, then other CAs: both count at the agent, the picker and Envoy; and
     nobody says a key."""
     caplog.set_level("DEBUG", logger="coxswain")
     log = tmp_path / "agent.log"

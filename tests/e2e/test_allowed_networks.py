@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("llama")]
 
 
 async def test_no_agent_makes_envoys_admin_pages_a_server(tmp_path: Path) -> None:
-    """The picker refuses it, whatever the agent says of it; its server's own address is taken."""
+    """The picker rejects it, whatever the agent says of it; its server's own address is taken."""
     async with Stack.running(tmp_path, slots=(), settings=QUICK) as stack:
         server = await stack.add_server(1)
         command = [

@@ -83,7 +83,7 @@ async def test_traces_and_metrics_reach_the_collector(
                     if text_attributes(point)["state"] == "idle"
                 }
 
-            # A look may have seen the slot still taken for a moment after the answer.
+            # A scrape may have seen the slot still taken for a moment after the answer.
             await receiver.until(lambda: idle() == {one.address: 2.0 for one in stack.servers})
             health = await stack.client.get(f"http://{LOOPBACK}:{stack.http_port}/healthz")
             assert health.status_code == 200, "the container's health check"

@@ -20,7 +20,7 @@ ONE_AT_A_TIME = {**QUICK, "queue": {"timeout_s": 60}}
 
 
 async def test_a_web_page_watches_its_request(mode: str, stacks: StackPool) -> None:
-    """The third in line sees itself move up until it is served; others see nothing."""
+    """The third in the queue sees itself move up until it is served; others see nothing."""
     async with stacks.lend(
         slots=(1,), settings=ONE_AT_A_TIME, kind="simulator", mode=mode
     ) as stack:
@@ -97,8 +97,8 @@ async def test_ids_that_clients_did_not_send_are_random(mode: str, stacks: Stack
 async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
     mode: str, tmp_path: Path
 ) -> None:
-    """With one, two and three in line, 504 for who may not wait and 429 from a full line: each
-    says how long one more place would take, by the pace that those in line are told."""
+    """With one, two and three in the queue, 504 for who may not wait and 429 from a full line: each
+    says how long one more place would take, by the pace that those in the queue are told."""
     settings = {"queue": {"timeout_s": 60, "max_requests": 3}}
     async with Stack.running(
         tmp_path, slots=(1,), settings=settings, kind="simulator", mode=mode
@@ -124,7 +124,7 @@ async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
                 next_s: float = seen["expected_s"] * (place + 1) / place
                 return next_s - 0.2 <= told[place] <= next_s + 1.2  # whole seconds, rounded up
 
-            await until(is_the_same)  # what is learned is worked out anew once a second
+            await until(is_the_same)  # what is learned is worked out again once a second
         assert 1 < told[1] < told[2] < told[3], told
         await held.leave()
         assert [(await call).status_code for call in calls] == [200] * 3

@@ -1,6 +1,6 @@
-"""Who goes first and who is refused when slots are scarce: over real Envoy, in both ways of asking.
+"""Who goes first and who is rejected when slots are scarce: over real Envoy, in both modes.
 
-The servers are simulators: it is the line that is looked at.
+The servers are simulators: the test is about the queue.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ async def test_without_any_endpoint_a_gateway_gets_an_error(tmp_path: Path) -> N
 
 async def test_nginx_gateway_fabric(tmp_path: Path) -> None:
     """Two of its requests never share a slot, though it tells nobody of their ends; a third waits
-    and goes where one ended; one that may not wait is refused."""
+    and goes where one ended; one that may not wait is rejected."""
     async with (
         Stack.running(tmp_path, slots=(1, 1), kind="simulator", settings=RARE_SCRAPES) as stack,
         channel_to(stack.grpc_port) as channel,

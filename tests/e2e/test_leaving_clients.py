@@ -100,7 +100,7 @@ async def test_a_client_that_leaves_sends_nobody_to_a_full_server(tmp_path: Path
     """Of all requests none has to wait at its server, while each slot is wanted all the time."""
     counts, random = Counts(), Random(11)
     async with simulators(counts) as addresses:
-        # A look proves that a slot is free, however long that takes; the cap is no proof.
+        # A scrape proves that a slot is free, however long that takes; the cap is no proof.
         settings = {**QUICK, "endpoints": addresses, "ledger": {"draining_cap_s": 60.0}}
         async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
             await stack.until(

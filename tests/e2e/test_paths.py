@@ -56,7 +56,7 @@ async def serving(
 
 
 def without_closed_routes(config: str) -> str:
-    """A gateway's routes, which know nothing of llama-server: only the picker refuses."""
+    """A gateway's routes, which know nothing of llama-server: only the picker rejects."""
     document = yaml.safe_load(config)
     (chain,) = document["static_resources"]["listeners"][0]["filter_chains"]
     (host,) = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]

@@ -85,7 +85,7 @@ async def loaded(server: Server, stack: Stack) -> set[str]:
 
 async def test_models_of_routers(stack: Stack) -> None:
     """A burst for a cold model makes one of them load it; names of the settings are resolved;
-    strangers' names are 404, and what cannot be resolved 400."""
+    names of other servers are 404, and what cannot be resolved 400."""
     answers = await asyncio.gather(*(ask(stack, "alpha") for _ in range(2)))
     assert [answer.status_code for answer in answers] == [200, 200]
     homes = {answer.headers["x-coxswain-endpoint"] for answer in answers}

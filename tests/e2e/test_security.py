@@ -163,7 +163,7 @@ async def order(stack: Running, server: FakeLlamaServer, *asked: dict[str, str])
 
 
 async def test_a_server_behind_tls(tmp_path: Path) -> None:
-    """Looked at and served over TLS, by an authority of its own; a stranger's is not believed."""
+    """Scraped and served over TLS, with a CA of its own; another CA is not accepted."""
     authority = Authority(tmp_path)
     async with FakeLlamaServer(tls=server_side(authority.issue("server"))) as server:
         endpoint = {
@@ -179,7 +179,7 @@ async def test_a_server_behind_tls(tmp_path: Path) -> None:
 
 async def test_a_servers_new_key_is_used_without_a_word(tmp_path: Path) -> None:
     """Only the content of its file changed: the scraper and Envoy show the new one, within
-    seconds, and so they do with new authorities."""
+    seconds, and so they do with new CAs."""
     key_file = tmp_path / "key"
     key_file.write_text("sk-old")
     authority = Authority(tmp_path)
@@ -247,7 +247,7 @@ async def test_secrets_and_prompts_are_nowhere_to_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not in logs at their most talkative, spans, metrics, pages, errors or operators' answers:
-    of a request that is served, of one that is refused, and of a server that refuses its key."""
+    of a request that is served, of one that is rejected, and of a server that rejects its key."""
     caplog.set_level("DEBUG", logger="coxswain")
     (tmp_path / "key").write_text("sk-of-the-server")
     async with FakeLlamaServer() as good, FakeLlamaServer() as strict, otlp_receiver() as otlp:

@@ -1,4 +1,4 @@
-"""The cluster that the picker serves, over the real Envoy: servers of authorities that nobody
+"""The cluster that the picker serves, over the real Envoy: servers of CAs that nobody
 knew when Envoy started are used at once, under load, and nobody else's word counts for them."""
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def test_another_file_of_cas_is_taken_under_load(tmp_path: Path) -> None:
 
 async def test_cas_that_envoy_rejects_hold_up_nobody_else(tmp_path: Path) -> None:
     """A server that comes with such a file waits and says why; the others are served, and whoever
-    comes later is taken. Once its file is mended, so is it."""
+    comes later is taken. Once its file is fixed, so is it."""
     file = tmp_path / "fleet.json"
     async with (
         secured(tmp_path) as one,
@@ -258,7 +258,7 @@ async def updated(stack: Running) -> tuple[str, ...]:
 
 async def test_a_server_is_scraped_again_by_each_connection(tmp_path: Path) -> None:
     """One that showed its certificate for its own name cannot go on from there as another one,
-    though both share their authorities and Envoy's profile."""
+    though both share their CAs and Envoy's profile."""
     authority = Authority(tmp_path)
     pairs = [authority.issue(name, hosts=(name,)) for name in ("one.test", "two.test")]
     async with (
@@ -292,7 +292,7 @@ async def test_a_server_is_scraped_again_by_each_connection(tmp_path: Path) -> N
 async def test_an_agents_server_behind_tls_is_served_with_what_the_agent_says(
     tmp_path: Path,
 ) -> None:
-    """The picker has no file of its authorities; Envoy checks the advertised address."""
+    """The picker has no file of its CAs; Envoy checks the advertised address."""
     authority = Authority(tmp_path)
     async with (
         FakeLlamaServer() as plain,

@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 
 async def slo_results(stack: Stack) -> dict[tuple[str, str], int]:
-    """How often each objective's promise was kept and broken, as its metric tells."""
+    """How often each objective's SLO was kept and broken, as its metric tells."""
     page = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/metrics")
     told = {}
     for line in page.text.splitlines():
@@ -100,7 +100,7 @@ async def test_an_slo_is_judged_by_the_first_token_and_not_by_headers(
 
 
 async def test_a_real_server_keeps_no_slo_by_its_headers(llama: None, tmp_path: Path) -> None:
-    """Whatever the build: this prompt is read for longer than the promise, and one of a word is
+    """Whatever the build: this prompt is read for longer than the SLO, and one of a word is
     read within a minute."""
     async with Stack.running(tmp_path, slots=(1,), shapes=(SLOW,), settings=SETTINGS) as stack:
         await stream(stack, "hasty", 2 * PROMPT, max_tokens=40)

@@ -1,4 +1,4 @@
-"""Every slot is used, none twice, and the line is fair: over real Envoy and real llama-servers."""
+"""Every slot is used, none twice, and the queue is fair: over real Envoy and real llama-servers."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def test_what_envoy_cannot_speak_tls_to_is_withheld_from_it(tmp_path: Path
 async def test_a_new_server_of_known_cas_needs_no_new_configuration(
     tmp_path: Path,
 ) -> None:
-    """Envoy knows the authorities; the name to find in the certificate comes with the server."""
+    """Envoy knows the CAs; the name to find in the certificate comes with the server."""
     file = tmp_path / "fleet.json"
     async with FakeLlamaServer() as plain, secured(tmp_path) as secret:
         write(file, str(plain.address))

@@ -60,7 +60,7 @@ BODY_BYTES = {"short": LIMIT_BYTES // 2, "untold": LIMIT_BYTES // 2, "long": 3 *
 
 
 async def sent_bytes(stack: Stack) -> int:
-    """What Envoy has sent to the server so far, its looks at /health included."""
+    """What Envoy has sent to the server so far, its scrapes /health included."""
     name = "cluster.llama.upstream_cx_tx_bytes_total"
     url = f"http://127.0.0.1:{stack.envoy_admin_port}/stats?filter={name}"
     answer = await stack.client.get(url)

@@ -154,7 +154,7 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
-    """Each mark by which the filter lets a refusal by is one that a mapper sets."""
+    """Each mark by which the filter lets a rejection by is one that a mapper sets."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
     (found,) = (each for each in manager["http_filters"] if _asks(each))
     (rule,) = found["typed_config"]["xds_matcher"]["matcher_list"]["matchers"]
@@ -171,7 +171,7 @@ def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None:
-    """Not about refusals of what has no route, nor about paths that end in Envoy."""
+    """Not about rejections of what has no route, nor about paths that end in Envoy."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
     assert [each["disabled"] for each in manager["http_filters"] if _asks(each)] == [True]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]

@@ -83,7 +83,7 @@ class Authority:
 
 def strange(ca: bytes) -> bytes:
     """The same certificate with the version of one that has no extensions, which this one does:
-    OpenSSL minds it no more than Python does, and Envoy refuses it."""
+    OpenSSL minds it no more than Python does, and Envoy rejects it."""
     lines = ca.decode().splitlines()
     content = base64.b64decode("".join(lines[1:-1]))
     third, first = bytes.fromhex("a003020102"), bytes.fromhex("a003020100")

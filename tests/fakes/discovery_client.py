@@ -1,4 +1,4 @@
-"""An Envoy as the discovery service sees one: it asks, takes versions over, or refuses them."""
+"""An Envoy as the discovery service sees one: it asks, takes versions over, or rejects them."""
 
 from __future__ import annotations
 

@@ -77,11 +77,11 @@ class Rig:
         self.fleet = fleet
         self.records: list[ExchangeRecord] = []
         self.registry = ExchangeRegistry()
-        self.waiting_room = PendingStreams()
-        fleet.listener.on_settled = self.waiting_room.settled
+        self.pending_streams = PendingStreams()
+        fleet.listener.on_settled = self.pending_streams.settled
         self.processor = ExternalProcessor(
             fleet.dispatcher,
-            self.waiting_room,
+            self.pending_streams,
             self.registry,
             options,
             lambda: fleet.now,
@@ -113,7 +113,7 @@ class Rig:
         return stream
 
     async def waiting(self, **headers: str) -> EnvoyStream:
-        """A stream whose request is in line."""
+        """A stream whose request is in the queue."""
         stream = self.stream()
         await stream.hold(**headers)
         return stream
@@ -127,14 +127,14 @@ class Rig:
         return sum(self.fleet.account(a).leased_slots for a in self.fleet.addresses)
 
     @property
-    def in_line(self) -> int:
+    def in_queue(self) -> int:
         return len(self.fleet.dispatcher.queue)
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any stream."""
         return (
-            self.leased == self.in_line == len(self.registry) == 0
-            and not self.waiting_room._waiting
+            self.leased == self.in_queue == len(self.registry) == 0
+            and not self.pending_streams._waiting
         )
 
 

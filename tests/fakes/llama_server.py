@@ -124,7 +124,7 @@ class FakeLlamaServer:
         self._listener.break_connections()
 
     async def stop(self) -> None:
-        """Listen no more and break what is open: connections are refused from now on."""
+        """Listen no more and break what is open: connections are rejected from now on."""
         await self._listener.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -75,7 +75,7 @@ class FakeSettings:
 
 
 class FakeAdded:
-    """Takes every newcomer in, once `may_read` is set, and keeps it in `newcomers`; `problem`
+    """Takes every arrival in, once `may_read` is set, and keeps it in `arrivals`; `problem`
     makes it refuse."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
@@ -116,10 +116,10 @@ AGAIN_S = 0.05
 
 
 class Surface:
-    """The core's listener: wakes who waits, and needs no alarm."""
+    """The core's listener: wakes who waits, and needs no alert."""
 
-    def __init__(self, waiting_room: PendingStreams) -> None:
-        self._waiting_room = waiting_room
+    def __init__(self, pending_streams: PendingStreams) -> None:
+        self._waiting_room = pending_streams
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         self._waiting_room.settled(ticket, settlement)
@@ -166,7 +166,7 @@ class FakePicker:
         models: tuple[ModelReading, ...] = (),
         issues: tuple[Issue, ...] = (),
     ) -> None:
-        """A look at a server is in; it is repeated while a client that left may hold a slot, as
+        """A scrape at a server is in; it is repeated while a client that left may hold a slot, as
         the scraper does."""
         now = time.monotonic()
         observation = Observation(
@@ -203,7 +203,7 @@ class FakePicker:
         *,
         has_body: bool = False,
     ) -> Stream:
-        """Send a request's headers as Envoy does, and wait until the picker knows it, whoever else
+        """Send a request's headers as Envoy does, and wait until the picker knows it, others
         has its id; with a body it waits for that."""
         before = {exchange.id for exchange in self.registry}
 
@@ -232,15 +232,15 @@ async def running_picker(
     exchange: ExchangeOptions | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
-    waiting_room = PendingStreams()
+    pending_streams = PendingStreams()
     options = DispatcherOptions(
         queue_max_requests=queue_max_requests, resolver=resolver or ResolverOptions()
     )
-    dispatcher = listen(Dispatcher(Random(1), options), Surface(waiting_room))
+    dispatcher = listen(Dispatcher(Random(1), options), Surface(pending_streams))
     registry = ExchangeRegistry()
     processor = ExternalProcessor(
         dispatcher,
-        waiting_room,
+        pending_streams,
         registry,
         exchange or ExchangeOptions(),
         time.monotonic,

@@ -105,7 +105,7 @@ class SmallFleet:
         instance: str | None = None,
         issues: tuple[Issue, ...] = (),
     ) -> None:
-        """A look is answered now; it began now too, unless told."""
+        """A scrape is answered now; it began now too, unless told."""
         observation = Observation(
             address=address,
             began_at=self.now if began_at is None else began_at,
@@ -143,7 +143,7 @@ class SmallFleet:
         self.dispatcher.release(lease, LeaseEnd.ABANDONED, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, ringing the alarm exactly when it was requested and no oftener."""
+        """Let time pass, ringing the alert exactly when it was requested and no oftener."""
         end = self.now + seconds
         while self.listener.timer is not None and self.listener.timer <= end:
             self.now = max(self.now, self.listener.timer)

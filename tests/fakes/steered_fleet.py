@@ -61,7 +61,7 @@ class SteeredFleet:
         return address
 
     def scrape(self, address: Address, **told: Any) -> None:
-        """A look at it is in; models may be given by their names, adapters too."""
+        """A scrape at it is in; models may be given by their names, adapters too."""
         told["models"] = tuple(
             ModelReading(name=model) if isinstance(model, str) else model
             for model in told.get("models", ())

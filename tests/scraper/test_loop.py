@@ -92,7 +92,7 @@ async def test_an_immediate_scrape_is_a_scrape_now_and_many_are_one(
     await fake.was_asked("/slots", times=2)
     await sink.saw(lambda _: True, after=1)
     assert fake.count("/slots") == 2
-    scraper.scrape_now(Address("127.0.0.1", 1))  # a stranger: nothing happens
+    scraper.scrape_now(Address("127.0.0.1", 1))  # not watched: nothing happens
     await scraper.aclose()
 
 

@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Water:
-    """Servers, and one scraper that looks at them."""
+    """Servers, and one scraper that scrapes them."""
 
     def __init__(self, children: Children) -> None:
         self.seen: list[Observation] = []
@@ -109,7 +109,7 @@ async def complete(port: int, tokens: int, model: str | None = None) -> int:
 
 @asynccontextmanager
 async def at_work(port: int, model: str | None = None) -> AsyncIterator[None]:
-    """Somebody has the server write, past Coxswain, until the block is over, however late a look
+    """Somebody has the server write, past Coxswain, until the block is over, however late a scrape
     at it is; then he hangs up."""
     body = {"prompt": "row", "n_predict": -1, "ignore_eos": True, "stream": True}
     if model is not None:

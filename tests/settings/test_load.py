@@ -237,7 +237,7 @@ def test_bad_files(tmp_path: Path, text: str, told: str) -> None:
 
 
 def test_aliases_cannot_multiply() -> None:
-    """A few lines of YAML that would grow to billions of values are refused at once."""
+    """A few lines of YAML that would grow to billions of values are rejected at once."""
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     for name, last in zip("bcdefghi", "abcdefgh", strict=True):
         lines.append(f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]")

@@ -128,13 +128,13 @@ def test_servers_that_nobody_could_ask(section: type[BaseModel], wrong: dict[str
     ],
 )
 def test_no_addresses(text: str) -> None:
-    """What is no address is refused when the settings are read, not when it is dialled."""
+    """What is no address is rejected when the settings are read, not when it is dialled."""
     with pytest.raises(ValidationError):
         EndpointSettings(address=text)
 
 
 def test_contradictions() -> None:
-    """Settings that cannot work together are refused."""
+    """Settings that cannot work together are rejected."""
     with pytest.raises(ValidationError, match="must not exceed slow_interval_s"):
         ScraperSettings(fast_interval_s=3)
     with pytest.raises(ValidationError, match="must exceed slow_interval_s"):

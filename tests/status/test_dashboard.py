@@ -43,7 +43,7 @@ def policy() -> dict[str, str]:
 
 @pytest.mark.parametrize("tag", ["style", "script"])
 def test_the_policy_allows_this_style_and_this_script_alone(tag: str) -> None:
-    """By the hash of exactly what stands in the page; a browser refuses anything else."""
+    """By the hash of exactly what stands in the page; a browser rejects anything else."""
     digest = b64encode(sha256(inside(tag).encode()).digest()).decode()
     assert policy()[f"{tag}-src"] == f"'sha256-{digest}'"
     assert policy()["default-src"] == "'none'"

@@ -103,7 +103,7 @@ async def test_the_dashboard_is_html_and_never_cached(client: httpx.AsyncClient)
 async def test_pages_answer_to_names_that_nobody_else_can_own(
     client: httpx.AsyncClient, page: str
 ) -> None:
-    """Not to one that a stranger lets point here: its own page could then read them."""
+    """Not to one that somebody else lets point here: its own page could then read them."""
     stranger = await client.get(page, headers={"host": "rebound.example:9090"})
     assert stranger.status_code == 421 and "listen.http_hosts" in stranger.text
     for host in ("127.0.0.1:9090", "localhost", "[::1]:9090", "picker.internal"):

@@ -122,11 +122,11 @@ class Shell:
     def __init__(self, *slots: int, queue_max_requests: int = 100) -> None:
         self.fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
         self.registry = ExchangeRegistry()
-        self.room = PendingStreams()
+        self.pending = PendingStreams()
         self.records: list[ExchangeRecord] = []
         CoreEvents(
             self.fleet.dispatcher,
-            self.room,
+            self.pending,
             self._clock,
             wake_at=self.fleet.listener.wake_at,
             scrape=self.fleet.listener.unsure_of,
@@ -134,13 +134,13 @@ class Shell:
         ).listen()
         self.processor = ExternalProcessor(
             self.fleet.dispatcher,
-            self.room,
+            self.pending,
             self.registry,
             ExchangeOptions(queue_timeout_s=60.0),
             self._clock,
             self.records.append,
         )
-        self.auditor = Auditor(self.fleet.dispatcher, self.registry, self.room, self._clock)
+        self.auditor = Auditor(self.fleet.dispatcher, self.registry, self.pending, self._clock)
         self.tasks: list[asyncio.Task[None]] = []
 
     def _clock(self) -> float:
@@ -189,7 +189,7 @@ class Shell:
         for address, slots in self.slots.items():
             assert self.fleet.account(address).free_slots == slots
         assert not len(self.fleet.dispatcher.queue)
-        assert not len(self.room)
+        assert not len(self.pending)
         assert not len(self.registry)
 
     left_to_auditor: list[str]
@@ -324,7 +324,7 @@ async def untaken(shell: Shell) -> None:
         if lacks == "head":
             stream.exchange._reader.head = None
         elif stream.ticket is not None:
-            shell.room.leave(stream.ticket)
+            shell.pending.leave(stream.ticket)
     for ended in (running, other):
         await shell.say(ended, envoy.response_headers())
         ended.half_close()
@@ -377,7 +377,7 @@ async def relayed(shell: Shell) -> None:
 
 
 async def others(shell: Shell) -> None:
-    """What takes no slot, what nobody understands, trailers, and who is refused."""
+    """What takes no slot, what nobody understands, trailers, and who is rejected."""
     passing = await shell.open(envoy.request_headers("/v1/models", "GET"))
     await shell.say(passing, envoy.response_headers())
     passing.half_close()

@@ -62,7 +62,7 @@ class ExchangeHarness:
         return exchange
 
     def waiting(self, **headers: str) -> tuple[Exchange, Ticket]:
-        """An exchange that is in line."""
+        """An exchange that is in the queue."""
         exchange = self.exchange()
         assert self.ask(exchange, envoy.request_headers(**headers)) is None
         assert exchange.ticket is not None
@@ -166,7 +166,7 @@ def test_a_request_that_takes_no_slot() -> None:
 
 
 def test_passing_without_any_endpoint() -> None:
-    """Our Envoy's own policy decides: nothing is refused that needs no slot. A gateway must be
+    """Our Envoy's own policy decides: nothing is rejected that needs no slot. A gateway must be
     told somebody, or 503."""
     harness = ExchangeHarness()
     message = envoy.request_headers("/tokenize")
@@ -244,7 +244,7 @@ def test_a_full_line() -> None:
 
 
 def test_shutting_down() -> None:
-    """Who waits and who comes is refused."""
+    """Who waits and who comes is rejected."""
     harness = ExchangeHarness(1)
     harness.picked()
     waiting, _ = harness.waiting()
@@ -451,7 +451,7 @@ def test_trailers_of_one_that_waits() -> None:
 
 
 def test_cancelling_one_that_runs() -> None:
-    """The refusal must be written at once, and once; its slot drains."""
+    """The rejection must be written at once, and once; its slot drains."""
     harness = ExchangeHarness(1)
     exchange = harness.picked()
     assert exchange.cancel(harness.fleet.now)
@@ -505,18 +505,18 @@ def test_snapshots() -> None:
     harness.ask(passing, envoy.request_headers("/tokenize"))
     harness.fleet.now += 2.0
     sights = [exchange.snapshot(harness.fleet.now) for exchange in (first, waiting, passing)]
-    assert [sight.state for sight in sights] == [
+    assert [snapshot.state for snapshot in sights] == [
         ExchangeState.RUNNING,
         ExchangeState.QUEUED,
         ExchangeState.PASSING,
     ]
     address = harness.fleet.addresses[0]
-    assert [sight.endpoint for sight in sights] == [address, None, address]
-    assert [sight.weight_slots for sight in sights] == [1, 1, 0]
-    assert [sight.waited_s for sight in sights] == [0.0, 2.0, 0.0]
-    assert [sight.age_s for sight in sights] == [2.0, 2.0, 2.0]
-    assert [sight.ticket for sight in sights] == [None, ticket, None]
-    assert [sight.request_id for sight in sights] == ["", "w", ""]
+    assert [snapshot.endpoint for snapshot in sights] == [address, None, address]
+    assert [snapshot.weight_slots for snapshot in sights] == [1, 1, 0]
+    assert [snapshot.waited_s for snapshot in sights] == [0.0, 2.0, 0.0]
+    assert [snapshot.age_s for snapshot in sights] == [2.0, 2.0, 2.0]
+    assert [snapshot.ticket for snapshot in sights] == [None, ticket, None]
+    assert [snapshot.request_id for snapshot in sights] == ["", "w", ""]
     harness.ask(first, envoy.response_headers())
     assert first.snapshot(harness.fleet.now).state is ExchangeState.RESPONDING
     harness.end(first)

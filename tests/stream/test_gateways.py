@@ -59,7 +59,7 @@ async def test_nginx_gets_one_address(is_in_title_case: bool) -> None:
 
 
 async def test_a_slot_of_nginx_is_taken_until_its_server_is_seen_free() -> None:
-    """Its stream ends before the request reaches the server: a look at that moment frees nothing,
+    """Its stream ends before the request reaches the server: a scrape at that moment frees nothing,
     and a busy slot is not counted twice."""
     async with rig(1) as picker:
         address = picker.fleet.addresses[0]
@@ -82,7 +82,7 @@ async def test_nginx_is_queued() -> None:
     async with rig(1) as picker:
         lease = picker.fleet.pick()
         asking = asyncio.ensure_future(nginx(picker))
-        await eventually(lambda: picker.in_line == 1)
+        await eventually(lambda: picker.in_queue == 1)
         picker.fleet.finish(lease)
         assert await asking == FIRST
 
@@ -93,10 +93,10 @@ async def test_nginx_leaves_the_queue() -> None:
         picker.fleet.pick()
         stream = process(picker.channel)
         asking = asyncio.ensure_future(ask_as_nginx(stream, nginx_messages(BODY)))
-        await eventually(lambda: picker.in_line == 1)
+        await eventually(lambda: picker.in_queue == 1)
         stream.cancel()
         await picker.finished()
-        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 0)
+        assert (picker.records[0].outcome, picker.in_queue) == (Outcome.WITHDRAWN, 0)
         await asyncio.wait([asking])
 
 
@@ -194,7 +194,7 @@ async def test_who_leaves_agentgateway_frees_its_place() -> None:
             Agentgateway(picker.channel)._headers(envoy.COMPLETION, JSON, has_body=True)
         )
         await stream.write(envoy.body(BODY))
-        await eventually(lambda: picker.in_line == 1)
+        await eventually(lambda: picker.in_queue == 1)
         last = await picker.waiting()
         await stream.done_writing()
         picker.fleet.finish(lease)

@@ -20,9 +20,9 @@ class Line:
     """One slot that is taken, and exchanges that wait for it."""
 
     def __init__(self) -> None:
-        self.room = PendingStreams()
+        self.pending = PendingStreams()
         self.fleet = SmallFleet(1)
-        self.fleet.listener.on_settled = self.room.settled
+        self.fleet.listener.on_settled = self.pending.settled
         self.lease = self.fleet.pick()
 
     def stream(self, request_id: str = "") -> tuple[RunningStream, Ticket]:
@@ -36,7 +36,7 @@ async def test_a_settlement_has_an_owner_at_once() -> None:
     """The exchange holds its lease before anything else has run."""
     line = Line()
     stream, ticket = line.stream()
-    line.room.enter(stream, ticket)
+    line.pending.enter(stream, ticket)
     line.fleet.finish(line.lease)
     assert stream.exchange.stage is Stage.LEASED
     assert isinstance(line.fleet.listener.settlements[ticket.id], Picked)
@@ -46,15 +46,15 @@ async def test_leaving() -> None:
     """Who left is forgotten; leaving once more, or after a settlement, is no error."""
     line = Line()
     first, second = line.stream(), line.stream()
-    line.room.enter(*first)
-    line.room.enter(*second)
-    line.room.leave(first[1])
-    line.room.leave(first[1])
+    line.pending.enter(*first)
+    line.pending.enter(*second)
+    line.pending.leave(first[1])
+    line.pending.leave(first[1])
     line.fleet.dispatcher.withdraw(first[1], line.fleet.now)
     line.fleet.finish(line.lease)
-    line.room.leave(second[1])
+    line.pending.leave(second[1])
     assert second[0].exchange.stage is Stage.LEASED
-    assert line.room._waiting == {}
+    assert line.pending._waiting == {}
 
 
 async def test_a_ticket_that_nobody_waits_for() -> None:
@@ -62,14 +62,14 @@ async def test_a_ticket_that_nobody_waits_for() -> None:
     line = Line()
     _, ticket = line.stream()
     line.fleet.finish(line.lease)
-    assert line.room.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
+    assert line.pending.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
 
 
 async def test_a_settlement_that_cannot_be_reported() -> None:
     """The stream owns the lease all the same, and its own coroutine hears of the failure."""
     line = Line()
     stream, ticket = line.stream()
-    line.room.enter(stream, ticket)
+    line.pending.enter(stream, ticket)
     waiting = stream.settled()
     stream.exchange._reader.head = None  # what the answer is made of
     line.fleet.finish(line.lease)
@@ -84,26 +84,26 @@ async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
     """While it waits, and of several with one id the last to come."""
     line = Line()
     first, second = line.stream("a"), line.stream("a")
-    line.room.enter(*first)
-    line.room.enter(*second)
-    assert line.room.find("a") is second[1]
-    assert line.room.find("b") is None
-    line.room.leave(first[1])
-    assert line.room.find("a") is second[1]
-    line.room.leave(second[1])
-    assert line.room.find("a") is None
+    line.pending.enter(*first)
+    line.pending.enter(*second)
+    assert line.pending.find("a") is second[1]
+    assert line.pending.find("b") is None
+    line.pending.leave(first[1])
+    assert line.pending.find("a") is second[1]
+    line.pending.leave(second[1])
+    assert line.pending.find("a") is None
 
 
 async def test_who_has_no_id_is_not_found() -> None:
     """An empty id names nobody."""
     line = Line()
-    line.room.enter(*line.stream())
-    assert line.room.find("") is None
+    line.pending.enter(*line.stream())
+    assert line.pending.find("") is None
 
 
 async def test_who_was_served_is_not_found() -> None:
     """The wait is over with the settlement, before anything else has run."""
     line = Line()
-    line.room.enter(*line.stream("a"))
+    line.pending.enter(*line.stream("a"))
     line.fleet.finish(line.lease)
-    assert line.room.find("a") is None
+    assert line.pending.find("a") is None

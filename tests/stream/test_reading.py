@@ -137,7 +137,7 @@ def test_the_decision_is_dated_by_the_body(asked: Any) -> None:
 
 
 def test_what_takes_no_slot_has_no_class() -> None:
-    """Whether it passes or is refused."""
+    """Whether it passes or is rejected."""
     harness = ExchangeHarness(1)
     passing, rejected = harness.exchange(), harness.exchange()
     harness.feed(passing, envoy.request_headers(path="/v1/models"))

@@ -34,7 +34,7 @@ def running(fleet: SmallFleet) -> tuple[RunningStream, HandStream]:
 
 
 async def test_a_stream_that_is_cancelled() -> None:
-    """The refusal goes out once, however often it is asked for."""
+    """The rejection goes out once, however often it is asked for."""
     fleet = SmallFleet(1)
     stream, hand = running(fleet)
     assert stream.id == stream.exchange.id
@@ -72,14 +72,14 @@ class Waiting:
     def __init__(self, hand: HandStream | None = None) -> None:
         self.hand = hand or HandStream()
         self.fleet = SmallFleet(1)
-        room = PendingStreams()
-        self.fleet.listener.on_settled = room.settled
+        pending = PendingStreams()
+        self.fleet.listener.on_settled = pending.settled
         self._lease = self.fleet.pick()
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
         assert exchange.ticket is not None
         self.stream = RunningStream(exchange, cast("Any", self.hand))
-        room.enter(self.stream, exchange.ticket)
+        pending.enter(self.stream, exchange.ticket)
 
     def serve(self) -> None:
         self.fleet.finish(self._lease)

@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_the_queue() -> None:
         first, leaver, last = await picker.running(), await picker.waiting(), await picker.waiting()
         leaver.reset()
         await picker.finished()
-        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 1)
+        assert (picker.records[0].outcome, picker.in_queue) == (Outcome.WITHDRAWN, 1)
         await first.ask(envoy.response_headers())
         await first.half_close()
         assert envoy.destination(await last.receive())
@@ -141,7 +141,7 @@ async def test_a_leaving_crosses_a_settlement_on_the_wire(way: str) -> None:
         picker.fleet.now += 1.0
         picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
         assert envoy.destination(await last.receive())
-        assert (picker.leased, picker.in_line) == (1, 0)
+        assert (picker.leased, picker.in_queue) == (1, 0)
 
 
 @pytest.mark.parametrize("is_settled_first", [True, False])
@@ -165,7 +165,7 @@ async def test_a_leaving_and_a_settlement_in_one_turn(is_settled_first: bool) ->
         assert len(hands[0].sent) == 1, "only the hold"
         await eventually(lambda: len(hands[1].sent) == 2)
         assert envoy.destination(hands[1].sent[1])
-        assert (picker.leased, picker.in_line) == (1, 0)
+        assert (picker.leased, picker.in_queue) == (1, 0)
         tasks[1].cancel()
         await asyncio.wait(tasks)
 
@@ -210,7 +210,7 @@ async def test_deadlines_come_in_their_own_order() -> None:
         impatient = await picker.waiting(x_coxswain_queue_timeout_ms="5000")
         picker.fleet.pass_time(5.0)
         assert envoy.rejection(await impatient.receive()) == (504, "queue-timeout")
-        assert picker.in_line == 1
+        assert picker.in_queue == 1
         picker.fleet.pass_time(15.0)
         assert envoy.rejection(await patient.receive()) == (504, "queue-timeout")
 
@@ -283,7 +283,7 @@ async def test_a_client_that_leaves_the_queue_in_the_middle_of_its_body() -> Non
         await leaver.send(envoy.body(b"y" * 50_000, end_of_stream=False))
         leaver.reset()
         await picker.finished()
-        assert (picker.records[0].outcome, picker.in_line) == (Outcome.WITHDRAWN, 0)
+        assert (picker.records[0].outcome, picker.in_queue) == (Outcome.WITHDRAWN, 0)
 
 
 async def test_a_long_body_stays_with_its_client_while_its_request_waits() -> None:
@@ -504,7 +504,7 @@ async def test_a_stream_that_breaks_does_not_stop_another(
         await second.ask(envoy.response_headers())
         await second.half_close()
         assert envoy.destination(await third.receive())
-        assert (picker.leased, picker.in_line) == (1, 0)
+        assert (picker.leased, picker.in_queue) == (1, 0)
 
 
 # Operators
@@ -512,7 +512,7 @@ async def test_a_stream_that_breaks_does_not_stop_another(
 
 @pytest.mark.parametrize("is_waiting", [True, False])
 async def test_cancelling(is_waiting: bool) -> None:
-    """The client gets a refusal, waiting or running; its place goes to the next."""
+    """The client gets a rejection, waiting or running; its place goes to the next."""
     async with rig(1) as picker:
         first, second = await picker.running(), await picker.waiting(x_request_id="second")
         stream = second if is_waiting else first
@@ -542,7 +542,7 @@ async def test_cancelling_while_an_answer_is_written() -> None:
 
 
 async def test_shutting_down() -> None:
-    """Who waits is refused, who comes is left to Envoy, who runs may end in peace."""
+    """Who waits is rejected, who comes is left to Envoy, who runs may end in peace."""
     async with rig(1) as picker:
         running, waiting = await picker.running(), await picker.waiting()
         picker.processor.close()

@@ -49,7 +49,7 @@ class ExchangeHarness:
 
 
 async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
-    """It is refused once, and its slot is free for others."""
+    """It is rejected once, and its slot is free for others."""
     harness = ExchangeHarness()
     exchange, hand = harness.ask()
     for body_bytes in (10, 20, 20, 20, 20):
@@ -72,7 +72,7 @@ async def test_who_goes_on_is_left_alone() -> None:
 
 
 async def test_who_is_slow_while_others_wait_gives_its_slot_to_them() -> None:
-    """It is refused with the rate that was wanted; the next in line is a whole request."""
+    """It is rejected with the rate that was wanted; the next in the queue is a whole request."""
     harness = ExchangeHarness()
     exchange, hand = harness.ask()
     for body_bytes in (10, 11, 12):

@@ -11,7 +11,7 @@ ADDRESS = Address("10.0.0.1", 8080)
 
 
 def record(**changes: Any) -> ExchangeRecord:
-    """A request that was served after half a second in line, but for `changes`."""
+    """A request that was served after half a second in the queue, but for `changes`."""
     values: dict[str, Any] = {
         "exchange_id": "e1",
         "request_id": "r1",

@@ -63,7 +63,7 @@ async def test_what_is_recorded_is_in_the_text() -> None:
 async def test_the_callers_trace_is_known_also_where_no_spans_go(
     trace_parent: str, trace_id: str
 ) -> None:
-    """The log names it, so that the line is found from the caller's trace."""
+    """The log names it, so that the queue is found from the caller's trace."""
     assert telemetry(SmallFleet(1)).record(record(trace_parent=trace_parent)) == trace_id
 
 

@@ -59,8 +59,8 @@ def otlp(reading: Reading) -> dict[str, Any]:
     return {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
 
 
-def scrape(address: Address, sight: ScrapeStatus) -> Observation:
-    return Observation(address=address, began_at=1.0, answered_at=1.0, status=sight)
+def scrape(address: Address, snapshot: ScrapeStatus) -> Observation:
+    return Observation(address=address, began_at=1.0, answered_at=1.0, status=snapshot)
 
 
 def test_slots_by_state_add_up() -> None:
@@ -97,7 +97,7 @@ def test_ejections_by_cause() -> None:
 
 
 def test_requests_by_outcome_and_class() -> None:
-    """A refusal counts under its reason; a request that takes no slot has no class."""
+    """A rejection counts under its reason; a request that takes no slot has no class."""
     metrics = metrics_of(SmallFleet(1))
     metrics.record(record())
     metrics.record(record(criticality="critical"))
@@ -201,7 +201,7 @@ def test_an_endpoint_that_left_disappears() -> None:
 def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that comes back after many others is counted anew."""
+    """One that comes back after many others is counted again."""
     monkeypatch.setattr(metrics_module, "MAX_REMOVED", 10)
     fleet = SmallFleet()
     metrics = metrics_of(fleet)
@@ -222,7 +222,7 @@ def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_age_stands_for_all_that_share_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or an alarm would miss a stale one among them."""
+    """Or an alert would miss a stale one among them."""
     monkeypatch.setattr(labels, "MAX_ENDPOINTS", 1)
     fleet = SmallFleet(2)
     for later_s in (30.0, 70.0):

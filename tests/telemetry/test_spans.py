@@ -47,7 +47,7 @@ def test_pick_and_wait_begin_when_enough_of_the_request_had_come() -> None:
 
 
 def test_no_wait_no_queue_span() -> None:
-    """Who was served at once never was in line; who took no slot was not picked."""
+    """Who was served at once never was in the queue; who took no slot was not picked."""
     assert len(spans_of(record(waited_s=0.0))) == 2
     assert len(spans_of(record(waited_s=0.0, outcome=Outcome.PASSED))) == 1
 
@@ -73,7 +73,7 @@ def test_attributes() -> None:
 
 
 def test_rejected_and_broken_ones_are_errors() -> None:
-    """Their status says so and names the reason; a client that left the line is no error."""
+    """Their status says so and names the reason; a client that left the queue is no error."""
     root = spans_of(record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL))[0]
     assert root.status.code == Status.STATUS_CODE_ERROR and root.status.message == "queue-full"
     assert spans_of(record(outcome=Outcome.WITHDRAWN))[0].status.code == 0

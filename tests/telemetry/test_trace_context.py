@@ -49,7 +49,7 @@ def test_a_malformed_one_counts_as_none(text: str) -> None:
 
 @given(st.text(max_size=80))
 def test_no_text_raises(text: str) -> None:
-    """Headers are written by strangers."""
+    """Headers come from untrusted clients."""
     parse_trace_parent(text)
 
 

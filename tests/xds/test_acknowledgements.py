@@ -119,7 +119,7 @@ def test_versions_only_grow() -> None:
 class AgainstTheDefinition(RuleBasedStateMachine):
     """Random life of a fleet and its Envoys, held against the definition worked out naively.
 
-    The model keeps each endpoint's waiting as its own list of facts and looks at all of them
+    The model keeps each endpoint's waiting as its own list of facts and scrapes all of them
     after every event.
     """
 

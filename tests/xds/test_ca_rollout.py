@@ -25,7 +25,7 @@ NOBODY: dict[str, Trust] = {}
 
 
 class Envoy:
-    """Refuses what holds one of `bad`; counts its refusals."""
+    """Refuses what holds one of `bad`; counts its rejections."""
 
     def __init__(self, *bad: Trust) -> None:
         self.bad = set(bad)
@@ -83,7 +83,7 @@ def test_who_is_not_wanted_any_more_is_dropped_also_where_it_was_rejected() -> N
 
 
 def test_a_new_stream_falls_back_on_what_an_envoy_took_before() -> None:
-    """But not on what it refuses as well, and not where it takes what is wanted."""
+    """But not on what it rejects as well, and not where it takes what is wanted."""
     bad = trust("a", "bad")
     envoy = Envoy(bad)
     envoy.take(wanted(bad, B), proven=wanted(A, trust("b", "old")))
@@ -94,7 +94,7 @@ def test_a_new_stream_falls_back_on_what_an_envoy_took_before() -> None:
 
 
 def test_where_something_else_is_rejected_no_profile_is_to_blame() -> None:
-    """Envoy refuses the cluster also without any news in it: they are tried again with the next."""
+    """Envoy rejects the cluster also without any news in it: they are tried again with the next."""
     envoy = Envoy(B)
     envoy.take(wanted(A, B))
     envoy.bad = {A, B}
@@ -117,7 +117,7 @@ def test_one_of_many_is_found_soon(count: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("123")), max_size=40))
 def test_whatever_comes_all_that_it_takes_is_held(changes: list[tuple[str, str]]) -> None:
-    """Content "3" is refused: then what was held before stays, and nothing else is touched."""
+    """Content "3" is rejected: then what was held before stays, and nothing else is touched."""
     envoy = Envoy(*(trust(name, "3") for name in "abcdefgh"))
     want: dict[str, Trust] = {}
     expected: dict[str, Trust] = {}

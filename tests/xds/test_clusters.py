@@ -136,7 +136,7 @@ async def test_cas_that_envoy_rejects_hold_up_no_others(served: Served) -> None:
 
 
 async def test_what_each_envoy_rejects_is_its_own_affair(served: Served) -> None:
-    """Another one gets all of it; what one of them refuses is told as long as it is connected."""
+    """Another one gets all of it; what one of them rejects is told as long as it is connected."""
     ours, bad = Trust(profile="a", ca_pem="ours"), Trust(profile="b", ca_pem="bad")
     served.gate.open()
     served.publish("one", ours, bad)
@@ -157,7 +157,7 @@ async def test_what_each_envoy_rejects_is_its_own_affair(served: Served) -> None
 
 
 async def test_a_new_stream_gets_what_was_taken_before(served: Served) -> None:
-    """The content that an Envoy refuses must not cost it the one that it holds, when its stream
+    """The content that an Envoy rejects must not cost it the one that it holds, when its stream
     was lost meanwhile."""
     served.gate.open()
     served.publish("one", Trust(profile="a", ca_pem="ours"))

@@ -1,4 +1,4 @@
-"""What an agent sees arrives as it was seen; what no agent sends is refused."""
+"""What an agent sees arrives as it was seen; what no agent sends is rejected."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_key_that_no_header_carries_is_rejected_and_not_reported(key: str) -> 
 
 
 def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> None:
-    """By a name and the told authorities, and by its IP address and the system's where it says
+    """By a name and the told CAs, and by its IP address and the system's where it says
     neither; the private key beside them is not taken."""
     authority = Authority(tmp_path)
     told = authority.issue("other").key.read_text() + authority.ca.read_text()
@@ -176,7 +176,7 @@ def test_two_servers_share_a_profile_where_they_share_cas(tmp_path: Path) -> Non
     ],
 )
 def test_tls_that_cannot_be_is_rejected(tls: dict[str, str]) -> None:
-    """Authorities that are none would be everybody."""
+    """CAs that are none would be everybody."""
     with pytest.raises(MessageError, match=r"hello\.tls"):
         read_hello(hello(**tls))
 

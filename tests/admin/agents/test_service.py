@@ -82,7 +82,7 @@ async def test_a_wrong_clock_makes_no_slot_wrong(epoch: float, pace: float) -> N
             began_at = agent.now()
             seen = len(port.observed)
             lease = pick(port).lease
-            await asyncio.sleep(0.005)  # the look takes some time
+            await asyncio.sleep(0.005)  # the scrape takes some time
             await agent.scrape(busy=1, began_at=began_at)
             await port.until(lambda seen=seen: len(port.observed) > seen)  # type: ignore[misc]
             assert (account.leased_slots, account.foreign_slots) == (1, 0)
@@ -417,7 +417,7 @@ async def test_an_agent_may_name_its_own_address_and_what_the_networks_hold() ->
 async def test_an_agent_takes_over_nothing_that_others_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Neither when it comes, nor with a look when another source names its server since."""
+    """Neither when it comes, nor with a scrape when another source names its server since."""
     async with agents_port() as port:
         spec = EndpointSpec(address=Address.parse(HERE))
         port.dispatcher.set_members("settings", [spec], time.monotonic())

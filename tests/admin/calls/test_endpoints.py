@@ -286,7 +286,7 @@ async def test_rejects_a_taken_name(picker: FakePicker) -> None:
 async def test_rejects_an_unknown_endpoint(
     picker: FakePicker, address: str, code: grpc.StatusCode
 ) -> None:
-    """Every call that names an endpoint refuses one that is none in the same way."""
+    """Every call that names an endpoint rejects one that is none in the same way."""
     picker.add_ready(A, name="twin")
     picker.add_ready(B, name="twin")
     calls: list[Awaitable[object]] = [
@@ -310,7 +310,7 @@ async def test_rejects_odd_pages(picker: FakePicker) -> None:
 
 
 async def test_bytes_of_another_message_are_no_question(picker: FakePicker) -> None:
-    """What cannot be read as the question is refused, and the server lives on."""
+    """What cannot be read as the question is rejected, and the server lives on."""
     call = picker.channel.unary_unary(
         "/coxswain.v1.Admin/AddEndpoint",
         request_serializer=lambda raw: raw,

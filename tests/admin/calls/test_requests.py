@@ -106,7 +106,7 @@ async def test_passing_requests_are_listed_when_asked_for(picker: FakePicker) ->
 
 
 async def test_watch_through_the_queue(picker: FakePicker) -> None:
-    """From the place in line to the server, and then the watch ends."""
+    """From the place in the queue to the server, and then the watch ends."""
     picker.add_ready(A)
     calls = [await picker.ask(f"r{number}") for number in range(3)]
     watch = picker.admin.WatchQueue(pb.WatchQueueRequest(id="r2"))
@@ -123,7 +123,7 @@ async def test_watch_through_the_queue(picker: FakePicker) -> None:
 async def test_a_stall_while_scraping_delays_no_later_scrape(
     picker: FakePicker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the work of a look counts for when the next one is, not how long it took."""
+    """Only the work of a scrape counts for when the next one is, not how long it took."""
     scrapes = 0
     place = RequestCalls._position
 
@@ -219,7 +219,7 @@ async def test_rejects_ids_that_mean_nobody(
 
 
 async def test_the_text_names_those_who_are_meant(picker: FakePicker) -> None:
-    """Of two requests with one id, the refusal tells their exchange ids, and those work."""
+    """Of two requests with one id, the rejection tells their exchange ids, and those work."""
     calls = [await picker.ask("twice"), await picker.ask("twice")]
     _, text = await rejection(picker.admin.CancelRequest(pb.CancelRequestRequest(id="twice")))
     ids = [exchange.id for exchange in picker.registry]

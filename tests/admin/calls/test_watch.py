@@ -131,7 +131,7 @@ async def test_a_slow_watcher_keeps_only_final_states(picker: FakePicker) -> Non
 
 
 async def test_a_stall_while_comparing_delays_no_later_change(picker: FakePicker) -> None:
-    """Only the work of a look counts for when the next one is, not how long it took."""
+    """Only the work of a scrape counts for when the next one is, not how long it took."""
     scrapes = count()
     scraped: list[int] = []
 
@@ -161,7 +161,7 @@ def test_watcher_forgets_what_was_never_reported() -> None:
 
 
 async def test_too_many_watchers(picker: FakePicker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound a watcher is refused, and told what to do."""
+    """Beyond the bound a watcher is rejected, and told what to do."""
     monkeypatch.setattr(endpoint_broadcaster, "MAX_WATCHERS", 1)
     snapshot = Snapshot(picker)
     await snapshot.snapshot()

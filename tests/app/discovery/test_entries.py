@@ -21,7 +21,7 @@ def settings(**content: object) -> Settings:
 
 
 def test_an_endpoint_with_everything(tmp_path: Path) -> None:
-    """Its key and its authorities are read; the key is in no text about it."""
+    """Its key and its CAs are read; the key is in no text about it."""
     key, ca = tmp_path / "key", Authority(tmp_path).ca
     key.write_text(f"{KEY}\n")
     (entry,) = entries_of(
@@ -136,7 +136,7 @@ def test_a_broken_endpoints_file_names_all_its_mistakes() -> None:
 
 
 def test_secret_files_of_many() -> None:
-    """Keys and authorities, with the home folder put in."""
+    """Keys and CAs, with the home folder put in."""
     endpoints = settings(
         endpoints=[
             {"address": "https://a:1", "ca_file": "~/ca.pem", "api_key_file": "/keys/a"},

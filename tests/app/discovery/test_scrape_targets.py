@@ -32,7 +32,7 @@ class CountingFleet(Fleet):
 
 
 class World:
-    """A fleet of servers on a port where nobody listens, and what looks at them."""
+    """A fleet of servers on a port where nobody listens, and what scrapes them."""
 
     def __init__(self) -> None:
         self.fleet = CountingFleet()
@@ -45,7 +45,7 @@ class World:
         self.fleet.set_members(source, specs)
 
     def name(self, count: int, ca_file: str | None = None) -> None:
-        """Name so many servers; the first has these authorities."""
+        """Name so many servers; the first has these CAs."""
         discovered = []
         for port in range(1, count + 1):
             address = Address("127.0.0.1", port)
@@ -81,7 +81,7 @@ async def test_many_changes_in_one_turn_are_followed_once() -> None:
 async def test_one_that_cannot_be_scraped_costs_no_other_its_scrapes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its authorities are gone since they were read; that is told once, not at each change."""
+    """Its CAs are gone since they were read; that is told once, not at each change."""
     world = World()
     world.name(3, ca_file=str(tmp_path / "gone.pem"))
     for _ in range(2):

@@ -72,7 +72,7 @@ def test_what_nobody_names_any_more_goes_with_the_next_news_unless_it_is_in_use(
 
 
 def test_the_order_in_which_servers_came_does_not_matter() -> None:
-    """A picker that starts anew writes what it wrote before."""
+    """A picker that starts again writes what it wrote before."""
     one, other = Published(), Published()
     one.follow(OURS)
     one.follow(OURS, THEIRS)

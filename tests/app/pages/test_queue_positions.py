@@ -15,15 +15,15 @@ from tests.fakes.small_fleet import SmallFleet
 
 def test_place_by_request_id() -> None:
     """Who waits is told its place, of how many, and how long it has waited; others nothing."""
-    fleet, room = SmallFleet(1), PendingStreams()
+    fleet, pending = SmallFleet(1), PendingStreams()
     fleet.now = time.monotonic()
     fleet.pick()
     for name in ("first", "second", "third"):
         request = Request(id=name, timeout_s=60.0, weight_slots=1)
         outcome = fleet.dispatcher.submit(request, fleet.now)
         assert isinstance(outcome, Queued)
-        room.enter(cast("RunningStream", None), outcome.ticket)
-    places = QueuePositions(fleet.dispatcher, room)
+        pending.enter(cast("RunningStream", None), outcome.ticket)
+    places = QueuePositions(fleet.dispatcher, pending)
     second = places.find("second")
     assert second is not None
     assert (second.position, second.queued, second.expected_s) == (2, 3, None)

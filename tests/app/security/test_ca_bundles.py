@@ -34,7 +34,7 @@ def test_only_what_is_public_is_taken_from_a_file_of_cas(tmp_path: Path) -> None
 
 
 def test_whom_to_trust_follows_the_content_and_its_name_does_not(tmp_path: Path) -> None:
-    """So that Envoy goes on with a server while the authorities are renewed."""
+    """So that Envoy goes on with a server while the CAs are renewed."""
     file = tmp_path / "ca.pem"
     trusts = []
     for name in ("one", "two"):

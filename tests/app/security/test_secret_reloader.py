@@ -13,7 +13,7 @@ from extproc.app.security.secret_reloader import SecretReloader
 
 
 class Taker:
-    """Counts the changes that it is told of, and the looks at its files."""
+    """Counts the changes that it is told of, and the scrapes its files."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
@@ -37,7 +37,7 @@ class Taker:
         await self._until(lambda: self.changes >= times)
 
     async def was_looked_at(self) -> None:
-        """Once at least: a look is over when the next one begins."""
+        """Once at least: a scrape is over when the next one begins."""
         await self._until(lambda: self._looks > 1)
 
     async def _until(self, is_true: Callable[[], bool]) -> None:
@@ -57,7 +57,7 @@ class Taker:
 
 
 async def test_each_change_is_reported(tmp_path: Path) -> None:
-    """Written anew, replaced by a rename, gone, there again, and another file: each is one."""
+    """Written again, replaced by a rename, gone, there again, and another file: each is one."""
     key = tmp_path / "key"
     key.write_text("one")
     taker = Taker()

@@ -1,4 +1,4 @@
-"""Claims about extproc/cli/commands/agent.py: what it refuses before it reports anything."""
+"""Claims about extproc/cli/commands/agent.py: what it rejects before it reports anything."""
 
 from __future__ import annotations
 

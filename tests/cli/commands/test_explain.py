@@ -17,7 +17,7 @@ A, B = "10.0.0.1:8080", "10.0.0.2:8080"
 
 
 async def test_explain(run: Run, tmp_path: Path) -> None:
-    """In words and as JSON, with a body from the line, a file or stdin; 1 if it is refused."""
+    """In words and as JSON, with a body from the line, a file or stdin; 1 if it is rejected."""
     async with running_picker() as picker:
         picker.add_ready(A, slots=2, name="gpu-1")
         said = await run("explain", "-d", '{"messages": []}', picker=picker)
@@ -43,7 +43,7 @@ SERVICES = ResolverOptions(objectives=Objectives(by_name={"gold": GOLD, "cheap":
 
 
 async def test_explain_reports_all_of_it(run: Run) -> None:
-    """Filters, scores in seconds, class, promise, fairness debt, position and expected time."""
+    """Filters, scores in seconds, class, SLO, fairness debt, position and expected time."""
     body = json.dumps({"prompt": "row the boat " * 100, "max_tokens": 8})
     async with running_picker(resolver=SERVICES) as picker:
         picker.add_ready(A, name="gpu-1")

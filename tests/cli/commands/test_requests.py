@@ -9,7 +9,7 @@ A = "10.0.0.1:8080"
 
 
 async def test_who_runs_who_waits_and_who_is_ended(run: Run) -> None:
-    """One in line is taken out of it, one whose server works is cut off, an unknown one is 4."""
+    """A queued one leaves the queue, one whose server works is cut off, an unknown one is 4."""
     async with running_picker() as picker:
         picker.add_ready(A)
         calls = [await picker.ask(f"r{number}") for number in range(2)]

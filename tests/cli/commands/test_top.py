@@ -52,7 +52,7 @@ async def test_once_where_there_is_no_terminal(run: Run) -> None:
 
 
 async def test_the_busiest_endpoint_comes_first(run: Run) -> None:
-    """By the share of its slots; what should be mended stands above all of them."""
+    """By the share of its slots; what should be fixed stands above all of them."""
     async with running_picker() as picker:
         picker.add_ready(A, slots=8, name="gpu-1")
         picker.add_ready(B, slots=2, name="gpu-2")

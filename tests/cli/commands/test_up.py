@@ -1,4 +1,4 @@
-"""Claims about extproc/cli/commands/up.py: what it refuses before anything is started."""
+"""Claims about extproc/cli/commands/up.py: what it rejects before anything is started."""
 
 from __future__ import annotations
 

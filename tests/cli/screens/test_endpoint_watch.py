@@ -31,7 +31,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> StringIO:
 
 
 async def test_a_change_is_drawn_without_being_waited_for(screen: StringIO) -> None:
-    """What the picker tells is on the screen long before ages are drawn anew; left, it is whole."""
+    """News are on the screen long before ages are drawn again; left, it is whole."""
     async with (
         running_picker() as fake,
         AdminClient(Connection(address=f"127.0.0.1:{fake.port}")) as picker,

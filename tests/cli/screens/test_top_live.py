@@ -14,7 +14,7 @@ from extproc.cli.screens.top_live import Top
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 
-def sight(version: str) -> TopData:
+def data(version: str) -> TopData:
     status = pb.GetStatusResponse(version=version, is_ready=True)
     return TopData(status=status, endpoints=(), running=(), queued=())
 
@@ -37,7 +37,7 @@ async def drawn(count: int, *answers: TopData | PickerError) -> str:
     screen = Console(file=StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     picker = Picker(*answers)
     try:
-        await Top(picker.scrape, "10.0.0.1:9003", screen, 0.001, sight("first")).run(count)
+        await Top(picker.scrape, "10.0.0.1:9003", screen, 0.001, data("first")).run(count)
     finally:
         assert isinstance(screen.file, StringIO)
         written = screen.file.getvalue()
@@ -47,7 +47,7 @@ async def drawn(count: int, *answers: TopData | PickerError) -> str:
 
 async def test_each_status_is_drawn() -> None:
     """From the one that was seen before the screen was taken to the last one."""
-    written = await drawn(3, sight("second"), sight("third"))
+    written = await drawn(3, data("second"), data("third"))
     for version in ("first", "second", "third"):
         assert f"coxswain {version} at 10.0.0.1:9003" in written
 
@@ -55,7 +55,7 @@ async def test_each_status_is_drawn() -> None:
 async def test_a_picker_that_restarts_is_waited_for() -> None:
     """The last picture stays and says that it is old, until there is an answer again."""
     gone = PickerError(ExitCode.UNREACHABLE, "no picker answers")
-    written = await drawn(2, gone, gone, sight("restarted"))
+    written = await drawn(2, gone, gone, data("restarted"))
     assert "no answer from 10.0.0.1:9003 for" in written
     assert written.index("retrying") < written.index("coxswain restarted")
     assert "retrying" not in written[written.index("coxswain restarted") :]

@@ -15,7 +15,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 LOAD = {"leased": 3, "foreign": 1, "idle": 12, "total": 16}
 
 
-def sight(endpoints: int, running: int, queued: int, issues: int = 0) -> TopData:
+def data(endpoints: int, running: int, queued: int, issues: int = 0) -> TopData:
     """So many of each; the first endpoints have an issue each."""
     return TopData(
         status=pb.GetStatusResponse(version="1.2.3", running=running, queued=queued),
@@ -67,7 +67,7 @@ def test_the_picture_fits_the_screen(
     height: int, endpoints: int, running: int, queued: int, issues: int
 ) -> None:
     """Whatever there is to show; and something of each kind is always on it."""
-    shown = lines(sight(endpoints, running, queued, issues), height=height)
+    shown = lines(data(endpoints, running, queued, issues), height=height)
     assert len(shown) <= height
     assert max(map(len, shown)) <= 80
     text = "\n".join(shown)
@@ -80,12 +80,12 @@ def test_the_picture_fits_the_screen(
 
 def test_no_line_of_the_screen_is_wasted() -> None:
     """With more of everything than fits, the screen is full but for what the headings keep."""
-    assert len(lines(sight(100, 100, 100), height=50)) >= 47
+    assert len(lines(data(100, 100, 100), height=50)) >= 47
 
 
 def test_what_is_left_out_is_counted() -> None:
     """The numbers of the status count, not how many the list had."""
-    text = "\n".join(lines(sight(60, 400, 400, issues=60), height=24))
+    text = "\n".join(lines(data(60, 400, 400, issues=60), height=24))
     running, queued = (text.count(f"\n{state:08d}") for state in (2, 1))
     assert f"and {400 - running} more running, {400 - queued} more queued" in text
     assert "! and 58 more;" in text and text.count("\n! machine-") == 2
@@ -95,7 +95,7 @@ def test_what_is_left_out_is_counted() -> None:
 
 def test_numbers_stay_whole_where_it_is_narrow() -> None:
     """Models are shortened first, numbers never."""
-    (row,) = [line for line in lines(sight(1, 0, 0)) if line.startswith("machine-0")]
+    (row,) = [line for line in lines(data(1, 0, 0)) if line.startswith("machine-0")]
     for part in ("degraded draining…", "██▒·········", "4/16", "llama-3.3"):
         assert part in row
     assert row.rstrip().endswith("1.0s")
@@ -103,7 +103,7 @@ def test_numbers_stay_whole_where_it_is_narrow() -> None:
 
 def test_what_others_wrote_moves_no_cursor() -> None:
     """Escape sequences and turned text in names and ids are shown as what they are: nothing."""
-    seen = sight(1, 1, 0)
+    seen = data(1, 1, 0)
     evil = "\x1b[2J\x9b31m\u202egpu\r\n"
     seen.endpoints[0].name = seen.endpoints[0].issues.add(code=evil, message=evil).code
     seen.endpoints[0].models[0].name = evil
@@ -116,7 +116,7 @@ def test_what_others_wrote_moves_no_cursor() -> None:
 
 def test_what_is_wrong_stands_on_top() -> None:
     """A picker that is not ready says why; one that does not answer takes that place."""
-    seen = sight(1, 0, 0)
+    seen = data(1, 0, 0)
     seen.status.not_ready_reason = "no endpoint can get requests"
     assert "not ready: no endpoint can get requests" in lines(seen, width=120)[0]
     seen.status.is_ready = True

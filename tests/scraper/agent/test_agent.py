@@ -126,7 +126,7 @@ async def test_a_server_that_dies_is_down_while_its_agent_lives(llama: FakeLlama
 async def test_it_says_that_it_lives_where_there_is_nothing_to_report(
     llama: FakeLlamaServer,
 ) -> None:
-    """Again and again, without a look."""
+    """Again and again, without a scrape."""
     async with agents_port() as port, running(build(llama, port.port, scraper=RARE)):
         await is_pickable(port)
         agent = port.service.registry.get(Address.parse(HERE))
@@ -157,7 +157,7 @@ async def test_a_change_is_reported_at_once(
 async def test_it_pauses_between_its_attempts_as_its_backoff_says(
     llama: FakeLlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks on meanwhile, and tells a refusal from a picker that is away."""
+    """It looks on meanwhile, and tells a rejection from a picker that is away."""
     pauses = [(False, 0.0), (True, 0.0), (False, 3600.0)]
     asked: list[bool] = []
 
@@ -319,7 +319,7 @@ async def test_the_same_again_and_what_only_its_scrapes_need_is_no_new_stream(
 async def test_a_rejected_agent_tries_again_when_its_token_is_another_one(
     llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not after the time that a refusal costs otherwise, which is an hour here."""
+    """Not after the time that a rejection costs otherwise, which is an hour here."""
     monkeypatch.setattr("scraper.agent.backoff.REJECTED_S", 3600.0)
     guard = Guard(agents=Token("agents-secret"))
     async with agents_port(guard=guard) as port:

@@ -159,7 +159,7 @@ class Turns:
 async def test_changes_apply_within_a_second_and_a_broken_file_keeps_the_last_good(
     tmp_path: Path,
 ) -> None:
-    """By what it sleeps between its looks, so on a slow machine, too; right after a look is the
+    """By what it sleeps between its looks, so on a slow machine, too; right after a scrape is the
     worst moment for a change."""
     path = tmp_path / "endpoints"
     path.write_text("10.0.0.1:1")

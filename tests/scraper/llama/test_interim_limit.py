@@ -75,7 +75,7 @@ async def test_a_flood_that_holds_what_is_like_a_final_answer_is_given_up() -> N
 
 
 async def test_a_few_interim_answers_before_the_real_one_are_none_of_our_business() -> None:
-    """For every question on a connection anew, however long the real one's body."""
+    """For every question on a connection again, however long the real one's body."""
     body = b"[" + b" " * 100_000 + b"]"
     async with server(INTERIM * 100 + FINAL % len(body) + body, goes_on=False) as client:
         answers = [await client.ask("/slots") for _ in range(10)]

@@ -232,7 +232,7 @@ def test_busy_slots_are_those_that_process(busy: list[bool]) -> None:
 
 
 def test_adapters_are_named_by_their_files() -> None:
-    """Two of one name are one; what is no list of adapters is refused."""
+    """Two of one name are one; what is no list of adapters is rejected."""
     body = encoded(
         [{"id": 0, "path": "lora/pirate.gguf", "scale": 0.0}, {"id": 3, "path": "C:\\x\\bard.gguf"}]
     )

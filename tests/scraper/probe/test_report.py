@@ -60,7 +60,7 @@ def test_answers_that_cannot_be_used(
 
 
 def test_what_is_set_wins_over_what_is_reported() -> None:
-    """More slots than the server has are something to mend; fewer are the operator's choice."""
+    """More slots than the server has are something to fix; fewer are the operator's choice."""
     identity = ServerIdentity()
     identity.count(
         SlotCounts(

@@ -3,5 +3,3 @@
 from extproc.app.ports import ListenError
 from extproc.app.serve import serve
 from extproc.app.service import Service
-
-__all__ = ["ListenError", "Service", "serve"]

@@ -6,13 +6,3 @@ from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources
 from extproc.status.status_json import status_json
-
-__all__ = [
-    "Countdown",
-    "Hosts",
-    "QueuePosition",
-    "StatusServer",
-    "StatusSources",
-    "status_json",
-    "why_not_ready",
-]

@@ -4,16 +4,7 @@ The only package that imports opentelemetry. Nothing here can slow a request: wh
 runs in threads of its own behind bounded queues.
 """
 
-from extproc.telemetry.environment import OtlpOptions, read_environment
+from extproc.telemetry.environment import read_environment
 from extproc.telemetry.hub import Telemetry, TelemetryOptions
 from extproc.telemetry.metrics import TelemetrySources
 from extproc.telemetry.statsd import StatsdOptions
-
-__all__ = [
-    "OtlpOptions",
-    "StatsdOptions",
-    "Telemetry",
-    "TelemetryOptions",
-    "TelemetrySources",
-    "read_environment",
-]

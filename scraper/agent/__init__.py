@@ -5,5 +5,3 @@ its own, which shares nothing else with the picker.
 """
 
 from scraper.agent.agent import Agent, AgentOptions
-
-__all__ = ["Agent", "AgentOptions"]

@@ -2,5 +2,3 @@
 
 from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
 from extproc.admin.agents.service import SERVICE, AgentsService
-
-__all__ = ["SERVICE", "AgentsDependencies", "AgentsOptions", "AgentsService"]

@@ -22,91 +22,60 @@ Rest = ParamSpec("Rest")
 
 PANEL: Final = "Connection"
 
+
+def _option(flag: str, type_: Any, default: Any, help_: str, **more: Any) -> tuple[Any, Any]:
+    return Annotated[type_, typer.Option(flag, help=help_, **more)], default
+
+
 _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
-    "picker": (
-        Annotated[
-            str,
-            typer.Option(
-                "--picker",
-                metavar="HOST:PORT",
-                envvar="COXSWAIN_PICKER",
-                help="The picker's admin port.",
-                rich_help_panel=PANEL,
-            ),
-        ],
+    "picker": _option(
+        "--picker",
+        str,
         "127.0.0.1:9003",
+        "The picker's admin port.",
+        metavar="HOST:PORT",
+        envvar="COXSWAIN_PICKER",
+        rich_help_panel=PANEL,
     ),
-    "token_file": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "--token-file",
-                metavar="FILE",
-                envvar="COXSWAIN_TOKEN_FILE",
-                help="The file with the bearer token; alternatively, set COXSWAIN_TOKEN to the "
-                "token.",
-                rich_help_panel=PANEL,
-            ),
-        ],
+    "token_file": _option(
+        "--token-file",
+        Path | None,
         None,
+        "The file with the bearer token; alternatively, set COXSWAIN_TOKEN to the token.",
+        metavar="FILE",
+        envvar="COXSWAIN_TOKEN_FILE",
+        rich_help_panel=PANEL,
     ),
-    "tls": (
-        Annotated[bool, typer.Option("--tls", help="Use TLS with the system's CAs.")],
-        False,
-    ),
-    "ca": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "--ca",
-                metavar="FILE",
-                envvar="COXSWAIN_CA",
-                help="Use TLS with the CA file (PEM).",
-            ),
-        ],
+    "tls": _option("--tls", bool, False, "Use TLS with the system's CAs."),
+    "ca": _option(
+        "--ca",
+        Path | None,
         None,
+        "Use TLS with the CA file (PEM).",
+        metavar="FILE",
+        envvar="COXSWAIN_CA",
     ),
-    "cert": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "--cert",
-                metavar="FILE",
-                envvar="COXSWAIN_CERT",
-                help="The client certificate (mTLS).",
-            ),
-        ],
+    "cert": _option(
+        "--cert",
+        Path | None,
         None,
+        "The client certificate (mTLS).",
+        metavar="FILE",
+        envvar="COXSWAIN_CERT",
     ),
-    "key": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "--key",
-                metavar="FILE",
-                envvar="COXSWAIN_KEY",
-                help="The client certificate's private key.",
-            ),
-        ],
+    "key": _option(
+        "--key",
+        Path | None,
         None,
+        "The client certificate's private key.",
+        metavar="FILE",
+        envvar="COXSWAIN_KEY",
     ),
-    "server_name": (
-        Annotated[
-            str,
-            typer.Option(
-                "--server-name", metavar="NAME", help="The name in the picker's certificate."
-            ),
-        ],
-        "",
+    "server_name": _option(
+        "--server-name", str, "", "The name in the picker's certificate.", metavar="NAME"
     ),
-    "timeout": (
-        Annotated[
-            float,
-            typer.Option(
-                "--timeout", metavar="SECONDS", min=0.01, help="The timeout of each response."
-            ),
-        ],
-        10.0,
+    "timeout": _option(
+        "--timeout", float, 10.0, "The timeout of each response.", metavar="SECONDS", min=0.01
     ),
 }
 

@@ -30,50 +30,36 @@ from extproc.envoy_config import broken_framing, names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions
 
-BODY = {
-    "error": {
-        "message": "%LOCAL_REPLY_BODY%",
-        "type": "server_error",
-        "code": "%RESPONSE_FLAGS_LONG%",
-    }
-}
-PICKER_LOST = {
-    "error": {
-        "message": "The endpoint picker was lost while it handled this request; send it again.",
-        "type": "server_error",
-        "code": names.PICKER_LOST,
-    }
-}
-SERVER_LOST = {
-    "error": {
-        "message": "The server closed the connection before it answered this request. The "
-        "request may have crashed it, so it was not sent to another server.",
-        "type": "server_error",
-        "code": names.SERVER_LOST,
-    }
-}
-CROWDED = {
-    "error": {
-        "message": "The request's headers are too many or too large.",
-        "type": "invalid_request_error",
-        "code": names.TOO_MANY_HEADERS,
-    }
-}
-UNAUTHORIZED = {
-    "error": {
-        "message": "Send a valid API key: authorization: Bearer KEY.",
-        "type": "invalid_request_error",
-        "code": "invalid-api-key",
-    }
-}
-UNSUPPORTED = {
-    "error": {
-        "message": "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary "
-        "request for a path.",
-        "type": "invalid_request_error",
-        "code": names.UNSUPPORTED_HTTP,
-    }
-}
+_INVALID = "invalid_request_error"
+
+
+def error_body(message: str, code: str, kind: str = "server_error") -> dict[str, dict[str, str]]:
+    """The body of an error as OpenAI's API has it."""
+    return {"error": {"message": message, "type": kind, "code": code}}
+
+
+BODY = error_body("%LOCAL_REPLY_BODY%", "%RESPONSE_FLAGS_LONG%")
+PICKER_LOST = error_body(
+    "The endpoint picker was lost while it handled this request; send it again.",
+    names.PICKER_LOST,
+)
+SERVER_LOST = error_body(
+    "The server closed the connection before it answered this request. The request may have "
+    "crashed it, so it was not sent to another server.",
+    names.SERVER_LOST,
+)
+CROWDED = error_body(
+    "The request's headers are too many or too large.", names.TOO_MANY_HEADERS, _INVALID
+)
+UNAUTHORIZED = error_body(
+    "Send a valid API key: authorization: Bearer KEY.", "invalid-api-key", _INVALID
+)
+UNSUPPORTED = error_body(
+    "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary request for a "
+    "path.",
+    names.UNSUPPORTED_HTTP,
+    _INVALID,
+)
 TOO_LARGE = 431
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
 """Failing open was no choice: in full duplex the body had gone to the picker."""

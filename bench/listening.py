@@ -1,9 +1,11 @@
 """Hands the core's events to a listener, as the service does: after each call."""
 
-from __future__ import annotations
+from typing import Protocol, assert_never
 
-from typing import TYPE_CHECKING, Protocol, assert_never
-
+from extproc.core.address import Address
+from extproc.core.queue.ticket import Ticket
+from extproc.core.scheduler.decision import Settlement
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.events import (
     EndpointEjected,
     EndpointReadmitted,
@@ -13,12 +15,6 @@ from extproc.core.scheduler.events import (
     StepFailed,
     WakeRequested,
 )
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.scheduler.decision import Settlement
-    from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 class Listener(Protocol):

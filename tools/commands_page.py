@@ -1,10 +1,8 @@
 """Writes docs/commands.md from the commands themselves: `make docs`."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -12,9 +10,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from extproc.cli.exit_codes import EXIT_CODES
 from extproc.cli.root import root
 from extproc.cli.rpc_command import CONNECTION_OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Command = TyperCommand | TyperGroup
 

@@ -7,17 +7,13 @@ stay in the wheel beside it, and tracebacks name their lines. An editable instal
 compiled, so what a developer changes is what runs.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGES = ("extproc/core", "extproc/security", "extproc/stream")
 OPTIONS = (

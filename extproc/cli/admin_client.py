@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from extproc.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import grpc
 
     from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub

@@ -7,15 +7,15 @@ gets between the person and the command line.
 from __future__ import annotations
 
 import io
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+from extproc.cli.admin_client import AdminClient
 
-    from extproc.cli.admin_client import AdminClient
+if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2
 
 Offer = tuple[str, str]

@@ -1,13 +1,7 @@
 """All endpoints of a picker, however many pages they take."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from extproc.cli.admin_client import AdminClient
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from extproc.cli.admin_client import AdminClient
 
 
 async def all_endpoints(picker: AdminClient) -> list[pb.Endpoint]:

@@ -10,14 +10,10 @@ Python's own handler raises `KeyboardInterrupt` between any two instructions: in
 import, of a terminal's repair or of a thread's end. None of them bears that.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 
 def end_at_once() -> None:

@@ -1,22 +1,18 @@
 """Makes a command of a coroutine that talks to a picker: the options, the errors, the end."""
 
-from __future__ import annotations
-
 import inspect
 import ipaddress
 import sys
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
 
 import typer
 
 from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
 from extproc.cli.exit_codes import EXIT_CODES, ExitCode
 from extproc.cli.interrupt import run_interruptible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
 
 Rest = ParamSpec("Rest")
 

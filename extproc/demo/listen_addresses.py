@@ -1,17 +1,13 @@
 """The listen addresses of `coxswain up`, checked before anything is started."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.demo.port import LOOPBACK, free_port, listening_problem
+from extproc.settings import Settings
 from extproc.settings.values import MAX_PORT, split_host_port
-
-if TYPE_CHECKING:
-    from extproc.settings import Settings
 
 FIRST_FREE_PORT: Final = 1024
 

@@ -1,16 +1,12 @@
 """The user's own servers for `coxswain up`: their number, and duplicates."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from extproc.settings import DiscoverySettings, EndpointSettings
 from scraper.discovery.static import Lookup, look_up
-
-if TYPE_CHECKING:
-    from extproc.settings import DiscoverySettings, EndpointSettings
 
 PATIENCE_S: Final = 2.0
 """The picker looks a name up for as long as it takes; here it then counts as one server."""

@@ -30,13 +30,12 @@ from extproc.demo.workspace import workspace
 from extproc.envoy_config.options import OptionsError
 from extproc.security.authorization import authorization_of
 from extproc.security.path_rule import PathRuleError
-from extproc.settings import read_api_key
+from extproc.settings import EndpointSettings, Settings, read_api_key
 from extproc.settings.client_keys import read_client_keys
 from scraper.probe.issues import unauthorized
 
 if TYPE_CHECKING:
     from extproc.demo.fleet import EmbeddedServer
-    from extproc.settings import EndpointSettings, Settings
 
 ENVOY_CONFIG = "envoy.yaml"
 READY_TIMEOUT_S = 60.0

@@ -1,13 +1,9 @@
 """The inputs that are kept in the tree, and changes of them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
+from random import Random
+from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CORPUS: Final = ROOT / "tests" / "data" / "fuzz"

@@ -6,20 +6,16 @@
 sees nothing. Its exit code is not 0 after a finding, whose bytes are in `build/fuzz/TARGET/`.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import sys
 import time
+from collections.abc import Callable
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rigs.fuzz.corpus import CORPUS, FOUND, MAX_BYTES, changed, inputs_of
 from rigs.fuzz.targets import check_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TIMEOUT_S = 20
 """An input that takes longer is a finding."""

@@ -1,11 +1,7 @@
 """Bytes as decisions: what a structured target does is read off them, and no bytes are wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 T = TypeVar("T")
 

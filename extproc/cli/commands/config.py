@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ from extproc.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from extproc.settings import Problem, Settings
 
 ABOUT = """Check, show and describe the settings.

@@ -1,22 +1,15 @@
 """Shows the progress of a drain."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from extproc.cli.admin_client import PickerError
+from extproc.cli.admin_client import AdminClient, PickerError
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import Format, console, plain, print_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from extproc.cli.admin_client import AdminClient
 
 State = pb.DrainResponse
 

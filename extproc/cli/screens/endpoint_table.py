@@ -1,8 +1,7 @@
 """Endpoints as a table, with a line below it for each issue."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from rich.console import Group
 from rich.table import Table
@@ -10,9 +9,6 @@ from rich.text import Text
 
 from extproc.cli.output import ROOMY, WIDE, console, printable, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 STYLES: Final = {
     "ready": "green",

@@ -1,21 +1,16 @@
 """The fleet on the screen while it changes; for scripts, a line of JSON for each change."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.live import Live
 
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, console, plain, print_json
 from extproc.cli.screens.endpoint_table import table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
 """Refresh interval, because ages change without events."""

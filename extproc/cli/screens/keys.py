@@ -1,16 +1,11 @@
 """Single keys from the terminal, while an event loop runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @contextmanager

@@ -1,15 +1,14 @@
 """Requests as a table, once or repeatedly."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import (
     ROOMY,
     Format,
@@ -21,9 +20,6 @@ from extproc.cli.output import (
     word,
 )
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from extproc.cli.admin_client import AdminClient
 
 REFRESH_S: Final = 1.0
 STYLES: Final = {"reading": "blue", "queued": "yellow", "running": "green", "responding": "green"}

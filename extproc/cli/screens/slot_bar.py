@@ -1,13 +1,10 @@
 """Slots as a row of signs that differ also without colour."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 KINDS: Final = ("leased", "foreign", "idle", "unusable")
 SIGNS: Final = {"leased": "█", "foreign": "▒", "idle": "·", "unusable": "x"}

@@ -1,19 +1,14 @@
 """The data of `coxswain top`: a snapshot of the picker from the admin API."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.fleet import all_endpoints
 from extproc.cli.output import plain
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from extproc.cli.admin_client import AdminClient
 
 MAX_REQUESTS: Final = 50
 """The limit of running and of queued requests; more do not fit on a screen."""

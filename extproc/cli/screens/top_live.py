@@ -6,25 +6,22 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console, Group
 from rich.live import Live
 
 from extproc.cli.admin_client import PickerError
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import seconds
 from extproc.cli.screens.keys import keys
+from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_screen import screen_of
 from extproc.cli.screens.top_tables import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from rich.console import Console, Group
-
-    from extproc.cli.screens.top_data import TopData
-
     ReadData = Callable[[], Awaitable[TopData]]
 
 REDRAW_S: Final = 1.0

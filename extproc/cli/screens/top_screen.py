@@ -1,8 +1,7 @@
 """The screen of `coxswain top`: totals, issues, the busiest endpoints, requests."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from rich.console import Group
 from rich.table import Table
@@ -10,14 +9,9 @@ from rich.text import Text
 
 from extproc.cli.output import printable, seconds, word
 from extproc.cli.screens.slot_bar import slot_bar
-from extproc.cli.screens.top_tables import endpoint_lines, issue_lines, request_lines
+from extproc.cli.screens.top_data import TopData
+from extproc.cli.screens.top_tables import Frame, endpoint_lines, issue_lines, request_lines
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from extproc.cli.screens.top_data import TopData
-    from extproc.cli.screens.top_tables import Frame
 
 CRITICALITIES: Final = ("critical", "standard", "sheddable")
 MAX_ISSUES: Final = 3

@@ -1,9 +1,8 @@
 """The tables of `coxswain top`: issues, endpoints, requests; one line for each."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -13,9 +12,6 @@ from extproc.cli.screens.endpoint_table import called, models, state
 from extproc.cli.screens.request_table import STYLES
 from extproc.cli.screens.slot_bar import slot_bar
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 RIGHT: Final = frozenset({"BUSY", "AGE", "WAITED", "EXPECTED"})
 

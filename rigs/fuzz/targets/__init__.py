@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TARGETS: Final = {
     "body": "requests' bodies, and what is written behind them",

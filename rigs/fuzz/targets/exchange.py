@@ -1,8 +1,6 @@
 """Exchanges: after any messages in any order, no slot stays leased and no request stays queued."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
@@ -18,9 +16,6 @@ from extproc.stream.request.translate import ReadingOptions
 from rigs.fuzz.reader import Reader
 from rigs.fuzz.targets.headers import add_facts, add_headers
 from tests.fakes.small_fleet import SmallFleet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BODIES = (
     b"",

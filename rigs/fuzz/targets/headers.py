@@ -1,15 +1,12 @@
 """Headers: a request's head or a rejection; a response's head in any case."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.subset_hints import SubsetHints
+from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec.names import (
@@ -22,9 +19,6 @@ from extproc.stream.request.paths import Paths
 from extproc.stream.request.subset import KEY, NAMESPACE, HintError, read_subset
 from extproc.telemetry.trace_context import parse_trace_parent
 from rigs.fuzz.reader import Reader
-
-if TYPE_CHECKING:
-    from extproc.pb import base_pb2
 
 NAMES = (*sorted(REQUEST_HEADERS), ":status", "x-strange", "")
 ATTRIBUTES = (

@@ -15,7 +15,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.prometheus import prometheus_text
-from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions
+from extproc.telemetry.statsd import Statsd, StatsdOptions
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 
 if TYPE_CHECKING:
@@ -117,10 +117,11 @@ class Telemetry:
             dropped |= self._otlp.dropped()
         return dropped
 
-    def _gauges(self) -> Gauges:
+    def _gauges(self) -> dict[str, int]:
+        """Over all endpoints, by Paddler's names. Foreign slots are processing too."""
         counts = [self._dispatcher.slot_counts(one) for one in self._dispatcher.fleet]
-        return Gauges(
-            slots_idle=sum(slots.idle for slots in counts),
-            slots_processing=sum(slots.leased + slots.foreign for slots in counts),
-            requests_buffered=len(self._dispatcher.queue),
-        )
+        return {
+            "slots_idle": sum(slots.idle for slots in counts),
+            "slots_processing": sum(slots.leased + slots.foreign for slots in counts),
+            "requests_buffered": len(self._dispatcher.queue),
+        }

@@ -7,7 +7,7 @@ cannot be sent is gone, and the next interval sends the state at its time.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 log = logging.getLogger("coxswain.telemetry")
@@ -23,30 +23,16 @@ class StatsdOptions:
     interval_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    """What is sent, over all endpoints. Slots that others use are processing too."""
-
-    slots_idle: int
-    slots_processing: int
-    requests_buffered: int
-
-
-def datagram(prefix: str, gauges: Gauges) -> bytes:
+def datagram(prefix: str, gauges: Mapping[str, int]) -> bytes:
     """One line a gauge: `prefix.name:value|g`."""
     head = f"{prefix.rstrip('.')}." if prefix.strip(".") else ""
-    values = {
-        "slots_idle": gauges.slots_idle,
-        "slots_processing": gauges.slots_processing,
-        "requests_buffered": gauges.requests_buffered,
-    }
-    return "\n".join(f"{head}{name}:{value}|g" for name, value in values.items()).encode()
+    return "\n".join(f"{head}{name}:{value}|g" for name, value in gauges.items()).encode()
 
 
 class Statsd:
     """Sends `read()` each interval, at once for the first time. Belongs to one event loop."""
 
-    def __init__(self, options: StatsdOptions, read: Callable[[], Gauges]) -> None:
+    def __init__(self, options: StatsdOptions, read: Callable[[], Mapping[str, int]]) -> None:
         self._options = options
         self._read = read
         self._task: asyncio.Task[None] | None = None

@@ -87,4 +87,4 @@ async def test_gauges_for_statsd_add_up_the_fleet() -> None:
     )
     sources = TelemetrySources(running=lambda: 0, queue_depths=dict)
     gauges = Telemetry(fleet.dispatcher, sources, options, clock=lambda: fleet.now)._gauges()
-    assert (gauges.slots_idle, gauges.slots_processing, gauges.requests_buffered) == (0, 3, 1)
+    assert tuple(gauges.values()) == (0, 3, 1)

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from extproc.telemetry.statsd import Gauges, Statsd, StatsdOptions, datagram
+from extproc.telemetry.statsd import Statsd, StatsdOptions, datagram
 
-GAUGES = Gauges(slots_idle=3, slots_processing=5, requests_buffered=2)
+GAUGES = {"slots_idle": 3, "slots_processing": 5, "requests_buffered": 2}
 
 
 class Inbox(asyncio.DatagramProtocol):
@@ -42,7 +42,7 @@ async def test_reports_arrive_each_interval() -> None:
     numbers = iter(range(1000))
     statsd = Statsd(
         StatsdOptions(host="127.0.0.1", port=port, prefix="p", interval_s=0.01),
-        lambda: Gauges(slots_idle=next(numbers), slots_processing=0, requests_buffered=0),
+        lambda: {"slots_idle": next(numbers), "slots_processing": 0, "requests_buffered": 0},
     )
     statsd.start()
     async with asyncio.timeout(20):

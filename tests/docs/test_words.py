@@ -65,11 +65,10 @@ IN_CODE: Final = {
 }
 """Patterns for comments, docstrings and texts. In code \"the line\" is that of a file."""
 
-ORDINARY: Final = frozenset({"look_up", "look_up_host", "_look_up_host"})
-"""Names with a word in another sense: a name is looked up in DNS."""
+ORDINARY: Final = frozenset({"PUSH_PROMISE", "look_up", "look_up_host", "_look_up_host"})
+"""Names with a word in another sense: a name is looked up in DNS; RFC 9113 has a frame."""
 
 NOT_YET: Final = (
-    "extproc/admin/health.py",
     "extproc/app/service.py",
     "extproc/stream/envoy/access_log.py",
     "extproc/stream/running_stream.py",

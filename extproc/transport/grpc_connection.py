@@ -1,0 +1,142 @@
+"""The gRPC calls of one HTTP/2 connection, without I/O."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from extproc.transport.deadline import timeout_s
+from extproc.transport.header_writer import NOT_GRPC, NOT_GRPC_TRAILERS, OPENING, trailers
+from extproc.transport.http2.connection import (
+    Connection,
+    DataReceived,
+    Event,
+    HalfClosed,
+    StreamOpened,
+)
+from extproc.transport.http2_call import Http2Call
+from extproc.transport.status import INTERNAL, UNIMPLEMENTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.transport.call import ServiceTable
+    from extproc.transport.http2.request_headers import RequestHeaders
+    from extproc.transport.http2.stream import Stream
+    from extproc.transport.limits import TransportLimits
+
+GRPC: Final = b"application/grpc"
+NOT_GRPC_TEXT: Final = b"This port speaks gRPC.\n"
+MAX_SHOWN_PATH: Final = 100
+
+log = logging.getLogger("coxswain.transport")
+
+
+class Timer(Protocol):
+    """A timer that can be cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class GrpcConnection:
+    """Reads what arrives, calls the handlers, and collects what they send. One for a connection."""
+
+    def __init__(
+        self,
+        table: ServiceTable,
+        limits: TransportLimits,
+        now: float,
+        flush_soon: Callable[[], None],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+    ) -> None:
+        """`flush_soon` is called when there is something to send; `call_later` runs a function
+        after some seconds."""
+        self.http2 = Connection(limits.http2, now)
+        self.limits = limits
+        self.flush_soon = flush_soon
+        self.call_later = call_later
+        self.held_bytes = 0
+        """What all calls keep of messages that are incomplete or wait."""
+        self.stalled: dict[int, Http2Call] = {}
+        """Calls that are not read while their client does not take what was sent."""
+        self._table = table
+        self._calls: dict[int, Http2Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Read what arrived at `now`."""
+        for event in self.http2.receive(data, now):
+            self._handle(event)
+        if self.stalled:
+            self.deliver_stalled()
+
+    def deliver_stalled(self) -> None:
+        """Go on with calls whose client takes data again."""
+        stalled, self.stalled = self.stalled, {}
+        for call in stalled.values():
+            call.deliver()
+
+    def lost(self) -> None:
+        """The connection is gone, and with it every call."""
+        for call in list(self._calls.values()):
+            call.lose()
+
+    def forget(self, stream_id: int) -> None:
+        """A call is over."""
+        self._calls.pop(stream_id, None)
+        self.stalled.pop(stream_id, None)
+
+    def _handle(self, event: Event) -> None:
+        stream = event.stream
+        if isinstance(event, StreamOpened):
+            if not stream.is_closed:  # who left at once costs no decision
+                self._open(stream, event.headers)
+            return
+        call = self._calls.get(stream.stream_id)
+        if isinstance(event, DataReceived):
+            if call is None:
+                stream.consumed(len(event.data))
+            else:
+                call.take(event.data)
+        elif call is not None:
+            if isinstance(event, HalfClosed):
+                call.half_close()
+            else:
+                call.lose()
+
+    def _open(self, stream: Stream, headers: RequestHeaders) -> None:
+        if headers.method != b"POST" or not headers.get(b"content-type").startswith(GRPC):
+            stream.send_headers(NOT_GRPC)
+            stream.send_data(NOT_GRPC_TEXT)
+            stream.send_trailers(NOT_GRPC_TRAILERS)
+            return
+        path = headers.path.decode("latin-1")
+        serve = self._table.get(path)
+        if serve is None:
+            shown = path[:MAX_SHOWN_PATH]
+            self._refuse(stream, UNIMPLEMENTED, f"the method {shown!r} is not served here")
+            return
+        if headers.get(b"grpc-encoding") not in (b"", b"identity"):
+            self._refuse(stream, UNIMPLEMENTED, "compressed messages are not supported")
+            return
+        deadline = headers.get(b"grpc-timeout")
+        try:
+            expires_after_s = timeout_s(deadline) if deadline else None
+        except ValueError as error:
+            self._refuse(stream, INTERNAL, str(error))
+            return
+        call = self._calls[stream.stream_id] = Http2Call(self, stream, headers)
+        try:
+            call.begin(serve(call))
+        except Exception:
+            log.exception("a call of %s failed", path)
+            call.finish(INTERNAL, "internal error")
+            return
+        if expires_after_s is not None and not call.is_over:
+            call.expire_after(expires_after_s)
+
+    def _refuse(self, stream: Stream, status: int, text: str) -> None:
+        log.warning("a call was rejected: %s", text)
+        stream.send_trailers(OPENING + trailers(status, text))

@@ -1,0 +1,239 @@
+"""One gRPC call on a stream of HTTP/2, without I/O."""
+
+from __future__ import annotations
+
+import binascii
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from extproc.transport.header_writer import OPENING, trailers
+from extproc.transport.messages import (
+    PREFIX_BYTES,
+    MessageError,
+    MessageReader,
+    is_one_message,
+    prefix,
+)
+from extproc.transport.status import DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED
+
+if TYPE_CHECKING:
+    from extproc.transport.call import CallHandler, Metadata
+    from extproc.transport.grpc_connection import GrpcConnection, Timer
+    from extproc.transport.http2.request_headers import RequestHeaders
+    from extproc.transport.http2.stream import Stream
+
+TOO_MUCH: Final = "the picker holds too many bytes of incomplete or waiting messages"
+
+log = logging.getLogger("coxswain.transport")
+
+
+class Http2Call:
+    """One call. See `Call`."""
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_calls",
+        "_deadline",
+        "_handler",
+        "_has_half_close",
+        "_headers",
+        "_held_bytes",
+        "_is_opened",
+        "_is_paused",
+        "_reader",
+        "_stream",
+        "is_over",
+    )
+
+    def __init__(self, calls: GrpcConnection, stream: Stream, headers: RequestHeaders) -> None:
+        self._calls = calls
+        self._stream = stream
+        self._headers = headers
+        self._handler: CallHandler | None = None
+        self._reader: MessageReader | None = None
+        self._backlog: deque[bytes] | None = None
+        self._backlog_bytes = 0
+        self._deadline: Timer | None = None
+        self._held_bytes = 0
+        self._has_half_close = False
+        self._is_opened = False
+        self._is_paused = False
+        self.is_over = False
+
+    # What the service calls
+
+    @property
+    def metadata(self) -> Metadata:
+        return [
+            _metadatum(name, value)
+            for name, value in self._headers.fields
+            if not name.startswith(b":")
+        ]
+
+    def send(self, message: bytes) -> None:
+        if self.is_over:
+            return
+        stream = self._stream
+        if not self._is_opened:
+            self._is_opened = True
+            stream.send_headers(OPENING)
+        stream.send_data(prefix(len(message)) + message)
+        self._calls.flush_soon()
+
+    def finish(self, status: int, text: str = "") -> None:
+        if self.is_over:
+            return
+        self._leave()
+        block = trailers(status, text)
+        self._stream.send_trailers(block if self._is_opened else OPENING + block)
+        self._calls.flush_soon()
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self.deliver()
+
+    # What the connection calls
+
+    def begin(self, handler: CallHandler) -> None:
+        """From now on `handler` serves it."""
+        self._handler = handler
+
+    def expire_after(self, delay_s: float) -> None:
+        """Its client waits no longer than that."""
+        self._deadline = self._calls.call_later(delay_s, self._expire)
+
+    def take(self, data: bytes) -> None:
+        """The next bytes of its messages."""
+        stream, reader = self._stream, self._reader
+        if self.is_over:
+            stream.consumed(len(data))
+            return
+        if reader is None:
+            if self._is_ready() and is_one_message(data):
+                stream.consumed(len(data))
+                self._receive(data[PREFIX_BYTES:])
+                return
+            reader = self._reader = MessageReader(self._calls.limits.message_bytes)
+        try:
+            messages = reader.feed(data)
+        except MessageError as error:
+            self._refuse(error.status, str(error))
+            return
+        waiting_bytes = sum(map(len, messages)) + PREFIX_BYTES * len(messages)
+        if messages:
+            self._backlog = self._backlog or deque()
+            self._backlog.extend(messages)
+            self._backlog_bytes += waiting_bytes
+        stream.consumed(len(data) - waiting_bytes)
+        self._account(reader.held_bytes + self._backlog_bytes)
+        self.deliver()
+        if not self.is_over and reader.missing_bytes:
+            stream.expect(reader.missing_bytes)
+
+    def half_close(self) -> None:
+        """Its client sends no more."""
+        self._has_half_close = True
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Hand over what was kept back, as far as the handler and the client allow it."""
+        while self._backlog and self._is_ready():
+            message = self._backlog.popleft()
+            size = len(message) + PREFIX_BYTES
+            self._backlog_bytes -= size
+            self._account(self._held_bytes - size)
+            self._stream.consumed(size)
+            self._receive(message)
+        if self.is_over:
+            return
+        if self._has_half_close and not self._backlog and self._is_ready():
+            self._has_half_close = False
+            handler = self._handler
+            assert handler is not None
+            try:
+                handler.half_closed()
+            except Exception:
+                log.exception("a call of %s failed", self._path())
+                self._fail()
+        elif self._stream.is_blocked:
+            self._calls.stalled[self._stream.stream_id] = self
+
+    def lose(self) -> None:
+        """It ended without being finished."""
+        if self.is_over:
+            return
+        self._leave()
+        handler = self._handler
+        if handler is None:
+            return
+        try:
+            handler.gone()
+        except Exception:
+            log.exception("ending a call of %s failed", self._path())
+
+    # Itself
+
+    def _is_ready(self) -> bool:
+        return not (self._is_paused or self.is_over or self._stream.is_blocked)
+
+    def _receive(self, message: bytes) -> None:
+        handler = self._handler
+        assert handler is not None
+        try:
+            handler.receive(message)
+        except Exception:
+            log.exception("a call of %s failed", self._path())
+            self._fail()
+
+    def _fail(self) -> None:
+        self._break(INTERNAL, "internal error")
+
+    def _expire(self) -> None:
+        self._break(DEADLINE_EXCEEDED, "the deadline has passed")
+
+    def _refuse(self, status: int, text: str) -> None:
+        log.warning("a call of %s: %s", self._path(), text)
+        self._break(status, text)
+
+    def _break(self, status: int, text: str) -> None:
+        """End it for its client and for its handler."""
+        if self.is_over:
+            return
+        block = trailers(status, text)
+        self._stream.send_trailers(block if self._is_opened else OPENING + block)
+        self._calls.flush_soon()
+        self.lose()
+
+    def _leave(self) -> None:
+        self.is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._backlog = self._reader = None
+        self._account(0)
+        self._calls.forget(self._stream.stream_id)
+
+    def _account(self, held_bytes: int) -> None:
+        """It keeps `held_bytes` now."""
+        self._calls.held_bytes += held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
+        if self._calls.held_bytes > self._calls.limits.held_bytes and held_bytes:
+            self._refuse(RESOURCE_EXHAUSTED, TOO_MUCH)
+
+    def _path(self) -> str:
+        return self._headers.path.decode("latin-1")
+
+
+def _metadatum(name: bytes, value: bytes) -> tuple[str, str | bytes]:
+    """A header as gRPC's metadata: names that end with `-bin` have binary values in base64."""
+    key = name.decode("latin-1")
+    if not key.endswith("-bin"):
+        return key, value.decode("latin-1")
+    try:
+        return key, binascii.a2b_base64(value + b"=" * (-len(value) % 4))
+    except binascii.Error:
+        return key, b""

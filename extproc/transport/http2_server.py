@@ -1,0 +1,139 @@
+"""The data plane's port: our own HTTP/2 and gRPC on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from extproc.transport.limits import TransportLimits
+from extproc.transport.protocol import Connections, Http2Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.transport.call import ServiceTable
+
+BACKLOG: Final = 4_096
+HANDSHAKE_S: Final = 10.0
+CLOSE_S: Final = 1.0
+
+log = logging.getLogger("coxswain.transport")
+
+
+class Http2Server:
+    """Serves the methods of `table`. `tls` returns the context for the next connection; without it
+    connections are plain. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        table: ServiceTable,
+        clock: Callable[[], float],
+        limits: TransportLimits | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._limits = limits or TransportLimits()
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._connections: Connections | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        """Listen on all addresses of `host`; returns the port. Raises `OSError`."""
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                place = (address[0], port, *address[2:])
+                self._sockets.append(_listening(family, kind, protocol, place))
+                port = self._sockets[-1].getsockname()[1]
+        except OSError:
+            self._close_sockets()
+            raise
+        return port
+
+    async def start(self) -> None:
+        """Accept connections."""
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(self._table, self._limits, loop, self._clock)
+        context = self._context()
+        while self._sockets:
+            listening = self._sockets.pop()
+            server = await loop.create_server(
+                self._accept,
+                sock=listening,
+                backlog=BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+            )
+            self._servers.append(server)
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, let calls end within `grace_s`, then cut them off."""
+        for server in self._servers:
+            server.close()
+        self._close_sockets()
+        connections = self._connections
+        if connections is None:
+            return
+        for each in list(connections.open):
+            each.leave()
+        await self._until_closed(connections, grace_s)
+        for each in list(connections.open):
+            each.abort()
+        await self._until_closed(connections, CLOSE_S)
+
+    @staticmethod
+    async def _until_closed(connections: Connections, timeout_s: float) -> None:
+        changed = asyncio.Event()
+        connections.on_change = changed.set
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while connections.open:
+                    await changed.wait()
+                    changed.clear()
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._connections is not None
+        return cast("asyncio.Protocol", Http2Protocol(self._connections))
+
+    def _context(self) -> ssl.SSLContext | None:
+        """A context that looks for new certificates at each handshake. OpenSSL calls what is meant
+        for server names then, also for clients that send none, and takes over the certificates
+        and the CAs of the context that is set there."""
+        tls = self._tls
+        if tls is None:
+            return None
+
+        def renew(handshake: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
+            handshake.context = tls()
+
+        context = tls()
+        context.sni_callback = renew
+        return context
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+
+def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            is_any = place[0] == "::"
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_any)
+        listening.bind(place)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening

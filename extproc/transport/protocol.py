@@ -1,0 +1,195 @@
+"""A connection of the data plane's port on asyncio: bytes, timers and pauses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from extproc.transport.grpc_connection import GrpcConnection
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from extproc.transport.call import ServiceTable
+    from extproc.transport.limits import TransportLimits
+
+WRITE_BUFFER_BYTES: Final = 4 << 20
+"""Unsent bytes in the socket's buffer at which nothing more is read or written."""
+
+log = logging.getLogger("coxswain.transport")
+
+
+class Connections:
+    """The open connections of one port."""
+
+    def __init__(
+        self,
+        table: ServiceTable,
+        limits: TransportLimits,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` returns seconds; it need not be the loop's."""
+        self.table = table
+        self.limits = limits
+        self.loop = loop
+        self.clock = clock
+        self.open: set[Http2Protocol] = set()
+        self.on_change: Callable[[], None] | None = None
+        """Called when a connection ends, or a call of one that leaves."""
+
+    def changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+class Http2Protocol:
+    """What asyncio calls. All output of one read leaves in one write."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._loop = connections.loop
+        self._clock = connections.clock
+        now = connections.clock()
+        self._grpc = GrpcConnection(
+            connections.table, connections.limits, now, self._flush_soon, self._loop.call_later
+        )
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = now
+        self._is_receiving = False
+        self._is_flush_due = False
+        self._is_pinging = False
+        self._is_leaving = False
+        self._peer = ""
+
+    @property
+    def calls(self) -> int:
+        """How many calls are open."""
+        return len(self._grpc)
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """The connection is open, behind TLS where that is used."""
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            log.warning("rejected a connection of %s: it does not negotiate h2", self._peer)
+            transport.abort()
+            return
+        open_ones = self._connections.open
+        limit = self._connections.limits.connections
+        if len(open_ones) >= limit:
+            log.warning("rejected a connection of %s: %d are open", self._peer, limit)
+            transport.abort()
+            return
+        open_ones.add(self)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._wait(self._connections.limits.ping_timeout_s)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        now = self._heard_at = self._clock()
+        self._is_receiving = True
+        try:
+            self._grpc.receive(data, now)
+        finally:
+            self._is_receiving = False
+        self._flush()
+        if self._grpc.http2.failure:
+            self._close(self._grpc.http2.failure)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connections.open.discard(self)
+        self._grpc.lost()
+        self._connections.changed()
+
+    def pause_writing(self) -> None:
+        """The peer does not read: what it asks for meanwhile would pile up here."""
+        self._grpc.http2.output.is_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        output = self._grpc.http2.output
+        output.is_paused = False
+        output.resume()
+        self._grpc.deliver_stalled()
+        if self._transport is not None:
+            self._transport.resume_reading()
+        self._flush()
+
+    # The end
+
+    def leave(self) -> None:
+        """Accept no more calls; close when the last one is over."""
+        self._is_leaving = True
+        self._grpc.http2.announce_end()
+        self._flush()
+        self._close_if_idle()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close(self, reason: str) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            log.warning("the connection of %s was closed: %s", self._peer, reason)
+            self._transport.close()
+
+    def _close_if_idle(self) -> None:
+        if self._is_leaving and self._transport is not None and not self.calls:
+            self._transport.close()
+
+    # Output
+
+    def _flush_soon(self) -> None:
+        if not self._is_receiving and not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._transport is None:
+            return
+        data = self._grpc.http2.output.take()
+        if data:
+            self._transport.write(data)
+        if self._is_leaving:
+            self._close_if_idle()
+
+    # Time
+
+    def _wait(self, delay_s: float) -> None:
+        self._timer = self._loop.call_later(delay_s, self._check_silence)
+
+    def _check_silence(self) -> None:
+        """Ping a silent peer, and cut one that stays silent."""
+        limits = self._connections.limits
+        silent_s = self._clock() - self._heard_at
+        if not self._grpc.http2.is_greeted:
+            self._close("it sent no HTTP/2")
+            return
+        if silent_s < limits.ping_after_s:
+            self._is_pinging = False
+            self._wait(limits.ping_after_s - silent_s)
+        elif self._is_pinging and silent_s >= limits.ping_after_s + limits.ping_timeout_s:
+            log.warning("%s does not answer; its connection is cut", self._peer)
+            self.abort()
+        else:
+            if not self._is_pinging:
+                self._is_pinging = True
+                self._grpc.http2.ping()
+                self._flush()
+            self._wait(limits.ping_timeout_s)

@@ -13,12 +13,13 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from extproc.app.discovery.served_cluster import ServedCluster
-from extproc.app.service import SERVER_OPTIONS
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import external_processor_pb2_grpc as pb_grpc
 from extproc.settings import Settings
+from extproc.transport import ServiceTable
+from extproc.transport.grpcio_server import OPTIONS, add_calls
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 
 
@@ -49,14 +50,16 @@ class Holding(NoOp):
 
 
 async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
-    server = grpc.aio.server(options=SERVER_OPTIONS)  # Envoy pings it, and must not be cut off
+    server = grpc.aio.server(options=OPTIONS)  # Envoy pings it, and must not be cut off
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
     endpoints = EndpointDiscovery(lambda: membership, lambda *_: None)
     endpoints.open()
     clusters = ClusterDiscovery(endpoints.gate)
+    table: ServiceTable = {}
     for part in (endpoints, clusters):
-        part.add_to(server)
+        part.add_to(table)
+    add_calls(server, table)
     ServedCluster(Settings(), clusters.publish)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

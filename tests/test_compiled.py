@@ -22,7 +22,7 @@ def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -
         "extproc.core.slots.ledger",
         "extproc.stream.exchange",
     } <= {*MODULES}
-    assert "extproc.stream.servicer" not in MODULES
+    assert "extproc.transport.http2_server" not in MODULES
 
 
 @pytest.mark.skipif("EXPECT_COMPILED" not in os.environ, reason="`make test-compiled` runs it")

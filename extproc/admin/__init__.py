@@ -1,6 +1,5 @@
-"""The admin service, health and reflection over gRPC."""
+"""The admin service and reflection over gRPC."""
 
 from extproc.admin.dependencies import AdminDependencies
-from extproc.admin.health import Health
 from extproc.admin.reflection import add_reflection
 from extproc.admin.service import AdminService

@@ -6,12 +6,11 @@ from typing import Final
 
 import grpc
 
-from extproc.admin import AdminDependencies, AdminService, Health, add_reflection
+from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
-from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
 from extproc.app.security import exposure
@@ -22,6 +21,10 @@ from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.settings import Settings
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
+from extproc.transport import ServiceTable
+from extproc.transport.grpcio_server import add_calls
+from extproc.transport.health import SERVICE as HEALTH_SERVICE
+from extproc.transport.health import Health
 from extproc.xds import EndpointDiscovery
 
 SERVER_OPTIONS: Final = (
@@ -77,7 +80,9 @@ class AdminPort:
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
         self._service.add_to(self._server)
         self._agents.add_to(self._server)
-        self._health.add_to(self._server)
+        health: ServiceTable = {}
+        self._health.add_to(health)
+        add_calls(self._server, health)
         add_reflection(self._server, (ADMIN_SERVICE, AGENTS_SERVICE, HEALTH_SERVICE))
         port = bind(
             self._server,

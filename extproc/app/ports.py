@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from extproc.app.security import exposure
+from extproc.settings.values import split_host_port
+from extproc.transport.grpcio_server import GrpcioServer
+from extproc.transport.http2_server import Http2Server
+from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import grpc
+
+    from extproc.settings import Settings
+    from extproc.transport import ServiceTable
+
+MESSAGE_MARGIN_BYTES = 1 << 20
+"""What a message has besides a body."""
 
 
 class ListenError(OSError):
@@ -34,3 +48,39 @@ def bind(
             f"cannot listen on {address}: check whether it is in use, or change {setting}"
         )
     return port
+
+
+class DataPlaneServer(Protocol):
+    """The server of the data plane's port, whatever its transport."""
+
+    def bind(self, host: str, port: int) -> int: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
+def data_plane_server(
+    settings: Settings, table: ServiceTable, clock: Callable[[], float]
+) -> tuple[DataPlaneServer, int]:
+    """A server for Envoy that listens but does not accept yet, and its port.
+
+    Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
+    """
+    certificates = exposure.data_plane_certificates(settings)
+    server: DataPlaneServer
+    if settings.listen.transport == "grpcio":
+        credentials = None if certificates is None else certificates.credentials()
+        server = GrpcioServer(table, credentials)
+    else:
+        body_bytes = settings.envoy.body_buffer_bytes + MESSAGE_MARGIN_BYTES
+        limits = TransportLimits(message_bytes=max(body_bytes, MESSAGE_BYTES))
+        tls = None if certificates is None else certificates.context
+        server = Http2Server(table, clock, limits, tls)
+    address = settings.listen.grpc
+    try:
+        return server, server.bind(*split_host_port(address))
+    except OSError:
+        raise ListenError(
+            f"cannot listen on {address}: check whether it is in use, or change listen.grpc"
+        ) from None

@@ -31,7 +31,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: names_of(settings.discovery.dns),
         lambda: exposure.operators_token(settings),
         lambda: exposure.agents_token(settings),
-        lambda: exposure.grpc_credentials(settings),
+        lambda: exposure.data_plane_certificates(settings),
         lambda: exposure.admin_credentials(settings),
         lambda: exposure.check_exposure(settings),
     )

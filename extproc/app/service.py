@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from extproc.admin import Health
 from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.app import options
 from extproc.app.admin_port import AdminPort
@@ -25,7 +23,7 @@ from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.pages.pages import Pages
 from extproc.app.pages.queue_positions import QueuePositions
-from extproc.app.ports import ListenError, bind
+from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.security import exposure
 from extproc.app.security.secret_reloader import SecretReloader
@@ -39,6 +37,7 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
+from extproc.transport.health import Health
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
@@ -47,31 +46,15 @@ from scraper.schedule import ScrapePriority
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from extproc.app.ports import DataPlaneServer
     from extproc.core.address import Address
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.fleet.endpoint import EndpointSpec
     from extproc.core.observation import Observation
     from extproc.settings import Settings
+    from extproc.transport import ServiceTable
 
-SERVER_OPTIONS: Final = (
-    ("grpc.so_reuseport", 0),  # a second picker on the port is an error, not a lottery
-    # Each filter of gRPC's takes memory of every open stream, and time of every message. What
-    # Envoy sends is bounded by its own buffers, nothing of it is compressed, and without deadline.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.per_message_compression", 0),
-    ("grpc.per_message_decompression", 0),
-    ("grpc.enable_deadline_checking", 0),
-    # What an Envoy is able to do, told with its stream: 20 bytes for each profile.
-    ("grpc.max_metadata_size", 256 * 1024),
-    ("grpc.absolute_max_metadata_size", 256 * 1024),
-    # Envoy pings a quiet connection every 10 s, to learn of a picker that is gone. By default
-    # gRPC takes that for abuse and cuts the connection, with every request that waits on it.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    # And we ping Envoy: the leases of one that vanished without a word must end some time.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+STOP_GRACE_S: Final = 0.5
 
 log = logging.getLogger("coxswain.service")
 
@@ -182,7 +165,7 @@ class Service:
             scrape=self._poke,
             membership_changed=self._membership_changed,
         )
-        self._server: grpc.aio.Server | None = None
+        self._server: DataPlaneServer | None = None
         self.grpc_port = 0
         self.admin_port = 0
         self.http_port = 0
@@ -193,18 +176,22 @@ class Service:
         guard = exposure.guard(settings)
         exposure.check_exposure(settings)
         self._core_events.listen()
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        for part in (self._processor, self._access_log, self._discovery, self._clusters):
-            part.add_to(self._server)
-        self._health.add_to(self._server)
+        table: ServiceTable = {}
+        for part in (
+            self._processor,
+            self._access_log,
+            self._discovery,
+            self._clusters,
+            self._health,
+        ):
+            part.add_to(table)
         listen = settings.listen
-        self.grpc_port = bind(
-            self._server, listen.grpc, "listen.grpc", exposure.grpc_credentials(settings)
-        )
+        self._server, self.grpc_port = data_plane_server(settings, table, time.monotonic)
         try:
             self.admin_port = await self._admin_port.start(settings, guard)
             self.http_port = await _listen(self._pages, listen.http)
         except (ListenError, SettingsError):
+            await self._server.stop(0.0)  # it listens already
             await self._admin_port.stop()  # it may serve already
             raise
         self._telemetry.start()
@@ -212,22 +199,22 @@ class Service:
         self._members.start()
         self._secret_watch.start()
         self._auditor.start()
-        await self._health.set_ready(True)
+        self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
 
     async def stop(self) -> None:
         """Reject queued requests, let running exchanges end within `drain_timeout_s`, then stop."""
         self._pages.is_serving = False
-        await self._health.set_ready(False)
+        self._health.set_ready(False)
         self._processor.close()
         self.dispatcher.close(time.monotonic())
-        await self._processor.drain(self.settings.present.drain_timeout_s)
+        await self._drain(self.settings.present.drain_timeout_s)
         await self._admin_port.stop()
         self._clusters.close()
         self._discovery.close()
         if self._server is not None:
-            await self._server.stop(grace=0.5)
+            await self._server.stop(STOP_GRACE_S)
         await self._secret_watch.aclose()
         await self._members.aclose()
         self._watched.stop()
@@ -236,6 +223,14 @@ class Service:
         self._timer.stop()
         await self._pages.stop()
         await self._telemetry.aclose()
+
+    async def _drain(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._processor.idle.wait()
+        except TimeoutError:
+            running = len(self._registry)
+            log.warning("%d exchanges are still running after %g s", running, timeout_s)
 
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""

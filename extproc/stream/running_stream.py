@@ -1,93 +1,158 @@
-"""A running stream: an exchange and its connection to Envoy, as the registry keeps it."""
+"""A running stream: an exchange and its call. The registry keeps it."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from extproc.core.rejection import Reason
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.core.scheduler.decision import Picked
-from extproc.stream.envoy.operation import Completion
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy import codec
+from extproc.stream.exchange import ProtocolError
+from extproc.transport.status import INTERNAL, INVALID_ARGUMENT, OK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.decision import Settlement
     from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
     from extproc.core.slots.lease import Lease
-    from extproc.pb import external_processor_pb2 as pb
     from extproc.stream.exchange import Exchange
+    from extproc.transport import Call
 
-    Context = grpc.aio.ServicerContext[pb.ProcessingRequest, pb.ProcessingResponse]
+NO_MESSAGE: Final = "not a valid message"
+
+log = logging.getLogger("coxswain.stream")
 
 
-class StreamOverError(Exception):
-    """The stream has ended, so nothing can be written."""
+class StreamOwner(Protocol):
+    """The service, as its streams see it."""
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    def wait(self, stream: RunningStream) -> None: ...
+
+    def leave(self, stream: RunningStream) -> None: ...
 
 
 class RunningStream:
-    """Its own coroutine reads and answers, and sleeps while the request waits. Others may look at
-    the exchange, settle its wait, and end it."""
+    """The handler of one call: feeds Envoy's messages to the exchange and sends its replies. Others
+    may look at the exchange, settle its wait, and end it.
 
-    __slots__ = ("_context", "_failure", "_is_sending", "_settled", "_task", "exchange", "id")
+    While the request is queued nothing is read: of ten thousand, each would hold what its client
+    sends. A client that leaves resets its stream, and `gone` ends the exchange.
+    """
 
-    def __init__(self, exchange: Exchange, context: Context) -> None:
+    __slots__ = ("_call", "_is_half_closed", "_owner", "_settlement_due", "exchange", "id")
+
+    def __init__(self, exchange: Exchange, call: Call, owner: StreamOwner) -> None:
         self.exchange = exchange
         self.id = exchange.id
-        self._context = context
-        self._task = asyncio.current_task()
-        self._is_sending = False
-        self._settled: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
+        self._call = call
+        self._owner = owner
+        self._is_half_closed = False
+        self._settlement_due = False
 
-    async def answer(self, first: pb.ProcessingResponse | None = None) -> None:
-        """Send `first`, then what the exchange has to say now; waits for the network. While
-        somebody sends, others leave what they have to say to him: gRPC takes one message at a
-        time. Raises `StreamOverError` once the stream has ended, in whatever way: its client
-        left, we answered to its end, or we broke it off."""
-        if self._is_sending:
-            return
-        self._is_sending = True
+    # What the transport calls
+
+    def receive(self, message: bytes) -> None:
+        exchange, now = self.exchange, self._owner.clock()
+        is_undecided = exchange.is_undecided
         try:
-            reply = first or self.exchange.take_reply()
-            while reply is not None:
-                await Completion(self._context.write(reply))
-                reply = self.exchange.take_reply()
-        except grpc.aio.BaseError as error:
-            raise StreamOverError from error
-        finally:
-            self._is_sending = False
+            exchange.feed(pb.ProcessingRequest.FromString(message), now)
+            if is_undecided:
+                exchange.decided(self._owner.clock() - now)
+            self._answer()
+        except Exception as error:  # noqa: BLE001 - it ends this stream alone
+            self._fail(error)
+
+    def half_closed(self) -> None:
+        self._is_half_closed = True
+        try:
+            if self.exchange.half_close(self._owner.clock()):
+                self._answer()
+        except Exception as error:  # noqa: BLE001 - it ends this stream alone
+            self._fail(error)
+            return
+        if self.exchange.ticket is None:
+            self._finish(OK)
+
+    def gone(self) -> None:
+        self._owner.leave(self)
+
+    # What the exchange says
+
+    def _answer(self) -> None:
+        """Send what the exchange has to say, or that its request waits."""
+        ticket = self.exchange.ticket
+        if ticket is not None:
+            self._owner.wait(self)
+            self._call.pause()
+            self._send(codec.extend_timeout(ticket.request.timeout_s + HOLD_MARGIN_S))
+        reply = self.exchange.take_reply()
+        while reply is not None:
+            self._send(reply)
+            reply = self.exchange.take_reply()
+
+    def _send(self, reply: pb.ProcessingResponse) -> None:
+        self._call.send(reply.SerializeToString())
+
+    def _finish(self, status: int, text: str = "") -> None:
+        self._call.finish(status, text)
+        self._owner.leave(self)
+
+    def _fail(self, error: Exception) -> None:
+        """End the stream for an error: Envoy's failure mode decides about the request."""
+        if isinstance(error, (ProtocolError, DecodeError)):
+            problem = str(error) if isinstance(error, ProtocolError) else NO_MESSAGE
+            log.warning("exchange %s: %s; Envoy continues without the picker", self.id, problem)
+            self._finish(INVALID_ARGUMENT, problem)
+        else:
+            log.error(
+                "exchange %s failed; Envoy continues without the picker", self.id, exc_info=error
+            )
+            self._finish(INTERNAL, "the endpoint picker failed")
+
+    # The end of the wait
 
     def settle(self, settlement: Settlement) -> bool:
-        """The wait is over: the exchange owns the result at once, and Envoy hears of it when its
-        coroutine is next. A client that leaves before that is sent nowhere.
+        """The wait is over: the exchange owns the result at once. Envoy hears of it in the event
+        loop's next turn: the call that settled it is somebody else's. A client that leaves before
+        that is sent nowhere.
 
         Returns whether the exchange owns what it was given. Where it cannot be told to Envoy, the
-        coroutine ends with the error, and gives back what the exchange owns. Never raises.
+        stream ends with the error, and gives back what the exchange owns. Never raises.
         """
+        failure = None
         try:
             self.exchange.settle(settlement)
-        except Exception as error:  # noqa: BLE001 - its own coroutine raises it
-            self._failure = error
-        if self._settled is not None and not self._settled.done():
-            self._conclude(self._settled)
+        except Exception as error:  # noqa: BLE001 - the stream ends with it
+            failure = error
+        asyncio.get_running_loop().call_soon(self._continue, failure)
         return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
-    def settled(self) -> asyncio.Future[None]:
-        """Called when the wait is over. Not a coroutine, which every queued request would need."""
-        if self._settled is None:
-            self._settled = asyncio.get_running_loop().create_future()
-            if self._failure is not None or self.exchange.ticket is None:
-                self._conclude(self._settled)
-        return self._settled
-
-    def _conclude(self, settled: asyncio.Future[None]) -> None:
-        if self._failure is None:
-            settled.set_result(None)
+    def _continue(self, failure: Exception | None) -> None:
+        """Send the result of the wait, and read on."""
+        if self.exchange.has_ended:
+            return
+        if failure is not None:
+            self._fail(failure)
+            return
+        try:
+            self._answer()
+            self._call.resume()
+        except Exception as error:  # noqa: BLE001 - it ends this stream alone
+            self._fail(error)
         else:
-            settled.set_exception(self._failure)
+            if self._is_half_closed and not self.exchange.has_ended:
+                self._finish(OK)
 
     # What others see and do
 
@@ -104,7 +169,7 @@ class RunningStream:
 
     @property
     def is_over(self) -> bool:
-        return self.exchange.has_ended or (self._task is not None and self._task.done())
+        return self.exchange.has_ended or self._call.is_over
 
     def give_back(self, now: float) -> None:
         if not self.exchange.has_ended:
@@ -119,12 +184,10 @@ class RunningStream:
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)
 
-    async def end_upload(self, why: str, now: float) -> None:
-        await self.cancel(now, Reason.UPLOAD_STALLED, why)
+    def end_upload(self, why: str, now: float) -> None:
+        self.cancel(now, Reason.UPLOAD_STALLED, why)
 
-    async def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> None:
-        """End it for its client: refused where it waits, cut off where it runs. One whose stream
-        ends in the same moment is over anyway."""
+    def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> None:
+        """End it for its client: refused where it waits, cut off where it runs."""
         if self.exchange.cancel(now, reason, text):
-            with suppress(StreamOverError):
-                await self.answer()
+            self._answer()

@@ -5,7 +5,6 @@ reports, several times within `envoy.request_body_grace_s`, how much came of eac
 its server before it was whole and has no answer yet. `upload.Upload` decides.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -21,12 +20,9 @@ class UploadWatchdog:
     def __init__(self, registry: ExchangeRegistry, clock: Callable[[], float]) -> None:
         self._registry = registry
         self._clock = clock
-        self._ending: set[asyncio.Task[None]] = set()
 
     def take_in(self, entry: pb.HTTPAccessLogEntry) -> None:
-        """Handle one report. An exchange ends in its own task, because that writes to the network;
-        it ends once, so there are never more tasks than leases.
-        """
+        """Handle one report."""
         common = entry.common_properties
         namespaces = common.metadata.filter_metadata
         if LB_NAMESPACE not in namespaces:
@@ -40,8 +36,5 @@ class UploadWatchdog:
             now,
             is_whole=common.HasField("time_to_last_rx_byte"),
         )
-        if why is None:
-            return
-        ending = asyncio.create_task(stream.end_upload(why, now))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        if why is not None:
+            stream.end_upload(why, now)

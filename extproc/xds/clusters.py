@@ -12,31 +12,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import grpc.aio
 from google.protobuf.any_pb2 import Any
 
-from extproc.pb.cluster_discovery_pb2_grpc import (
-    ClusterDiscoveryServiceServicer,
-    add_ClusterDiscoveryServiceServicer_to_server,
-)
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from extproc.security.trust import Trust
+from extproc.transport.status import INTERNAL
 from extproc.xds.ca_rollout import CaRollout
 from extproc.xds.capabilities import read_capabilities
 from extproc.xds.gate import Gate
-from extproc.xds.stream import (
-    CONTROL_PLANE,
-    StreamContext,
-    converse,
-    in_short,
-    node_of,
-    question,
+from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short, node_of, question
+from extproc.xds.subscription import (
+    CLUSTER_TYPE,
+    Acknowledged,
+    Answer,
+    Refused,
+    Subscription,
 )
-from extproc.xds.subscription import CLUSTER_TYPE, Acknowledged, Refused, Subscription
+
+if TYPE_CHECKING:
+    from extproc.transport import Call, ServiceTable
+
+STREAM_CLUSTERS: Final = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters"
 
 log = logging.getLogger("coxswain.xds")
 
@@ -51,15 +51,15 @@ def _subscription() -> Subscription:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
+    call: Call
     abilities: frozenset[str]
     version: int
     node_id: str = ""
     offers: CaRollout = field(default_factory=CaRollout)
     subscription: Subscription = field(default_factory=_subscription)
-    due: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class ClusterDiscovery(ClusterDiscoveryServiceServicer):
+class ClusterDiscovery:
     """Tells what `publish` was last given, when the gate is open. Belongs to one event loop.
 
     `set_refused` hears the profiles whose present authorities some Envoy does not take.
@@ -73,16 +73,17 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         self._refused: frozenset[str] = frozenset()
         self._trusts: Mapping[str, Trust] = {}
         self._proven: dict[str, Trust] = {}
-        gate.on_open.append(self._wake_all)
-        self._streams: set[_Stream] = set()
+        gate.on_open.append(self._answer_all)
+        self._streams: dict[_Stream, DiscoveryStream] = {}
+        self._writing: set[asyncio.Task[None]] = set()
         self._versions = itertools.count(1)
         self._version = 0
         self._write_cluster: WriteCluster | None = None
         self._is_closed = False
 
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Add the service to this server."""
-        add_ClusterDiscoveryServiceServicer_to_server(self, server)
+    def add_to(self, table: ServiceTable) -> None:
+        """Serve cluster discovery."""
+        table[STREAM_CLUSTERS] = self._open_stream
 
     def publish(self, trusts: Mapping[str, Trust], write_cluster: WriteCluster) -> None:
         """From now on the cluster is what this writes, with all of `trusts` that an Envoy takes,
@@ -93,40 +94,38 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         self._version = next(self._versions)
         for stream in self._streams:
             stream.version = self._version
-        self._wake_all()
+        self._answer_all()
 
     def close(self) -> None:
         """End every stream, and every later one at once: the server goes down."""
         self._is_closed = True
-        self._wake_all()
+        for handler in list(self._streams.values()):
+            handler.end()
 
-    async def StreamClusters(  # noqa: N802  # gRPC names it
-        self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
-    ) -> None:
+    def _open_stream(self, call: Call) -> DiscoveryStream:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(read_capabilities(context.invocation_metadata() or ()), self._version)
-        self._streams.add(stream)
-        self._gate.wait()
-        await converse(
-            self._read(stream, request_iterator),
-            self._write(stream, context),
-            context,
-            lambda: stream.node_id,
-            lambda: self._forget(stream),
+        stream = _Stream(call, read_capabilities(call.metadata), self._version)
+        handler = DiscoveryStream(
+            call, lambda message: self._ask(stream, message), lambda: self._forget(stream)
         )
+        self._streams[stream] = handler
+        if self._is_closed:
+            handler.end()
+        else:
+            self._gate.wait()
+        return handler
 
-    async def _read(self, stream: _Stream, questions: AsyncIterator[DiscoveryRequest]) -> None:
-        async for message in questions:
-            stream.node_id = stream.node_id or node_of(message)
-            event = stream.subscription.ask(question(message))
-            if isinstance(event, Acknowledged):
-                is_rest_due = stream.offers.accept()
-                self._proven |= stream.offers.held
-                if is_rest_due:
-                    self._offer_again(stream)
-            elif isinstance(event, Refused):
-                self._refuse(stream, event)
-            stream.due.set()
+    def _ask(self, stream: _Stream, message: DiscoveryRequest) -> None:
+        stream.node_id = stream.node_id or node_of(message)
+        event = stream.subscription.ask(question(message))
+        if isinstance(event, Acknowledged):
+            is_rest_due = stream.offers.accept()
+            self._proven |= stream.offers.held
+            if is_rest_due:
+                self._offer_again(stream)
+        elif isinstance(event, Refused):
+            self._refuse(stream, event)
+        self._answer(stream)
 
     def _refuse(self, stream: _Stream, event: Refused) -> None:
         log.error(
@@ -149,7 +148,7 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
         stream.version = next(self._versions)
 
     def _forget(self, stream: _Stream) -> None:
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
         self._tell_refused()
 
     def _tell_refused(self) -> None:
@@ -158,26 +157,42 @@ class ClusterDiscovery(ClusterDiscoveryServiceServicer):
             self._refused = refused
             self._set_refused(refused)
 
-    async def _write(self, stream: _Stream, context: StreamContext) -> None:
-        while not self._is_closed:
-            if self._gate.is_open and self._write_cluster is not None:
-                answer = stream.subscription.next_answer(stream.version)
-                if answer is not None:
-                    trusts = stream.offers.draw(self._trusts, self._proven)
-                    self._tell_refused()
-                    written = await asyncio.to_thread(self._write_cluster, stream.abilities, trusts)
-                    await context.write(
-                        DiscoveryResponse(
-                            version_info=str(answer.version),
-                            nonce=answer.nonce,
-                            type_url=CLUSTER_TYPE,
-                            resources=[Any(type_url=CLUSTER_TYPE, value=written)],
-                            control_plane=CONTROL_PLANE,
-                        )
-                    )
-            await stream.due.wait()
-            stream.due.clear()
+    def _answer_all(self) -> None:
+        for stream in list(self._streams):
+            self._answer(stream)
 
-    def _wake_all(self) -> None:
-        for stream in self._streams:
-            stream.due.set()
+    def _answer(self, stream: _Stream) -> None:
+        """Send the newest version if an answer is due: in a task, as it takes a while to write."""
+        if not self._gate.is_open or self._write_cluster is None or self._is_closed:
+            return
+        answer = stream.subscription.next_answer(stream.version)
+        if answer is None:
+            return
+        trusts = stream.offers.draw(self._trusts, self._proven)
+        self._tell_refused()
+        task = asyncio.create_task(self._write(stream, answer, trusts, self._write_cluster))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(
+        self,
+        stream: _Stream,
+        answer: Answer,
+        trusts: tuple[Trust, ...],
+        write_cluster: WriteCluster,
+    ) -> None:
+        try:
+            written = await asyncio.to_thread(write_cluster, stream.abilities, trusts)
+        except Exception:
+            log.exception("writing the llama-servers' cluster failed")
+            if stream in self._streams:
+                self._streams[stream].end(INTERNAL, "the cluster cannot be written")
+            return
+        response = DiscoveryResponse(
+            version_info=str(answer.version),
+            nonce=answer.nonce,
+            type_url=CLUSTER_TYPE,
+            resources=[Any(type_url=CLUSTER_TYPE, value=written)],
+            control_plane=CONTROL_PLANE,
+        )
+        stream.call.send(response.SerializeToString())

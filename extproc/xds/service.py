@@ -1,7 +1,7 @@
-"""The endpoint discovery service over grpc.aio: a thin shell around the two state machines.
+"""The endpoint discovery service: a thin shell around the two state machines.
 
-Each stream has a reader, which feeds its `Subscription`, and a writer, which sends the newest
-version whenever an answer is due. What that makes routable is told to the sink at once.
+Each stream feeds its `Subscription`, and is sent the newest version whenever an answer is due. What
+that makes routable is told to the sink at once.
 """
 
 from __future__ import annotations
@@ -10,18 +10,13 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-
-import grpc.aio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
 from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
-from extproc.pb.endpoint_discovery_pb2_grpc import (
-    EndpointDiscoveryServiceServicer,
-    add_EndpointDiscoveryServiceServicer_to_server,
-)
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
 from extproc.xds.capabilities import EnvoyCapabilities, needs, read_capabilities, secured
@@ -30,8 +25,7 @@ from extproc.xds.gate import Gate
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.stream import (
     CONTROL_PLANE,
-    StreamContext,
-    converse,
+    DiscoveryStream,
     in_short,
     node_of,
     question,
@@ -44,10 +38,15 @@ from extproc.xds.subscription import (
     Refused,
 )
 
+if TYPE_CHECKING:
+    from extproc.transport import Call, ServiceTable
+
+STREAM_ENDPOINTS: Final = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints"
+
 log = logging.getLogger("coxswain.xds")
 
 
-class EndpointDiscovery(EndpointDiscoveryServiceServicer):
+class EndpointDiscovery:
     """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
 
     Nobody is answered before the `gate` is open.
@@ -72,6 +71,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._clock = clock
         self._numbers = itertools.count(1)
         self._streams: dict[int, EnvoyStream] = {}
+        self._handlers: dict[int, DiscoveryStream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
         self._abilities = EnvoyCapabilities()
         self._set_issue = set_issue
@@ -83,13 +83,13 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._is_refresh_due = False
         self.gate = Gate(self._options.hold_s)
         """Shared with whoever else tells Envoy of the fleet."""
-        self.gate.on_open.append(self._wake_all)
+        self.gate.on_open.append(self._opened)
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Add the service to this server."""
-        add_EndpointDiscoveryServiceServicer_to_server(self, server)
+    def add_to(self, table: ServiceTable) -> None:
+        """Serve endpoint discovery."""
+        table[STREAM_ENDPOINTS] = self._open_stream
 
     def membership_changed(self) -> None:
         """The fleet is another one: look at it in the event loop's next turn. Never blocks."""
@@ -122,51 +122,47 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
         self._is_closed = True
         self.gate.close()
         self._cancel(self._timer)
-        self._wake_all()
+        for handler in list(self._handlers.values()):
+            handler.end()
 
-    async def StreamEndpoints(  # noqa: N802  # gRPC names it
-        self, request_iterator: AsyncIterator[DiscoveryRequest], context: StreamContext
-    ) -> None:
+    def _open_stream(self, call: Call) -> DiscoveryStream:
         """One Envoy's stream; ends when either side leaves."""
-        stream = EnvoyStream(
-            next(self._numbers), read_capabilities(context.invocation_metadata() or ())
+        stream = EnvoyStream(next(self._numbers), call, read_capabilities(call.metadata))
+        handler = DiscoveryStream(
+            call, lambda message: self._ask(stream, message), lambda: self._forget(stream)
         )
         self._streams[stream.number] = stream
-        self.gate.wait()
-        await converse(
-            self._read(stream, request_iterator),
-            self._write(stream, context),
-            context,
-            lambda: stream.node_id,
-            lambda: self._forget(stream),
-        )
+        self._handlers[stream.number] = handler
+        if self._is_closed:
+            handler.end()
+        else:
+            self.gate.wait()
+        return handler
 
-    async def _read(self, stream: EnvoyStream, questions: AsyncIterator[DiscoveryRequest]) -> None:
-        async for message in questions:
-            if not stream.node_id:
-                stream.node_id = node_of(message)
-            event = stream.subscription.ask(question(message))
-            self._count(stream)
-            if isinstance(event, Acknowledged) and stream.is_counted:
-                self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
-            elif isinstance(event, Refused):
-                log.error(
-                    "Envoy %r rejected version %d of the fleet and keeps the previous one: %s",
-                    stream.node_id,
-                    event.version,
-                    in_short(event.error),
-                )
-            stream.due.set()
+    def _ask(self, stream: EnvoyStream, message: DiscoveryRequest) -> None:
+        if not stream.node_id:
+            stream.node_id = node_of(message)
+        event = stream.subscription.ask(question(message))
+        self._count(stream)
+        if isinstance(event, Acknowledged) and stream.is_counted:
+            self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
+        elif isinstance(event, Refused):
+            log.error(
+                "Envoy %r rejected version %d of the fleet and keeps the previous one: %s",
+                stream.node_id,
+                event.version,
+                in_short(event.error),
+            )
+        self._answer(stream, self._refresh())
 
-    async def _write(self, stream: EnvoyStream, context: StreamContext) -> None:
-        while not self._is_closed:
-            membership = self._refresh()
-            if self.gate.is_open:
-                answer = stream.subscription.next_answer(membership.version)
-                if answer is not None:
-                    await context.write(self._response(answer, membership, stream.abilities))
-            await stream.due.wait()
-            stream.due.clear()
+    def _answer(self, stream: EnvoyStream, membership: Membership) -> None:
+        """Send the newest version if an answer is due."""
+        if not self.gate.is_open or self._is_closed:
+            return
+        answer = stream.subscription.next_answer(membership.version)
+        if answer is not None:
+            response = self._response(answer, membership, stream.abilities)
+            stream.call.send(response.SerializeToString())
 
     def _response(
         self, answer: Answer, membership: Membership, abilities: frozenset[str]
@@ -196,12 +192,16 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
             )
             self._withhold()
             self._apply(shift)
-            self._wake_all()
+            self._answer_all()
         return membership
 
-    def _wake_all(self) -> None:
-        for stream in self._streams.values():
-            stream.due.set()
+    def _opened(self) -> None:
+        asyncio.get_running_loop().call_soon(self._answer_all)
+
+    def _answer_all(self) -> None:
+        membership = self._refresh()
+        for stream in list(self._streams.values()):
+            self._answer(stream, membership)
 
     def _count(self, stream: EnvoyStream) -> None:
         """An Envoy that wants no endpoints is not waited for."""
@@ -226,6 +226,7 @@ class EndpointDiscovery(EndpointDiscoveryServiceServicer):
 
     def _forget(self, stream: EnvoyStream) -> None:
         del self._streams[stream.number]
+        del self._handlers[stream.number]
         if stream.is_counted:
             self._discount(stream)
 

@@ -1,18 +1,21 @@
-"""One discovery stream over grpc.aio: a reader and a writer, ended together."""
+"""What the discovery streams of one Envoy have in common."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from extproc.pb.base_pb2 import ControlPlane
-from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.pb.discovery_pb2 import DiscoveryRequest
+from extproc.transport.status import INVALID_ARGUMENT, OK
 from extproc.xds.subscription import Question, SubscriptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.transport import Call
 
 log = logging.getLogger("coxswain.xds")
 
@@ -20,33 +23,44 @@ CONTROL_PLANE = ControlPlane(identifier="coxswain")
 MAX_NODE_ID_CHARS = 100
 MAX_ERROR_CHARS = 500
 MAX_SHOWN_NAMES = 3
-NO_MESSAGE = "not a valid DiscoveryRequest"
-
-StreamContext: TypeAlias = "grpc.aio.ServicerContext[DiscoveryRequest, DiscoveryResponse]"
+NO_MESSAGE: Final = "not a valid DiscoveryRequest"
 
 
-async def converse(
-    read: Coroutine[None, None, None],
-    write: Coroutine[None, None, None],
-    context: StreamContext,
-    node_id: Callable[[], str],
-    forget: Callable[[], None],
-) -> None:
-    """Run both until either ends, then `forget`; a caller that speaks wrongly is told so."""
-    tasks = (asyncio.create_task(read), asyncio.create_task(write))
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    except (DecodeError, SubscriptionError) as error:
-        fault = NO_MESSAGE if isinstance(error, DecodeError) else str(error)
-        log.warning("discovery rejected Envoy %r: %s", node_id(), fault)
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault)
-    finally:
-        for task in tasks:
-            task.cancel()
-        forget()
-        await asyncio.gather(*tasks, return_exceptions=True)
+class DiscoveryStream:
+    """The handler of one call: `ask` takes each message, `forget` is called once at the end."""
+
+    def __init__(
+        self,
+        call: Call,
+        ask: Callable[[DiscoveryRequest], None],
+        forget: Callable[[], None],
+    ) -> None:
+        self._call = call
+        self._ask = ask
+        self._forget = forget
+        self._node_id = ""
+
+    def receive(self, message: bytes) -> None:
+        try:
+            request = DiscoveryRequest.FromString(message)
+            self._node_id = self._node_id or node_of(request)
+            self._ask(request)
+        except (DecodeError, SubscriptionError) as error:
+            fault = NO_MESSAGE if isinstance(error, DecodeError) else str(error)
+            log.warning("discovery rejected Envoy %r: %s", self._node_id, fault)
+            self.end(INVALID_ARGUMENT, fault)
+
+    def half_closed(self) -> None:
+        self.end()
+
+    def gone(self) -> None:
+        self._forget()
+
+    def end(self, status: int = OK, text: str = "") -> None:
+        """End the stream from this side; without effect if it has ended."""
+        if not self._call.is_over:
+            self._call.finish(status, text)
+            self._forget()
 
 
 def node_of(message: DiscoveryRequest) -> str:

@@ -1,4 +1,4 @@
-"""Claims about extproc/admin/health.py and reflection.py, through their own protocols."""
+"""Claims about extproc/transport/health.py and extproc/admin/reflection.py, by their protocols."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from extproc.admin.health import LIVENESS, READINESS
 from extproc.admin.reflection import ALPHA, V1
+from extproc.transport.health import LIVENESS, READINESS
 from tests.fakes.picker import FakePicker
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -36,7 +36,7 @@ async def test_names_that_people_ask_for(picker: FakePicker) -> None:
     """Ready and not ready are told under every name; alive it is in both cases."""
     check = checker(picker)
     for is_ready in (True, False):
-        await picker.health.set_ready(is_ready)
+        picker.health.set_ready(is_ready)
         for name in (*READINESS, LIVENESS):
             answer = await check(health_pb2.HealthCheckRequest(service=name))
             wanted = SERVING if is_ready or name == LIVENESS else NOT_SERVING

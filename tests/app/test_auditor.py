@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
 
@@ -18,7 +17,7 @@ from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
 
 pytestmark = pytest.mark.breaks_books
@@ -47,7 +46,7 @@ class Picker:
         """A request that was picked or waits."""
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
-        stream = RunningStream(exchange, cast("Any", HandStream()))
+        stream = RunningStream(exchange, HandCall(), NoOwner(lambda: self.fleet.now))
         self.registry.enter(stream)
         if exchange.ticket is not None:
             self.pending.enter(stream, exchange.ticket)

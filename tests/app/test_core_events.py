@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, cast
 
 import pytest
 
@@ -16,7 +15,7 @@ from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -46,7 +45,7 @@ class Shell:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
         assert exchange.ticket is not None
-        stream = RunningStream(exchange, cast("Any", HandStream()))
+        stream = RunningStream(exchange, HandCall(), NoOwner(lambda: self.fleet.now))
         self.pending.enter(stream, exchange.ticket)
         return stream
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import grpc.aio
 import httpx
 import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
+from extproc.transport import ServiceTable
+from extproc.transport.http2_server import Http2Server
 from extproc.xds import EndpointDiscovery
 from tests.fakes.listener import Listener
 
@@ -147,9 +149,10 @@ class Picker:
         self.routable: dict[Address, bool] = {}
         self._membership = Membership(1, tuple(Member(address) for address in addresses))
         self.discovery = EndpointDiscovery(lambda: self._membership, self._set_routable)
-        self._server = grpc.aio.server()
-        self.discovery.add_to(self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        table: ServiceTable = {}
+        self.discovery.add_to(table)
+        self._server = Http2Server(table, time.monotonic)
+        self.port = self._server.bind("127.0.0.1", port)
 
     def _set_routable(self, address: Address, is_routable: bool, now: float) -> None:
         self.routable[address] = is_routable
@@ -162,7 +165,7 @@ class Picker:
 
     async def __aexit__(self, *told: object) -> None:
         self.discovery.close()
-        await self._server.stop(None)
+        await self._server.stop(0.0)
 
     async def set(self, *addresses: Address, draining: tuple[Address, ...] = ()) -> None:
         """Change the fleet, and wait until every Envoy acknowledged it."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -15,8 +16,11 @@ from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import SERVICE, ExternalProcessor
+from extproc.stream.running_stream import RunningStream
+from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.transport import CallHandler, Metadata, ServeCall, ServiceTable
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.data_plane import serving
 from tests.fakes.small_fleet import SmallFleet
 
 LIMIT_S = 20.0
@@ -87,8 +91,14 @@ class Rig:
             lambda: fleet.now,
             self.records.append,
         )
+        self.table: ServiceTable = {}
+        self.processor.add_to(self.table)
         self.port = 0
         self._channel: grpc.aio.Channel | None = None
+
+    def by_hand(self) -> HandCall:
+        """A stream that is moved by hand."""
+        return HandCall().open(self.table[PROCESS])
 
     async def connect(self, port: int) -> None:
         self.port = port
@@ -102,7 +112,7 @@ class Rig:
     def stream(self) -> EnvoyStream:
         method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse]
         method = self.channel.stream_stream(
-            f"/{SERVICE}/Process", response_deserializer=pb.ProcessingResponse.FromString
+            PROCESS, response_deserializer=pb.ProcessingResponse.FromString
         )
         return EnvoyStream(method())
 
@@ -147,55 +157,108 @@ async def rig(
         SmallFleet(*slots, queue_max_requests=queue_max_requests, fallbacks=fallbacks),
         ExchangeOptions(queue_timeout_s=queue_timeout_s),
     )
-    server = grpc.aio.server()
-    picker.processor.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    await picker.connect(port)
-    try:
-        yield picker
-    finally:
-        assert picker._channel is not None
-        await picker._channel.close()
-        await server.stop(0)
+    async with serving(picker.table) as port:
+        await picker.connect(port)
+        try:
+            yield picker
+        finally:
+            assert picker._channel is not None
+            await picker._channel.close()
 
 
-class HandStream:
-    """The server's side of a stream, moved by hand: for claims about one turn of the event loop."""
+class HandCall:
+    """The transport's side of a call, moved by hand: for claims about one turn of the loop."""
+
+    metadata: Metadata = ()
 
     def __init__(self) -> None:
-        self._coming: deque[object] = deque()
-        self._arrival: asyncio.Future[None] | None = None
+        self._handler: CallHandler | None = None
+        self._kept: deque[bytes | None] = deque()
+        self._is_paused = False
+        self.is_over = False
         self.sent: list[pb.ProcessingResponse] = []
+        self.status: tuple[int, str] | None = None
+
+    def open(self, serve: ServeCall) -> Self:
+        """Begin the call."""
+        try:
+            self._handler = serve(self)
+        except Exception:  # noqa: BLE001  # as the transport does
+            self._fail()
+        return self
+
+    # What the client does
 
     def say(self, message: pb.ProcessingRequest) -> None:
-        self._bring(message)
+        self._kept.append(message.SerializeToString())
+        self._deliver()
 
     def half_close(self) -> None:
-        self._bring(grpc.aio.EOF)
+        self._kept.append(None)
+        self._deliver()
+
+    def reset(self) -> None:
+        if not self.is_over:
+            self._lose()
 
     def is_read(self) -> bool:
         """Whether all that was said has been read."""
-        return not self._coming
+        return not self._kept
 
-    def _bring(self, message: object) -> None:
-        self._coming.append(message)
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+    # What the service does
 
-    # What the servicer sees of it
+    def send(self, message: bytes) -> None:
+        if not self.is_over:
+            self.sent.append(pb.ProcessingResponse.FromString(message))
 
-    async def read(self) -> object:
-        if not self._coming:
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
-        return self._coming.popleft()
+    def finish(self, status: int, text: str = "") -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.status = (status, text)
 
-    async def write(self, response: pb.ProcessingResponse) -> None:
-        self.sent.append(response)
+    def pause(self) -> None:
+        self._is_paused = True
 
-    def invocation_metadata(self) -> None:
-        return None
+    def resume(self) -> None:
+        self._is_paused = False
+        self._deliver()
 
-    async def abort(self, code: grpc.StatusCode, details: str) -> None:
-        raise grpc.aio.AbortError(code, details)
+    # As the transport does
+
+    def _deliver(self) -> None:
+        while self._kept and not self._is_paused and not self.is_over and self._handler:
+            message = self._kept.popleft()
+            try:
+                if message is None:
+                    self._handler.half_closed()
+                else:
+                    self._handler.receive(message)
+            except Exception:  # noqa: BLE001  # as the transport does
+                self._fail()
+
+    def _fail(self) -> None:
+        logging.getLogger("tests").error("a call failed")
+        if not self.is_over:
+            self.status = (13, "internal error")
+            self._lose()
+
+    def _lose(self) -> None:
+        self.is_over = True
+        if self._handler is not None:
+            try:
+                self._handler.gone()
+            except Exception:
+                logging.getLogger("tests").exception("ending a call failed")
+
+
+class NoOwner:
+    """Of streams that a test makes without a service."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+
+    def wait(self, stream: RunningStream) -> None:
+        """The test enters it where it wants to."""
+
+    def leave(self, stream: RunningStream) -> None:
+        """The test ends it itself."""

@@ -22,7 +22,7 @@ from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
 from extproc.stream.envoy.codec import DESTINATION, SERVED
-from extproc.stream.servicer import SERVICE
+from extproc.stream.servicer import PROCESS
 
 JSON = {"content-type": "application/json"}
 
@@ -38,7 +38,7 @@ class RefusedError(Exception):
 def process(channel: grpc.aio.Channel) -> Any:
     """A new ext_proc stream."""
     method: Any = channel.stream_stream(
-        f"/{SERVICE}/Process",
+        PROCESS,
         request_serializer=pb.ProcessingRequest.SerializeToString,
         response_deserializer=pb.ProcessingResponse.FromString,
     )

@@ -14,9 +14,8 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from bench.listening import listen
-from extproc.admin import AdminDependencies, AdminService, Health, add_reflection
+from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.dependencies import NewEndpoint, NewEndpointError, Reloaded, ReloadError
-from extproc.admin.health import SERVICE as HEALTH_SERVICE
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -35,6 +34,10 @@ from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
+from extproc.transport import ServiceTable
+from extproc.transport.grpcio_server import add_calls
+from extproc.transport.health import SERVICE as HEALTH_SERVICE
+from extproc.transport.health import Health
 
 T = TypeVar("T")
 Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]
@@ -270,8 +273,11 @@ async def running_picker(
     )
     health = Health()
     server = grpc.aio.server(interceptors=interceptors)
-    for part in (processor, admin, health):
-        part.add_to(server)
+    table: ServiceTable = {}
+    processor.add_to(table)
+    health.add_to(table)
+    add_calls(server, table)
+    admin.add_to(server)
     add_reflection(server, (ADMIN_SERVICE, HEALTH_SERVICE))
     port = server.add_insecure_port("127.0.0.1:0")
     tls_port = 0

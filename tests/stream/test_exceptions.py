@@ -12,10 +12,10 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -30,9 +30,10 @@ from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.stream import exchange, pending_streams, response_feedback, running_stream, servicer
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall
 from tests.fakes.small_fleet import SmallFleet
 
 pytestmark = [
@@ -87,37 +88,8 @@ class Injector:
             raise InjectedError
 
 
-class Later:
-    """Makes a coroutine only when it is awaited: one that nobody awaits would warn."""
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._make = make
-
-    def __await__(self) -> Generator[Any, None, object]:
-        return (yield from self._make().__await__())
-
-
-class FutureStream(HandStream):
-    """What it returns need not be awaited, for the call that takes it may fail."""
-
-    def read(self) -> Later:  # type: ignore[override]
-        return Later(super().read)
-
-    def write(self, response: Any) -> asyncio.Future[None]:  # type: ignore[override]
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.sent.append(response)
-        if self.slow_writes is None:
-            done.set_result(None)
-        else:
-            self.slow_writes.append(done)
-        return done
-
-    slow_writes: list[asyncio.Future[None]] | None = None
-    """Those that are not done yet, where the network is slow."""
-
-
 class Shell:
-    """Core, streams and auditor as the service puts them together; gRPC's side is moved by hand."""
+    """Core, streams and auditor as the service has them; the transport is moved by hand."""
 
     def __init__(self, *slots: int, queue_max_requests: int = 100) -> None:
         self.fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
@@ -141,28 +113,31 @@ class Shell:
             self.records.append,
         )
         self.auditor = Auditor(self.fleet.dispatcher, self.registry, self.pending, self._clock)
-        self.tasks: list[asyncio.Task[None]] = []
+        table: ServiceTable = {}
+        self.processor.add_to(table)
+        self._serve = table[PROCESS]
+        self.calls: list[HandCall] = []
 
     def _clock(self) -> float:
         return self.fleet.now
 
-    async def open(self, *messages: Any, stream: FutureStream | None = None) -> HandStream:
+    async def open(self, *messages: Any) -> HandCall:
         """A stream on which this was said, and heard."""
-        stream = stream or FutureStream()
-        task = asyncio.ensure_future(self.processor._process(None, cast("Any", stream)))
-        self.tasks.append(task)
+        call = HandCall()
+        self.calls.append(call)
+        call.open(self._serve)
         for message in messages:
-            stream.say(message)
+            call.say(message)
         await self.settle()
-        return stream
+        return call
 
-    async def say(self, stream: HandStream, message: Any) -> None:
+    async def say(self, stream: HandCall, message: Any) -> None:
         stream.say(message)
         await self.settle()
 
     async def leave(self, index: int) -> None:
-        """The client of a stream leaves: gRPC cancels its coroutine."""
-        self.tasks[index].cancel()
+        """The client of a stream leaves."""
+        self.calls[index].reset()
         await self.settle()
 
     async def settle(self) -> None:
@@ -171,9 +146,9 @@ class Shell:
 
     async def end(self) -> None:
         """Everybody leaves, and every server is seen idle; then nothing may be left of anybody."""
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for call in self.calls:
+            call.reset()
+        await self.settle()
         faults = self.auditor.audit(self.fleet.now)
         for _ in range(3):
             self.fleet.now += 1.0
@@ -272,7 +247,7 @@ async def timed_out(shell: Shell) -> None:
     await shell.leave(3)
     shell.fleet.now += 61.0
     shell.fleet.dispatcher.advance(shell.fleet.now)
-    shell.tasks[4].cancel()
+    shell.calls[4].reset()
     await shell.settle()
     await shell.leave(0)
 
@@ -286,7 +261,7 @@ async def cancelled(shell: Shell) -> None:
     for stream in list(shell.registry):
         stream.snapshot(shell.fleet.now)
         try:
-            await stream.cancel(shell.fleet.now)
+            stream.cancel(shell.fleet.now)
         except InjectedError:
             continue  # the operator's call fails
     await shell.settle()
@@ -304,7 +279,7 @@ async def bodies(shell: Shell) -> None:
         why = one.upload_reported(17, shell.fleet.now + 90.0, is_whole=False)
         one.upload_reported(20, shell.fleet.now + 90.0, is_whole=True)
         if why is not None:
-            await one.end_upload(why, shell.fleet.now)
+            one.end_upload(why, shell.fleet.now)
     await shell.say(stream, envoy.response_headers())
     stream.half_close()
     await shell.settle()
@@ -316,9 +291,7 @@ async def untaken(shell: Shell) -> None:
     other = await shell.open(ask(2))
     for number in range(3, 5):
         await shell.open(ask(number))
-    slow = FutureStream()
-    slow.slow_writes = []
-    await shell.open(ask(5), stream=slow)
+    await shell.open(ask(5))
     for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "head"), strict=False):
         assert isinstance(stream, running_stream.RunningStream)
         if lacks == "head":
@@ -329,11 +302,6 @@ async def untaken(shell: Shell) -> None:
         await shell.say(ended, envoy.response_headers())
         ended.half_close()
         await shell.settle()
-    writes, slow.slow_writes = slow.slow_writes, None
-    for write in writes:
-        if not write.done():
-            write.set_result(None)
-    await shell.settle()
     shell.fleet.dispatcher.set_intent(shell.fleet.addresses[0], Intent.DISABLED, shell.fleet.now)
 
 
@@ -396,6 +364,23 @@ async def others(shell: Shell) -> None:
         await shell.open(ask(number))
 
 
+async def closing(shell: Shell) -> None:
+    """Who asked to the end and waits, and who comes when the service goes."""
+    running = [await shell.open(ask(number)) for number in (1, 2)]
+    waiting = await shell.open(ask(3))
+    waiting.half_close()
+    gateway = envoy.with_body(ask(5))
+    gateway.ClearField("protocol_config")
+    stream = await shell.open(gateway)
+    stream.half_close()
+    for ended in running:
+        await shell.say(ended, envoy.response_headers())
+        ended.half_close()
+        await shell.settle()
+    shell.processor.close()
+    await shell.open(ask(4))
+
+
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     fallback,
@@ -406,6 +391,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     untaken,
     relayed,
     others,
+    closing,
 ]
 
 
@@ -447,7 +433,7 @@ async def test_no_call_that_fails_costs_a_slot(
 
 
 NOT_OF_AN_EXCHANGE = {
-    "servicer.py": {"__init__", "add_to", "close", "drain"},
+    "servicer.py": {"__init__", "add_to", "close"},
     "core_events.py": {"__init__", "listen"},
     "running_stream.py": {"is_over", "give_back", "drop_lease"},
     "pending_streams.py": {"__len__", "tickets", "find"},
@@ -455,7 +441,7 @@ NOT_OF_AN_EXCHANGE = {
 """Functions for a start or a stop, for the auditor, and for pages."""
 UNSEEN = {
     *("ProtocolError", "ExchangeError", "assert_never"),
-    *("abort", "debug", "warning", "error", "exception", "type"),
+    *("_fail", "debug", "warning", "error", "exception", "type"),
     "unchanged",
 }
 """What is called where an error is already, and what a cache in C answers."""
@@ -487,4 +473,4 @@ async def test_every_call_of_the_shell_is_thrown_at() -> None:
         for name, lines in calls_of(module)
         if name not in UNSEEN and not any((module.__file__, line) in hit for line in lines)
     ]
-    assert missed == []
+    assert "\n".join(missed) == ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import pytest
+import asyncio
 
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked
@@ -12,7 +10,7 @@ from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -29,7 +27,7 @@ class Line:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
         assert exchange.ticket is not None
-        return RunningStream(exchange, cast("Any", HandStream())), exchange.ticket
+        return RunningStream(exchange, HandCall(), NoOwner(lambda: self.fleet.now)), exchange.ticket
 
 
 async def test_a_settlement_has_an_owner_at_once() -> None:
@@ -65,17 +63,17 @@ async def test_a_ticket_that_nobody_waits_for() -> None:
     assert line.pending.settled(ticket, line.fleet.listener.settlements[ticket.id]) is False
 
 
-async def test_a_settlement_that_cannot_be_reported() -> None:
-    """The stream owns the lease all the same, and its own coroutine hears of the failure."""
+async def test_a_settlement_that_cannot_be_told() -> None:
+    """The stream owns the lease all the same, and ends with the failure."""
     line = Line()
     stream, ticket = line.stream()
     line.pending.enter(stream, ticket)
-    waiting = stream.settled()
     stream.exchange._reader.head = None  # what the answer is made of
     line.fleet.finish(line.lease)
     assert stream.lease is not None
-    with pytest.raises(AssertionError):
-        await waiting
+    await asyncio.sleep(0)
+    assert isinstance(stream._call, HandCall)
+    assert stream._call.status == (13, "the endpoint picker failed")
     stream.exchange.end(line.fleet.now)
     assert line.fleet.account(line.fleet.addresses[0]).leased_slots == 0
 

@@ -3,54 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
 
-import grpc
 import pytest
 
 from extproc.core.scheduler.exchange_registry import ExchangeState
-from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.running_stream import RunningStream, StreamOverError
+from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
 
-OVER = [
-    grpc.aio.InternalError("Failed to execute the batch."),
-    grpc.aio.UsageError("RPC already finished."),
-    grpc.aio.AbortError("Locally aborted."),
-]
-"""What gRPC raises when a stream is over: its client left, it was answered, it was broken off."""
 
-
-def running(fleet: SmallFleet) -> tuple[RunningStream, HandStream]:
-    hand = HandStream()
+def running(fleet: SmallFleet) -> tuple[RunningStream, HandCall]:
+    hand = HandCall()
     exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
     exchange.feed(envoy.request_headers(), fleet.now)
     exchange.take_reply()
-    return RunningStream(exchange, cast("Any", hand)), hand
+    return RunningStream(exchange, hand, NoOwner(lambda: fleet.now)), hand
 
 
 async def test_a_stream_that_is_cancelled() -> None:
-    """The rejection goes out once, however often it is asked for."""
+    """The refusal goes out once, however often it is asked for."""
     fleet = SmallFleet(1)
     stream, hand = running(fleet)
     assert stream.id == stream.exchange.id
     assert stream.snapshot(fleet.now).state is ExchangeState.RUNNING
-    await stream.cancel(fleet.now)
-    await stream.cancel(fleet.now)
+    stream.cancel(fleet.now)
+    stream.cancel(fleet.now)
     assert [envoy.rejection(answer) for answer in hand.sent] == [(503, "cancelled")]
 
 
-@pytest.mark.parametrize("error", OVER)
-async def test_a_cancel_that_crosses_the_end(error: Exception) -> None:
+async def test_a_cancel_that_crosses_the_end() -> None:
     """The operator hears of no error of ours: the exchange is over, as was wished."""
     fleet = SmallFleet(1)
-    exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
-    exchange.feed(envoy.request_headers(), fleet.now)
-    await RunningStream(exchange, cast("Any", Dead(error))).cancel(fleet.now)
+    stream, hand = running(fleet)
+    hand.is_over = True
+    stream.cancel(fleet.now)
+    assert hand.sent == []
 
 
 async def test_a_report_reaches_the_exchange() -> None:
@@ -63,95 +53,88 @@ async def test_a_report_reaches_the_exchange() -> None:
     assert stream.exchange.end(fleet.now).outcome.value == "broken"
 
 
-# The end of a wait
-
-
 class Waiting:
     """One stream that waits for the only slot, which `serve` hands to it."""
 
-    def __init__(self, hand: HandStream | None = None) -> None:
-        self.hand = hand or HandStream()
+    def __init__(self) -> None:
         self.fleet = SmallFleet(1)
-        pending = PendingStreams()
-        self.fleet.listener.on_settled = pending.settled
+        self.left: list[RunningStream] = []
+        self.pending = PendingStreams()
+        self.fleet.listener.on_settled = self.pending.settled
         self._lease = self.fleet.pick()
+        self.hand = HandCall()
+        self.hand.open(self._open)
+        self.hand.say(envoy.request_headers())
+        assert len(self.hand.sent) == 1, "the request to wait"
+
+    def _open(self, call: object) -> RunningStream:
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
-        exchange.feed(envoy.request_headers(), self.fleet.now)
-        assert exchange.ticket is not None
-        self.stream = RunningStream(exchange, cast("Any", self.hand))
-        pending.enter(self.stream, exchange.ticket)
+        assert isinstance(call, HandCall)
+        self.stream = RunningStream(exchange, call, self)
+        return self.stream
+
+    def clock(self) -> float:
+        return self.fleet.now
+
+    def wait(self, stream: RunningStream) -> None:
+        assert stream.exchange.ticket is not None
+        self.pending.enter(stream, stream.exchange.ticket)
+
+    def leave(self, stream: RunningStream) -> None:
+        self.left.append(stream)
+        stream.exchange.end(self.fleet.now)
 
     def serve(self) -> None:
         self.fleet.finish(self._lease)
 
+    @property
+    def leases(self) -> object:
+        return self.fleet.account(self.fleet.addresses[0]).leases
 
-async def test_who_waits_for_the_end_of_a_wait() -> None:
-    """Returns with it, and at once afterwards; then there is something to tell."""
+
+async def test_the_end_of_a_wait_is_told_in_the_next_turn() -> None:
+    """The exchange owns its lease at once; the call that settled it is somebody else's."""
     waiting = Waiting()
-    until_settled = waiting.stream.settled()
-    assert not until_settled.done()
     waiting.serve()
-    await until_settled
-    await waiting.stream.settled()
-    await waiting.stream.answer()
-    assert [envoy.destination(one) for one in waiting.hand.sent] == [["10.0.0.1:8000"]]
+    assert waiting.stream.lease is not None
+    assert len(waiting.hand.sent) == 1
+    await asyncio.sleep(0)
+    assert envoy.destination(waiting.hand.sent[1]) == ["10.0.0.1:8000"]
 
 
-async def test_a_wait_whose_reader_was_cancelled() -> None:
-    """Its settlement comes all the same, so that the end of the exchange can give the slot back:
-    at once, since the destination was never sent."""
+async def test_who_leaves_between_the_settlement_and_the_next_turn() -> None:
+    """It is sent nowhere, and its slot is free at once."""
     waiting = Waiting()
-    until_settled = waiting.stream.settled()
-    until_settled.cancel()
     waiting.serve()
-    assert waiting.stream.exchange.end(waiting.fleet.now).outcome.value == "withdrawn"
-    assert waiting.fleet.account(waiting.fleet.addresses[0]).leases == {}
+    waiting.hand.reset()
+    assert waiting.left == [waiting.stream]
+    assert waiting.leases == {}
+    await asyncio.sleep(0)
+    assert len(waiting.hand.sent) == 1
 
 
-# Writing
-
-
-class Dead(HandStream):
-    """Refuses what is written as gRPC does when its stream is over."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self._error = error
-
-    async def write(self, response: pb.ProcessingResponse) -> None:
-        raise self._error
-
-
-@pytest.mark.parametrize("error", OVER)
-async def test_an_answer_into_a_dead_stream(error: Exception) -> None:
-    """However gRPC calls it, it is one error of ours."""
-    waiting = Waiting(Dead(error))
+async def test_what_is_said_meanwhile_is_read_after_the_wait() -> None:
+    """Nothing is read for a request that waits."""
+    waiting = Waiting()
+    waiting.hand.say(envoy.body(b"{}"))
+    assert not waiting.hand.is_read()
     waiting.serve()
-    with pytest.raises(StreamOverError):
-        await waiting.stream.answer()
+    await asyncio.sleep(0)
+    assert waiting.hand.is_read()
+    assert [one.WhichOneof("response") for one in waiting.hand.sent[1:]] == [
+        "request_headers",
+        "request_body",
+    ]
 
 
-async def test_one_sender_at_a_time() -> None:
-    """gRPC takes one message at a time: what an operator has to say is said by who is sending."""
-
-    class Slow(HandStream):
-        def __init__(self) -> None:
-            super().__init__()
-            self.senders = 0
-
-        async def write(self, response: pb.ProcessingResponse) -> None:
-            self.senders += 1
-            assert self.senders == 1
-            loop = asyncio.get_running_loop()
-            written = loop.create_future()
-            loop.call_soon(written.set_result, None)
-            await written
-            self.senders -= 1
-            await super().write(response)
-
-    waiting = Waiting(Slow())
+async def test_a_settlement_that_cannot_be_told_ends_the_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the error, and what the exchange owned is given back."""
+    waiting = Waiting()
+    waiting.stream.exchange._reader.head = None  # what the destination is made of
     waiting.serve()
-    await asyncio.gather(
-        waiting.stream.answer(pb.ProcessingResponse()), waiting.stream.cancel(waiting.fleet.now)
-    )
-    assert [envoy.rejection(one) for one in waiting.hand.sent[1:]] == [(503, "cancelled")]
+    await asyncio.sleep(0)
+    assert waiting.hand.status == (13, "the endpoint picker failed")
+    assert waiting.left == [waiting.stream]
+    assert "failed; Envoy continues without the picker" in caplog.text

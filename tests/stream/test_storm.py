@@ -85,7 +85,7 @@ async def operate(picker: Rig, random: Random) -> None:
     while True:
         found = list(picker.registry)
         for exchange in random.sample(found, min(3, len(found))):
-            await exchange.cancel(picker.fleet.now)
+            exchange.cancel(picker.fleet.now)
         picker.fleet.now += 0.01
         for address in picker.fleet.addresses:
             slots = picker.fleet.account(address).slots

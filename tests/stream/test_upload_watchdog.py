@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
-
 from extproc.core.exchange_record import Outcome
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import access_log_pb2 as pb
@@ -13,7 +10,7 @@ from extproc.stream.running_stream import RunningStream
 from extproc.stream.stage import Stage
 from extproc.stream.upload_watchdog import UploadWatchdog
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandStream
+from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -25,12 +22,12 @@ class ExchangeHarness:
         self.registry = ExchangeRegistry()
         self.reports = UploadWatchdog(self.registry, lambda: self.fleet.now)
 
-    def ask(self) -> tuple[Exchange, HandStream]:
-        hand = HandStream()
+    def ask(self) -> tuple[Exchange, HandCall]:
+        hand = HandCall()
         exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         exchange.feed(envoy.request_headers(), self.fleet.now)
         exchange.take_reply()
-        self.registry.enter(RunningStream(exchange, cast("Any", hand)))
+        self.registry.enter(RunningStream(exchange, hand, NoOwner(lambda: self.fleet.now)))
         return exchange, hand
 
     async def tell(
@@ -45,7 +42,6 @@ class ExchangeHarness:
         if is_whole:
             entry.common_properties.time_to_last_rx_byte.FromSeconds(1)
         self.reports.take_in(entry)
-        await asyncio.sleep(0)
 
 
 async def test_the_same_number_for_30_s_is_a_client_that_stopped() -> None:
@@ -106,7 +102,7 @@ async def test_a_report_of_nobody_known_is_passed_over() -> None:
     """Nor is one without our metadata an error."""
     harness = ExchangeHarness()
     exchange, hand = harness.ask()
-    harness.registry.leave(RunningStream(exchange, cast("Any", hand)))
+    harness.registry.leave(RunningStream(exchange, hand, NoOwner(lambda: harness.fleet.now)))
     for _ in range(2):
         await harness.tell(exchange, 10)
         harness.reports.take_in(pb.HTTPAccessLogEntry())

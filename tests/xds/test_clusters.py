@@ -11,12 +11,16 @@ import pytest
 
 from extproc.pb.cluster_discovery_pb2_grpc import ClusterDiscoveryServiceStub
 from extproc.security.trust import Trust
+from extproc.transport import ServiceTable
 from extproc.xds import ClusterDiscovery
 from extproc.xds.capabilities import HEADER
 from extproc.xds.gate import Gate
 from extproc.xds.subscription import CLUSTER_TYPE, ENDPOINT_TYPE
+from tests.fakes.data_plane import bound_server
 from tests.fakes.discovery_client import DiscoveryClient
 from tests.fakes.log import logged
+
+pytestmark = pytest.mark.usefixtures("each_transport")
 
 
 class Served:
@@ -26,9 +30,9 @@ class Served:
         self.gate = Gate(hold_s=3600)
         self.refused: frozenset[str] = frozenset()
         self.discovery = ClusterDiscovery(self.gate, self._set_refused)
-        self.server = grpc.aio.server()
-        self.discovery.add_to(self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        table: ServiceTable = {}
+        self.discovery.add_to(table)
+        self.server, self.port = bound_server(table)
 
     def _set_refused(self, profiles: frozenset[str]) -> None:
         self.refused = profiles
@@ -58,7 +62,7 @@ async def served() -> AsyncIterator[Served]:
     yield subject
     subject.discovery.close()
     subject.gate.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
 
 
 async def told(envoy: DiscoveryClient) -> str:

@@ -12,8 +12,10 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
 from extproc.core.observation import Issue
+from extproc.transport import ServiceTable
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
 from extproc.xds.capabilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
+from tests.fakes.data_plane import bound_server
 from tests.fakes.discovery_client import DiscoveryClient, assignments
 from tests.fakes.log import logged
 
@@ -21,6 +23,9 @@ A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
 
 
 SERVICE = "envoy.service.endpoint.v3.EndpointDiscoveryService"
+
+
+pytestmark = pytest.mark.usefixtures("each_transport")
 
 
 class FakeFleet:
@@ -63,9 +68,9 @@ class Served:
             EndpointDiscoveryOptions(grace_s=grace_s, hold_s=hold_s, log_after_s=log_after_s),
             set_issue=self.fleet.set_issue,
         )
-        self.server = grpc.aio.server()
-        self.discovery.add_to(self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        table: ServiceTable = {}
+        self.discovery.add_to(table)
+        self.server, self.port = bound_server(table)
 
     def set(self, *addresses: Address, draining: tuple[Address, ...] = ()) -> None:
         self.set_members(*(Member(a, is_draining=a in draining) for a in addresses))
@@ -86,7 +91,7 @@ async def served() -> AsyncIterator[Served]:
     await subject.server.start()
     yield subject
     subject.discovery.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
 
 
 async def test_fleet_is_reported_and_followed(served: Served) -> None:
@@ -239,7 +244,7 @@ async def test_grace_ends_the_wait_for_a_silent_envoy() -> None:
         await subject.fleet.becomes(A, True)
         assert subject.fleet.told == [(A, False), (A, True)]
     subject.discovery.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
 
 
 async def test_a_slow_envoy_skips_versions(served: Served) -> None:
@@ -393,7 +398,7 @@ async def test_an_unknown_fleet_is_not_reported_as_empty() -> None:
         envoy.acknowledge(envoy.received[-1])
         assert assignments(await envoy.read()) == {"llama": {}}
     subject.discovery.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
 
 
 @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "held"])
@@ -408,7 +413,7 @@ async def test_an_empty_fleet_is_reported_when_known_or_held_long(is_opened: boo
             subject.discovery.open()
         assert assignments(await envoy.read()) == {"llama": {}}
     subject.discovery.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
 
 
 async def test_the_log_complains_of_what_stays_withheld_and_of_nothing_else(
@@ -427,6 +432,6 @@ async def test_the_log_complains_of_what_stays_withheld_and_of_nothing_else(
         subject.set_members(Member(B, tls_profile="tls-b"))
         await eventually(lambda: LACKS_TLS.message in caplog.text)
     subject.discovery.close()
-    await subject.server.stop(None)
+    await subject.server.stop(0.0)
     complaints = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(complaints) == 1 and complaints[0].startswith(str(B))

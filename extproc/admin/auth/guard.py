@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from extproc.admin.auth.tokens import Token
-from extproc.admin.health import SERVICE as HEALTH
+from extproc.transport.health import SERVICE as HEALTH
 
 AGENTS: Final = "coxswain.v1.Agents"
 SCHEME: Final = "bearer "

@@ -98,7 +98,7 @@ class RequestCalls(AdminServicer):
         if snapshot.state is ExchangeState.OVER:
             raise not_now(f"request {quoted(request.id)} is over already")
         message = self._request(snapshot)
-        await exchange.cancel(now)
+        exchange.cancel(now)
         log.info(
             "an operator cancelled exchange %s (%s)", snapshot.exchange_id, snapshot.state.value
         )

@@ -7,12 +7,12 @@ from typing import Final
 
 import grpc
 
-from extproc.admin.auth.certificates import CertificateError, CertificateFiles, Certificates
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.settings import AdminSettings, AgentsSettings, Problem, Settings, SettingsError
 from extproc.settings.security_section import AdminTlsSettings, GrpcTlsSettings
 from extproc.settings.values import split_host_port
+from extproc.transport.certificates import CertificateError, CertificateFiles, Certificates
 
 ADMIN_TOKEN: Final = "COXSWAIN_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
 AGENTS_TOKEN: Final = "COXSWAIN_AGENTS_TOKEN"  # noqa: S105  # the same
@@ -96,19 +96,18 @@ def _secret(section: AdminSettings | AgentsSettings, variable: str) -> str:
     return os.environ.get(section.token_env or variable, "").strip()
 
 
-def grpc_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+def data_plane_certificates(settings: Settings) -> Certificates | None:
     """The data plane's certificates, None without TLS; raises `SettingsError`."""
-    return _credentials(settings.grpc_tls, "grpc_tls")
+    return _certificates(settings.grpc_tls, "grpc_tls")
 
 
 def admin_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     """The admin port's certificates, None without TLS; raises `SettingsError`."""
-    return _credentials(settings.admin_tls, "admin_tls")
+    certificates = _certificates(settings.admin_tls, "admin_tls")
+    return None if certificates is None else certificates.credentials()
 
 
-def _credentials(
-    section: GrpcTlsSettings | AdminTlsSettings, name: str
-) -> grpc.ServerCredentials | None:
+def _certificates(section: GrpcTlsSettings | AdminTlsSettings, name: str) -> Certificates | None:
     if section.cert_file is None or section.key_file is None:
         return None
     client_ca = section.client_ca_file
@@ -118,7 +117,7 @@ def _credentials(
         client_ca=Path(client_ca).expanduser() if client_ca is not None else None,
     )
     try:
-        return Certificates(files).credentials()
+        return Certificates(files)
     except CertificateError as error:
         raise SettingsError([_problem(name, str(error))]) from None
 

@@ -75,11 +75,11 @@ class KnownExchange(Protocol):
         """Envoy reported the body bytes so far, and whether the body is complete. Returns why the
         exchange must end, as text for the client, or None."""
 
-    async def end_upload(self, why: str, now: float) -> None:
-        """End it for that reason. May wait for the network."""
+    def end_upload(self, why: str, now: float) -> None:
+        """End it for that reason."""
 
-    async def cancel(self, now: float) -> None:
-        """End it for its client; no error if it has ended. May wait for the network."""
+    def cancel(self, now: float) -> None:
+        """End it for its client; no error if it has ended."""
 
 
 class ExchangeRegistry:

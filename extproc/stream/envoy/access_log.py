@@ -12,23 +12,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.envoy.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
+from extproc.transport.status import INVALID_ARGUMENT, OK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.pb import access_log_pb2
     from extproc.stream.upload_watchdog import UploadWatchdog
+    from extproc.transport import Call, ServiceTable
 
-    Context = grpc.aio.ServicerContext[pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse]
-
-SERVICE: Final = "envoy.service.accesslog.v3.AccessLogService"
+STREAM_ACCESS_LOGS: Final = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs"
 NO_MESSAGE: Final = "not a valid StreamAccessLogsMessage"
 
 log = logging.getLogger("coxswain.stream")
@@ -59,16 +58,9 @@ class AccessLog:
         self._on_late = on_late
         self._uploads = uploads
 
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve the access log service on `server`."""
-        handler = grpc.stream_unary_rpc_method_handler(
-            self._receive,
-            request_deserializer=pb.StreamAccessLogsMessage.FromString,
-            response_serializer=pb.StreamAccessLogsResponse.SerializeToString,
-        )
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {"StreamAccessLogs": handler}),)
-        )
+    def add_to(self, table: ServiceTable) -> None:
+        """Serve the access log service."""
+        table[STREAM_ACCESS_LOGS] = lambda call: _AccessLogStream(self, call)
 
     def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
         """Handle one message; entries of other filters or pickers are ignored."""
@@ -93,15 +85,26 @@ class AccessLog:
         except AddressError:
             return
 
-    async def _receive(
-        self,
-        messages: AsyncIterator[pb.StreamAccessLogsMessage],
-        context: Context,
-    ) -> pb.StreamAccessLogsResponse:
+
+class _AccessLogStream:
+    """One Envoy's stream of reports."""
+
+    def __init__(self, access_log: AccessLog, call: Call) -> None:
+        self._access_log = access_log
+        self._call = call
+
+    def receive(self, message: bytes) -> None:
         try:
-            async for message in messages:
-                self.take_in(message)
+            reports = pb.StreamAccessLogsMessage.FromString(message)
         except DecodeError:
             log.warning("access log stream: %s", NO_MESSAGE)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
-        return pb.StreamAccessLogsResponse()
+            self._call.finish(INVALID_ARGUMENT, NO_MESSAGE)
+        else:
+            self._access_log.take_in(reports)
+
+    def half_closed(self) -> None:
+        self._call.send(pb.StreamAccessLogsResponse().SerializeToString())
+        self._call.finish(OK)
+
+    def gone(self) -> None:
+        """Nothing is kept for a stream."""

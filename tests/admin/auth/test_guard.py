@@ -85,7 +85,7 @@ async def test_every_call_is_guarded() -> None:
 async def test_health_is_open_and_reflection_is_the_operators() -> None:
     """Probes carry no token; an agent has no business with the others' services."""
     async with running_picker(interceptors=(guard(),)) as picker:
-        await picker.health.set_ready(True)
+        picker.health.set_ready(True)
         check = picker.channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,

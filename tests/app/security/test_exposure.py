@@ -92,7 +92,7 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
         {"grpc_tls": {"cert_file": "/no/such", "key_file": "/no/such"}}
     )
     with pytest.raises(SettingsError, match="/no/such"):
-        exposure.grpc_credentials(settings)
+        exposure.data_plane_certificates(settings)
 
 
 async def test_a_service_with_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

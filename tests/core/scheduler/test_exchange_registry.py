@@ -55,10 +55,10 @@ class Known:
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return None
 
-    async def end_upload(self, why: str, now: float) -> None:
+    def end_upload(self, why: str, now: float) -> None:
         """Nothing to end."""
 
-    async def cancel(self, now: float) -> None:
+    def cancel(self, now: float) -> None:
         """Nothing to cancel."""
 
 

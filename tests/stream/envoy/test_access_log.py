@@ -12,10 +12,12 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import access_log_service_pb2 as pb
-from extproc.stream.envoy.access_log import SERVICE, AccessLog
+from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS, AccessLog
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.upload_watchdog import UploadWatchdog
+from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.data_plane import serving
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.log import logged
 from tests.fakes.small_fleet import SmallFleet
@@ -118,18 +120,20 @@ def test_odd_entries_are_passed_over(text: str) -> None:
     assert harness.outcome() is Outcome.BROKEN
 
 
+@pytest.mark.usefixtures("each_transport")
 async def test_over_a_real_stream() -> None:
     """Messages count as they come; the end of the stream is no error."""
     harness = ExchangeHarness()
-    server = grpc.aio.server()
-    harness.reports.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    table: ServiceTable = {}
+    harness.reports.add_to(table)
+    async with (
+        serving(table) as port,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
         method: grpc.aio.StreamUnaryMultiCallable[
             pb.StreamAccessLogsMessage, pb.StreamAccessLogsResponse
         ] = channel.stream_unary(
-            f"/{SERVICE}/StreamAccessLogs",
+            STREAM_ACCESS_LOGS,
             request_serializer=pb.StreamAccessLogsMessage.SerializeToString,
             response_deserializer=pb.StreamAccessLogsResponse.FromString,
         )
@@ -140,24 +144,23 @@ async def test_over_a_real_stream() -> None:
         await call.done_writing()
         await call
     assert [address.port for address in harness.late] == [8000, 8001]
-    await server.stop(0)
 
 
 async def test_bytes_that_are_no_report_are_rejected_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Not by a traceback."""
-    server = grpc.aio.server()
-    ExchangeHarness().reports.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    table: ServiceTable = {}
+    ExchangeHarness().reports.add_to(table)
+    async with (
+        serving(table) as port,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(
-            f"/{SERVICE}/StreamAccessLogs"
+            STREAM_ACCESS_LOGS
         )
         call = method()
         await call.write(b"\xff\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
     (record,) = logged(caplog)
     assert record.getMessage() == "access log stream: not a valid StreamAccessLogsMessage"
-    await server.stop(0)

@@ -10,7 +10,7 @@ from typing import Final
 
 import grpc
 
-log = logging.getLogger("coxswain.admin")
+log = logging.getLogger("coxswain.transport")
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 
@@ -50,15 +50,20 @@ class Certificates:
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
         self._mark = files.mark()
-        self._first = _load(files)
+        self._context, self._first = _load(files)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For `add_secure_port`."""
+        """For a server of grpcio."""
         return grpc.dynamic_ssl_server_credentials(
             self._first,
             self._renewed,  # type: ignore[arg-type]  # None is allowed, and means no change
             require_client_authentication=self._files.client_ca is not None,
         )
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection of our own server. Checks the files for changes."""
+        self._renewed()
+        return self._context
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """Called at each handshake; None leaves what is in use."""
@@ -67,7 +72,7 @@ class Certificates:
             return None
         self._mark = mark
         try:
-            renewed = _load(self._files)
+            self._context, renewed = _load(self._files)
         except CertificateError as error:
             log.warning("%s; keeping the previous certificate", error)
             return None
@@ -75,15 +80,17 @@ class Certificates:
         return renewed
 
 
-def _load(files: CertificateFiles) -> grpc.ServerCertificateConfiguration:
+def _load(files: CertificateFiles) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration]:
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(["h2"])
         # An encrypted key would otherwise be asked for on the terminal.
         context.load_cert_chain(files.cert, files.key, password=lambda: b"")
         if files.client_ca is not None:
             context.load_verify_locations(files.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
         ca_pem = _read(files.client_ca) if files.client_ca is not None else None
-        return grpc.ssl_server_certificate_configuration(
+        return context, grpc.ssl_server_certificate_configuration(
             [(_read(files.key), _read(files.cert))], root_certificates=ca_pem
         )
     except ssl.SSLError as error:

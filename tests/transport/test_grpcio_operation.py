@@ -1,4 +1,4 @@
-"""Claims about extproc/stream/envoy/operation.py: every gRPC operation runs to its end."""
+"""Claims about extproc/transport/grpcio_operation.py: every gRPC operation runs to its end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import grpc
 import pytest
 
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.envoy.operation import Completion
-from extproc.stream.servicer import SERVICE
+from extproc.stream.servicer import PROCESS
+from extproc.transport.grpcio_operation import Completion
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.data_plane import Chosen
 from tests.fakes.envoy_stream import eventually, rig
 
 STREAMS = 500
@@ -180,15 +181,16 @@ def _exchange(process: Callable[..., Any], way: str) -> None:
 
 @pytest.mark.skipif("COVERAGE" in os.environ, reason="measuring coverage takes memory")
 @pytest.mark.parametrize("way", ["reset", "half-closed and reset"])
-async def test_a_stream_leaves_nothing_in_memory(way: str) -> None:
+async def test_a_stream_leaves_nothing_in_memory(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of exchanges that end as Envoy ends them do not make the process larger."""
+    monkeypatch.setattr(Chosen, "transport", "grpcio")
     allocated = _allocated()
     if allocated is None:
         pytest.skip("only glibc tells what is allocated")
     async with rig(1) as picker:
         with grpc.insecure_channel(f"127.0.0.1:{picker.port}") as channel:
             process = channel.stream_stream(
-                f"/{SERVICE}/Process",
+                PROCESS,
                 request_serializer=pb.ProcessingRequest.SerializeToString,
                 response_deserializer=pb.ProcessingResponse.FromString,
             )

@@ -1,4 +1,4 @@
-"""Claims about extproc/admin/auth/certificates.py, by real handshakes on loopback."""
+"""Claims about extproc/transport/certificates.py, by real handshakes on loopback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.admin.auth.certificates import CertificateError, CertificateFiles, Certificates
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from extproc.transport.certificates import CertificateError, CertificateFiles, Certificates
 from tests.fakes.authority import Authority, Pair
 from tests.fakes.picker import FakePicker, running_picker
 

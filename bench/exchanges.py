@@ -1,5 +1,6 @@
 """Exchanges per second and added latency, beside a picker that does nothing."""
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,27 +15,17 @@ ROUNDS = 15
 ROUND_S = 1.5
 """Short ones: only what ran within seconds of each other can be compared."""
 CONNECTIONS = 32
+AIO, GO = "grpc.aio no-op", "Go no-op"
+OURS, OVER_GRPCIO = "Coxswain", "Coxswain over grpcio"
 
 
 async def measure(say: Callable[[str], None]) -> Section:
-    """Alternate between three Envoys before the same server: no picker, the floor, and ours."""
+    """Alternate between Envoys before the same server: without a picker, with the floors, and with
+    ours over both transports."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with Children(folder) as children:
-            server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
-            floor, noop = await rig.start_noop_picker(children, server)
-            coxswain, ours = await rig.start_picker(
-                children,
-                folder,
-                [server],
-                {"log": {"level": "warning"}, "routing": {"read_body": "never"}},
-            )
-            pids = {"no-op": floor.pid, "coxswain": coxswain.pid}
-            ports = {
-                "none": await rig.start_envoy(children, folder, noop, asks_picker=False),
-                "no-op": await rig.start_envoy(children, folder, noop),
-                "coxswain": await rig.start_envoy(children, folder, ours),
-            }
+            pids, ports = await _start(children, folder, say)
             for port in ports.values():
                 await load.run(port, CONNECTIONS, 1.0)
             busy: dict[str, list[load.Load]] = {name: [] for name in ports}
@@ -54,30 +45,67 @@ async def measure(say: Callable[[str], None]) -> Section:
     rate = {name: median(one.rate for one in runs) for name, runs in busy.items()}
     added = {name: _added(calm, name, lambda one: one.p50_ms) for name in pids}
     tail = {name: _added(calm, name, lambda one: one.p99_ms) for name in pids}
-    share = median(
-        ours.rate / noop.rate for ours, noop in zip(busy["coxswain"], busy["no-op"], strict=True)
-    )
+
+    def share(of: str) -> float:
+        return median(
+            ours.rate / other.rate for ours, other in zip(busy[OURS], busy[of], strict=True)
+        )
+
+    go = [at_least("rate, Coxswain to the Go no-op", share(GO), 1.0)] if GO in pids else []
     return Section(
         title="Exchanges",
         method=f"{CONNECTIONS} connections for the rate, one for the latency; medians of {ROUNDS} "
         f"rounds of {ROUND_S:g} s for each picker in turn, through Envoy with one worker; added "
         "latency is relative to the same Envoy without a picker; no bodies are read",
         rows=(
-            Row(what="exchanges/s, no-op picker", value=f"{rate['no-op']:.0f}"),
-            Row(what="exchanges/s, Coxswain", value=f"{rate['coxswain']:.0f}"),
-            at_least("rate, Coxswain to no-op", share, 0.85),
+            *(Row(what=f"exchanges/s, {name}", value=f"{rate[name]:.0f}") for name in pids),
+            at_least("rate, Coxswain to itself over grpcio", share(OVER_GRPCIO), 1.5),
+            at_least("rate, Coxswain to the grpc.aio no-op", share(AIO), 1.0),
+            *go,
             *(
                 Row(what=f"CPU time per exchange, {name}", value=f"{median(of):.0f} us")
                 for name, of in used_us.items()
+                if name != OURS
             ),
-            Row(what="added median, no-op picker", value=f"{added['no-op']:.2f} ms"),
-            Row(what="added median, Coxswain", value=f"{added['coxswain']:.2f} ms"),
-            at_most("added median, Coxswain to no-op", added["coxswain"] / added["no-op"], 1.25),
-            Row(what="added p99, no-op picker", value=f"{tail['no-op']:.2f} ms"),
-            Row(what="added p99, Coxswain", value=f"{tail['coxswain']:.2f} ms"),
+            at_most(f"CPU time per exchange, {OURS}", median(used_us[OURS]), 110, " us"),
+            *(Row(what=f"added median, {name}", value=f"{added[name]:.2f} ms") for name in pids),
+            at_most(
+                "added median, Coxswain to itself over grpcio",
+                added[OURS] / added[OVER_GRPCIO],
+                0.6,
+            ),
+            *(Row(what=f"added p99, {name}", value=f"{tail[name]:.2f} ms") for name in pids),
             Row(what="failed requests", value=str(failures), target="0", is_met=failures == 0),
         ),
     )
+
+
+async def _start(
+    children: Children, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The process of each picker, and the port of the Envoy before each and before none."""
+    server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
+    floor, noop = await rig.start_noop_picker(children, server)
+    pids = {AIO: floor.pid}
+    ports = {
+        "none": await rig.start_envoy(children, folder, noop, asks_picker=False),
+        AIO: await rig.start_envoy(children, folder, noop),
+    }
+    for name, transport in ((OVER_GRPCIO, "grpcio"), (OURS, "builtin")):
+        settings = {"log": {"level": "warning"}, "routing": {"read_body": "never"}}
+        picker, port = await rig.start_picker(
+            children, folder, [server], settings, transport=transport
+        )
+        pids[name] = picker.pid
+        ports[name] = await rig.start_envoy(children, folder, port)
+    if shutil.which("go") is None:
+        say("exchanges: there is no Go here, so the Go no-op is left out")
+    else:
+        say("exchanges: building the Go no-op")
+        go, port = await rig.start_go_picker(children, folder, server)
+        pids[GO] = go.pid
+        ports[GO] = await rig.start_envoy(children, folder, noop, processor_port=port)
+    return pids, ports
 
 
 def _added(

@@ -1,6 +1,7 @@
 """The processes of a benchmark: stand-in servers, a picker and an Envoy before it."""
 
 import asyncio
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 
 READY_S = 30.0
+GO_PICKER = Path(__file__).parent / "go_noop"
 
 
 async def start_stand_ins(
@@ -42,6 +44,7 @@ async def start_picker(
     settings: dict[str, Any] | None = None,
     admin: int | None = None,
     http: int | None = None,
+    transport: str = "builtin",
 ) -> tuple[Child, int]:
     """Start Coxswain as people run it; returns it and its gRPC port."""
     port, any_admin, any_http = free_ports(3)
@@ -51,6 +54,7 @@ async def start_picker(
         "grpc": f"{LOOPBACK}:{port}",
         "admin": f"{LOOPBACK}:{admin}",
         "http": f"{LOOPBACK}:{http}",
+        "transport": transport,
     }
     addresses = [f"{LOOPBACK}:{one}" for one in endpoints]
     config.write_text(
@@ -76,11 +80,32 @@ async def start_noop_picker(
     return child, port
 
 
+async def start_go_picker(children: Children, folder: Path, endpoint: int) -> tuple[Child, int]:
+    """Build and start the floor in Go, which serves ext_proc alone; returns it and its port."""
+    port = free_ports(1)[0]
+    binary = folder / "go-noop"
+    build = await asyncio.create_subprocess_exec("go", "build", "-o", binary, ".", cwd=GO_PICKER)
+    if await build.wait():
+        raise RuntimeError("building bench/go_noop failed")
+    place, destination = f"{LOOPBACK}:{port}", f"{LOOPBACK}:{endpoint}"
+    child = await children.start(f"go-noop-{port}", [binary, place, destination])
+    await until_listening(child, port)
+    return child, port
+
+
 async def start_envoy(
-    children: Children, folder: Path, picker_port: int, *, asks_picker: bool = True
+    children: Children,
+    folder: Path,
+    picker_port: int,
+    *,
+    asks_picker: bool = True,
+    processor_port: int | None = None,
 ) -> int:
-    """Start an Envoy with our own configuration; returns the port for clients."""
-    _, port = await start_envoy_process(children, folder, picker_port, asks_picker=asks_picker)
+    """Start an Envoy with our own configuration; returns the port for clients. With
+    `processor_port`, ext_proc is served there and discovery by the picker."""
+    _, port = await start_envoy_process(
+        children, folder, picker_port, asks_picker=asks_picker, processor_port=processor_port
+    )
     return port
 
 
@@ -91,6 +116,7 @@ async def start_envoy_process(
     *,
     asks_picker: bool = True,
     message_timeout_s: float = 1.0,
+    processor_port: int | None = None,
 ) -> tuple[Child, int]:
     """The same; returns the process, too."""
     port, admin = free_ports(2)
@@ -104,11 +130,37 @@ async def start_envoy_process(
     tree = yaml.safe_load(bootstrap(options))
     if not asks_picker:
         _remove_picker_filter(tree)
+    if processor_port is not None:
+        _split_picker(tree, options.picker_cluster, processor_port)
     config = folder / f"envoy-{port}.yaml"
     config.write_text(yaml.safe_dump(tree))
     child = await _start_envoy(children, config, f"envoy-{port}")
     await until_listening(child, port)
     return child, port
+
+
+def _split_picker(tree: Any, cluster: str, port: int) -> None:
+    """Let ext_proc go to a cluster of its own, without health checks."""
+    clusters = tree["static_resources"]["clusters"]
+    own = copy.deepcopy(next(one for one in clusters if one["name"] == cluster))
+    own["name"] = own["load_assignment"]["cluster_name"] = "processor"
+    own.pop("health_checks", None)
+    place = own["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]
+    place["socket_address"]["port_value"] = port
+    clusters.append(own)
+    for listener in tree["static_resources"]["listeners"]:
+        _rename_processor(listener)
+
+
+def _rename_processor(tree: Any) -> None:
+    if isinstance(tree, list):
+        for each in tree:
+            _rename_processor(each)
+    elif isinstance(tree, dict):
+        if str(tree.get("@type", "")).endswith("ext_proc.v3.ExternalProcessor"):
+            tree["grpc_service"]["envoy_grpc"]["cluster_name"] = "processor"
+        for each in tree.values():
+            _rename_processor(each)
 
 
 def _remove_picker_filter(tree: Any) -> None:

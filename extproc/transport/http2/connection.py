@@ -445,6 +445,7 @@ class Connection:
         if flags & ACK:
             if payload:
                 raise ProtocolViolationError(FRAME_SIZE_ERROR, "an invalid acknowledgement")
+            self._blocks.settings_acknowledged()
             return
         if len(payload) % 6:
             raise ProtocolViolationError(FRAME_SIZE_ERROR, "invalid settings")

@@ -29,6 +29,8 @@ CACHED_BYTES: Final = 4_096
 """Longer blocks and fields are not kept."""
 STATIC_TABLE: Final = 61
 """The last index of the static table (RFC 7541, appendix A)."""
+DEFAULT_TABLE_BYTES: Final = 4_096
+"""The dynamic table's size before any setting (RFC 9113, section 6.5.2)."""
 FIELD_OVERHEAD: Final = 32
 """Added to the size of each field when sizes are compared (RFC 9113, section 6.5.2)."""
 
@@ -41,6 +43,7 @@ class HeaderBlocks:
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes` bounds the decoded fields of one block."""
         self._max_bytes = max_bytes
+        self._max_table_bytes = DEFAULT_TABLE_BYTES
         self._decoder = Decoder(max_header_list_size=max_bytes)
         self._blocks: dict[bytes, RequestHeaders] = {}
         self._fields: dict[bytes, Field] = {}
@@ -57,8 +60,8 @@ class HeaderBlocks:
         while at < end:
             first = block[at]
             until = _field_end(block, at)
-            if first & 0xE0 == 0x20 and fields:
-                raise ProtocolViolationError(COMPRESSION_ERROR, "a table size within a block")
+            if first & 0xE0 == 0x20:
+                self._check_table_size(block, at, is_first=not fields)
             part = block[at:until]
             field = self._fields.get(part)
             if field is None:
@@ -81,6 +84,17 @@ class HeaderBlocks:
                 self._blocks.clear()
             self._blocks[block] = headers
         return headers
+
+    def settings_acknowledged(self) -> None:
+        """The peer knows that it may not use a dynamic table. One that it uses already is let be:
+        it has at most the size that it had before."""
+        self._max_table_bytes = 0
+
+    def _check_table_size(self, block: bytes, at: int, *, is_first: bool) -> None:
+        if not is_first:
+            raise ProtocolViolationError(COMPRESSION_ERROR, "a table size within a block")
+        if _integer(block, at, 0x1F) > self._max_table_bytes:
+            raise ProtocolViolationError(COMPRESSION_ERROR, "a table size beyond the setting")
 
     def _decode(self, part: bytes) -> list[Field]:
         """The field of one representation, or none for a change of the table's size."""
@@ -140,11 +154,16 @@ def _skip_integer(block: bytes, at: int, mask: int) -> int:
 def _skip_string(block: bytes, at: int) -> int:
     if at >= len(block):
         raise ProtocolViolationError(COMPRESSION_ERROR, "an incomplete field")
-    after = _skip_integer(block, at, 0x7F)
-    size = block[at] & 0x7F
-    if size == 0x7F:
-        for place in range(at + 1, after):
-            size += (block[place] & 0x7F) << (7 * (place - at - 1))
-    if after + size > len(block):
+    end = _skip_integer(block, at, 0x7F) + _integer(block, at, 0x7F)
+    if end > len(block):
         raise ProtocolViolationError(COMPRESSION_ERROR, "an incomplete field")
-    return after + size
+    return end
+
+
+def _integer(block: bytes, at: int, mask: int) -> int:
+    """The integer with a prefix of `mask` that begins at `at` (section 5.1)."""
+    value = block[at] & mask
+    if value == mask:
+        for place in range(at + 1, _skip_integer(block, at, mask)):
+            value += (block[place] & 0x7F) << (7 * (place - at - 1))
+    return value

@@ -124,7 +124,7 @@ class Connection:
         self._refuses_above = FINAL_STREAM
         self._receive_window = limits.connection_window_bytes
         self._peer_stream_window = DEFAULT_WINDOW
-        self._blocks = HeaderBlocks(limits.header_bytes)
+        self._blocks = HeaderBlocks(limits.header_bytes, limits.table_bytes)
         self._block = bytearray()
         self._block_stream = 0
         self._block_flags = 0
@@ -138,7 +138,7 @@ class Connection:
         self.output.write(
             settings(
                 {
-                    HEADER_TABLE_SIZE: 0,
+                    HEADER_TABLE_SIZE: limits.table_bytes,
                     MAX_CONCURRENT_STREAMS: limits.streams,
                     INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
                     MAX_FRAME_SIZE: limits.frame_bytes,
@@ -287,7 +287,7 @@ class Connection:
         self._data_ends = flags & END_STREAM != 0
         self._data_stream = None
         if stream is None:
-            self._refuse_closed(stream_id)
+            self._refuse(stream_id, STREAM_CLOSED)
             return
         stream.receive_window -= size
         if stream.is_half_closed:
@@ -375,13 +375,11 @@ class Connection:
             return
         self._last_stream = stream_id
         if stream_id > self._refuses_above or len(self.streams) >= self._limits.streams:
-            self._chore()
-            self.output.write(rst_stream(stream_id, REFUSED_STREAM))
+            self._refuse(stream_id, REFUSED_STREAM)
             return
         length = headers.content_length
         if headers.fault or headers.is_trailers or (ends and length > 0):
-            self._chore()
-            self.output.write(rst_stream(stream_id, PROTOCOL_ERROR))
+            self._refuse(stream_id, PROTOCOL_ERROR)
             return
         stream = Stream(
             stream_id, self.output, self.streams, self._limits, self._peer_stream_window
@@ -420,8 +418,9 @@ class Connection:
             return
         stream = self._open_stream(stream_id, "a window update")
         if stream is None:
-            return
-        if not increment:
+            if not increment:
+                self._refuse(stream_id, PROTOCOL_ERROR)
+        elif not increment:
             self._fail_stream(stream, PROTOCOL_ERROR)
         elif not stream.widen(increment):
             self._fail_stream(stream, FLOW_CONTROL_ERROR)
@@ -465,10 +464,9 @@ class Connection:
                 raise ProtocolViolationError(FLOW_CONTROL_ERROR, "a window is too large")
             change = value - self._peer_stream_window
             self._peer_stream_window = value
-            for stream in list(self.streams.values()):
+            for stream in self.streams.values():
                 if not stream.widen(change):
                     raise ProtocolViolationError(FLOW_CONTROL_ERROR, "a window is too large")
-                stream.flush()
         elif key == MAX_FRAME_SIZE:
             if not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
                 raise ProtocolViolationError(PROTOCOL_ERROR, "an invalid frame size")
@@ -516,9 +514,10 @@ class Connection:
             raise ProtocolViolationError(PROTOCOL_ERROR, f"{what} on a stream that is not open")
         return stream
 
-    def _refuse_closed(self, stream_id: int) -> None:
+    def _refuse(self, stream_id: int, code: int) -> None:
+        """Answer a frame on a stream that is not open, or will not be."""
         self._chore()
-        self.output.write(rst_stream(stream_id, STREAM_CLOSED))
+        self.output.write(rst_stream(stream_id, code))
 
     def _fail_stream(self, stream: Stream, code: int) -> None:
         self._chore()

@@ -40,8 +40,10 @@ Field = tuple[bytes, bytes]
 class HeaderBlocks:
     """The header blocks of one connection, in the order in which they came."""
 
-    def __init__(self, max_bytes: int) -> None:
-        """`max_bytes` bounds the decoded fields of one block."""
+    def __init__(self, max_bytes: int, table_bytes: int = 0) -> None:
+        """`max_bytes` bounds the decoded fields of one block, `table_bytes` the dynamic table once
+        the peer has acknowledged the settings."""
+        self._table_bytes = table_bytes
         self._max_bytes = max_bytes
         self._max_table_bytes = DEFAULT_TABLE_BYTES
         self._decoder = Decoder(max_header_list_size=max_bytes)
@@ -86,9 +88,9 @@ class HeaderBlocks:
         return headers
 
     def settings_acknowledged(self) -> None:
-        """The peer knows that it may not use a dynamic table. One that it uses already is let be:
-        it has at most the size that it had before."""
-        self._max_table_bytes = 0
+        """From now on the peer may not ask for a larger dynamic table than the settings allow. The
+        one that it has stays: it is not larger than the default."""
+        self._max_table_bytes = self._table_bytes
 
     def _check_table_size(self, block: bytes, at: int, *, is_first: bool) -> None:
         if not is_first:

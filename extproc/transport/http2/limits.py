@@ -8,9 +8,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of one connection. `streams` are open at once; `header_bytes` bounds a header block,
-    compressed and decoded; `continuations` are frames of one block. `stream_window_bytes` may come
-    before the application has read anything of a stream, `connection_window_bytes` at once on all
-    of them. `frame_bytes` bounds one frame.
+    compressed and decoded, and `table_bytes` HPACK's dynamic table; `continuations` are frames of
+    one block. `stream_window_bytes` may come before the application has read anything of a stream,
+    `connection_window_bytes` at once on all of them. `frame_bytes` bounds one frame.
 
     `resets` counts streams that the peer resets before it has half-closed them, `chores` frames
     that ask for an answer or carry nothing: pings, settings, priorities, empty frames, frames of
@@ -19,6 +19,7 @@ class Limits:
 
     streams: int = 16_384
     header_bytes: int = 256 * 1024
+    table_bytes: int = 0
     continuations: int = 64
     frame_bytes: int = 1 << 20
     stream_window_bytes: int = 256 * 1024

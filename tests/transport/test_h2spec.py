@@ -1,0 +1,69 @@
+"""h2spec, the conformance test of RFC 9113 and RFC 7541, against our server; needs Go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from extproc.transport import ServiceTable
+from extproc.transport.http2.frames import DEFAULT_FRAME_BYTES
+from extproc.transport.http2.header_blocks import DEFAULT_TABLE_BYTES
+from extproc.transport.http2.limits import Limits
+from extproc.transport.http2_server import Http2Server
+from extproc.transport.limits import TransportLimits
+from tests.transport.peer import Echo
+
+H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "coxswain/h2spec"
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("go") is None, reason="h2spec is a program in Go"),
+]
+
+
+async def h2spec() -> Path:
+    """The program; it is built once."""
+    program = CACHE / "h2spec"
+    if not program.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "GOBIN": str(CACHE), "GOFLAGS": "-mod=mod"}
+        build = await asyncio.create_subprocess_exec(
+            *("go", "install", H2SPEC),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await build.communicate()
+        assert build.returncode == 0, output.decode()
+    return program
+
+
+async def test_every_rule() -> None:
+    """All of generic, http2 and hpack. The sizes of frames and of the dynamic table are HTTP/2's
+    defaults here: three tests take them for granted, whatever the server's settings say (RFC 9113,
+    section 4.2: a frame may have the size that the receiver advertises; RFC 7541, section 6.3: a
+    table's size that exceeds the limit is a decoding error)."""
+    http2 = Limits(frame_bytes=DEFAULT_FRAME_BYTES, table_bytes=DEFAULT_TABLE_BYTES)
+    limits = TransportLimits(http2=http2)
+    table: ServiceTable = {"/test/Echo": Echo}
+    server = Http2Server(table, time.monotonic, limits)
+    port = server.bind("127.0.0.1", 0)
+    await server.start()
+    try:
+        run = await asyncio.create_subprocess_exec(
+            *(await h2spec(), "-h", "127.0.0.1", "-p", str(port), "-o", "10"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await run.communicate()
+    finally:
+        await server.stop(0.0)
+    text = output.decode()
+    assert run.returncode == 0, text[text.find("Failures:") :]
+    assert "145 tests, 145 passed, 0 skipped, 0 failed" in text

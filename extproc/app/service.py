@@ -81,7 +81,7 @@ class Service:
             self.dispatcher, self._registry, self._pending_streams, time.monotonic
         )
         self._access_log = AccessLog(
-            self._registry, self._poke, UploadWatchdog(self._registry, time.monotonic)
+            self._registry, self._scrape_now, UploadWatchdog(self._registry, time.monotonic)
         )
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
@@ -99,7 +99,7 @@ class Service:
                 reporting_changed=self._reporting_changed,
                 address_rejection=self._address_rejection,
                 others_naming=self._others_naming,
-                is_scraped_by_picker=self._is_looked_at,
+                is_scraped_by_picker=self._has_target,
             ),
             options.agents_options(settings),
         )
@@ -119,7 +119,7 @@ class Service:
             self._registry,
             options.exchange_options(settings, int(time.time())),
             time.monotonic,
-            self._tell,
+            self._record,
             self._wants_traces,
         )
         self._health = Health()
@@ -162,7 +162,7 @@ class Service:
             self._pending_streams,
             time.monotonic,
             wake_at=self._timer.wake_at,
-            scrape=self._poke,
+            scrape=self._scrape_now,
             membership_changed=self._membership_changed,
         )
         self._server: DataPlaneServer | None = None
@@ -245,7 +245,7 @@ class Service:
         return news
 
     async def _rehearse(self, settings: Settings) -> Sequence[str]:
-        """What `_apply` would read anew; raises `SettingsError` where that would."""
+        """Read what `_apply` would read; raises `SettingsError` where that would."""
         return await self._members.rehearse(settings)
 
     async def _reread(self) -> Sequence[str]:
@@ -263,7 +263,7 @@ class Service:
         self._discovery.membership_changed()
         self._watched.changed()
 
-    def _poke(self, address: Address) -> None:
+    def _scrape_now(self, address: Address) -> None:
         """Request a scrape now from our scraper or the agent."""
         self._scraper.scrape_now(address)
         self._agents.scrape_now(address)
@@ -271,12 +271,12 @@ class Service:
     def _set_reported(self, specs: list[EndpointSpec]) -> None:
         is_complete = len(specs) >= self.settings.present.agents.expected
         agents = self._agents.registry
-        nominations = [
+        discovered = [
             DiscoveredEndpoint(spec=spec, target=None, trust=agent.trust)
             for spec in specs
             if (agent := agents.get(spec.address)) is not None
         ]
-        self._members.publish(AGENTS, nominations, is_complete)
+        self._members.publish(AGENTS, discovered, is_complete)
 
     def _reporting_changed(self) -> None:
         self._watched.changed()
@@ -292,7 +292,7 @@ class Service:
     def _is_reported(self, address: Address) -> bool:
         return self._agents.registry.is_reporting(address) and not self._others_naming(address)
 
-    def _is_looked_at(self, address: Address) -> bool:
+    def _has_target(self, address: Address) -> bool:
         endpoint = self.dispatcher.fleet.get(address)
         return endpoint is not None and self._members.target(endpoint.spec) is not None
 
@@ -315,7 +315,7 @@ class Service:
     def _wants_traces(self) -> bool:
         return self._telemetry.takes_spans or is_logged()
 
-    def _tell(self, record: ExchangeRecord) -> None:
+    def _record(self, record: ExchangeRecord) -> None:
         log_request(record, self._telemetry.record(record))
 
 

@@ -44,7 +44,7 @@ class StreamOwner(Protocol):
 
 class RunningStream:
     """The handler of one call: feeds Envoy's messages to the exchange and sends its replies. Others
-    may look at the exchange, settle its wait, and end it.
+    may read the exchange, settle its wait, and end it.
 
     While the request is queued nothing is read: of ten thousand, each would hold what its client
     sends. A client that leaves resets its stream, and `gone` ends the exchange.
@@ -127,7 +127,7 @@ class RunningStream:
         loop's next turn: the call that settled it is somebody else's. A client that leaves before
         that is sent nowhere.
 
-        Returns whether the exchange owns what it was given. Where it cannot be told to Envoy, the
+        Returns whether the exchange owns what it was given. Where it cannot be sent to Envoy, the
         stream ends with the error, and gives back what the exchange owns. Never raises.
         """
         failure = None

@@ -35,16 +35,17 @@ class ExternalProcessor:
         registry: ExchangeRegistry,
         options: ExchangeOptions,
         clock: Callable[[], float],
-        tell: Callable[[ExchangeRecord], None],
+        record: Callable[[ExchangeRecord], None],
         wants_traces: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`wants_traces` tells whether traces are logged or exported."""
+        """`record` takes the record of each exchange that ended. `wants_traces` says whether traces
+        are logged or exported."""
         self._dispatcher = dispatcher
         self._pending = pending
         self._registry = registry
         self.options = options
         self.clock = clock
-        self._tell = tell
+        self._record = record
         self._wants_traces = wants_traces
         self._is_closed = False
         self.idle = asyncio.Event()
@@ -93,4 +94,4 @@ class ExternalProcessor:
             if not len(self._registry):
                 self.idle.set()
         if record is not None:
-            self._tell(record)
+            self._record(record)

@@ -15,7 +15,7 @@ from extproc.transport.http2.connection import (
     StreamOpened,
 )
 from extproc.transport.http2_call import Http2Call
-from extproc.transport.status import INTERNAL, UNIMPLEMENTED
+from extproc.transport.status import INTERNAL, OK, UNIMPLEMENTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GRPC: Final = b"application/grpc"
 NOT_GRPC_TEXT: Final = b"This port speaks gRPC.\n"
 MAX_SHOWN_PATH: Final = 100
+OPENINGS_KEPT: Final = 64
 
 log = logging.getLogger("coxswain.transport")
 
@@ -36,6 +37,31 @@ class Timer(Protocol):
     """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
+
+
+class Opening:
+    """What the headers of a call say: who serves it, or the `status` that it is rejected with.
+    Computed once for headers that are seen again."""
+
+    __slots__ = ("is_grpc", "serve", "status", "text", "timeout_s")
+
+    def __init__(self, headers: RequestHeaders, table: ServiceTable) -> None:
+        content_type = headers.get(b"content-type")
+        self.is_grpc = headers.method == b"POST" and content_type.startswith(GRPC)
+        path = headers.path.decode("latin-1")
+        self.serve = table.get(path)
+        self.status, self.text = OK, ""
+        self.timeout_s: float | None = None
+        if self.serve is None:
+            self.status = UNIMPLEMENTED
+            self.text = f"the method {path[:MAX_SHOWN_PATH]!r} is not served here"
+        elif headers.get(b"grpc-encoding") not in (b"", b"identity"):
+            self.status, self.text = UNIMPLEMENTED, "compressed messages are not supported"
+        elif deadline := headers.get(b"grpc-timeout"):
+            try:
+                self.timeout_s = timeout_s(deadline)
+            except ValueError as error:
+                self.status, self.text = INTERNAL, str(error)
 
 
 class GrpcConnection:
@@ -61,6 +87,7 @@ class GrpcConnection:
         """Calls that are not read while their client does not take what was sent."""
         self._table = table
         self._calls: dict[int, Http2Call] = {}
+        self._openings: dict[RequestHeaders, Opening] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -107,36 +134,31 @@ class GrpcConnection:
                 call.lose()
 
     def _open(self, stream: Stream, headers: RequestHeaders) -> None:
-        if headers.method != b"POST" or not headers.get(b"content-type").startswith(GRPC):
+        opening = self._opening(headers)
+        if not opening.is_grpc:
             stream.send_headers(NOT_GRPC)
             stream.send_data(NOT_GRPC_TEXT)
             stream.send_trailers(NOT_GRPC_TRAILERS)
             return
-        path = headers.path.decode("latin-1")
-        serve = self._table.get(path)
-        if serve is None:
-            shown = path[:MAX_SHOWN_PATH]
-            self._refuse(stream, UNIMPLEMENTED, f"the method {shown!r} is not served here")
-            return
-        if headers.get(b"grpc-encoding") not in (b"", b"identity"):
-            self._refuse(stream, UNIMPLEMENTED, "compressed messages are not supported")
-            return
-        deadline = headers.get(b"grpc-timeout")
-        try:
-            expires_after_s = timeout_s(deadline) if deadline else None
-        except ValueError as error:
-            self._refuse(stream, INTERNAL, str(error))
+        serve = opening.serve
+        if opening.status or serve is None:
+            log.warning("a call was rejected: %s", opening.text)
+            stream.send_trailers(OPENING + trailers(opening.status, opening.text))
             return
         call = self._calls[stream.stream_id] = Http2Call(self, stream, headers)
         try:
             call.begin(serve(call))
         except Exception:
-            log.exception("a call of %s failed", path)
+            log.exception("a call of %s failed", headers.path.decode("latin-1"))
             call.finish(INTERNAL, "internal error")
             return
-        if expires_after_s is not None and not call.is_over:
-            call.expire_after(expires_after_s)
+        if opening.timeout_s is not None and not call.is_over:
+            call.expire_after(opening.timeout_s)
 
-    def _refuse(self, stream: Stream, status: int, text: str) -> None:
-        log.warning("a call was rejected: %s", text)
-        stream.send_trailers(OPENING + trailers(status, text))
+    def _opening(self, headers: RequestHeaders) -> Opening:
+        found = self._openings.get(headers)
+        if found is None:
+            if len(self._openings) >= OPENINGS_KEPT:
+                self._openings.clear()
+            found = self._openings[headers] = Opening(headers, self._table)
+        return found

@@ -66,11 +66,14 @@ class Http2Call:
 
     @property
     def metadata(self) -> Metadata:
-        return [
-            _metadatum(name, value)
-            for name, value in self._headers.fields
-            if not name.startswith(b":")
-        ]
+        headers = self._headers
+        if headers.metadata is None:
+            headers.metadata = [
+                _metadatum(name, value)
+                for name, value in headers.fields
+                if not name.startswith(b":")
+            ]
+        return headers.metadata
 
     def send(self, message: bytes) -> None:
         if self.is_over:

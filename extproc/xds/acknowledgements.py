@@ -64,7 +64,7 @@ class Acknowledgements:
     ) -> Shift:
         """The fleet is now `addresses`; raises `ValueError` when `version` is not a later one.
 
-        `secured` are those that were told as plain before, and are behind TLS now.
+        `secured` are those that were sent without TLS before, and are behind TLS now.
         """
         if version <= self._version:
             raise ValueError(f"version {version} published after version {self._version}")

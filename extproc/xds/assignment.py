@@ -1,7 +1,7 @@
 """The fleet as Envoy reads it: one ClusterLoadAssignment for each name that is asked for.
 
-A draining endpoint is told as DRAINING: Envoy's fallback leaves it alone, while its requests
-run on. The `override_host` policy does not look at health at all (docs/decisions), so what a
+A draining endpoint is sent as DRAINING: Envoy's fallback leaves it alone, while its requests
+run on. The `override_host` policy ignores health (docs/decisions), so what a
 pick may choose is decided by the picker, and here only that Envoy knows the address.
 """
 

@@ -5,7 +5,7 @@ what it refuses is searched for, and left out:
 
     offered             what this Envoy holds, and all that is new
     refused, one new    that one is set aside; what was accepted for it before counts, if anything
-    refused, several    half of them are offered next: of N, one is found in log2(N) refusals
+    refused, several    half of them are offered next: of N, one is found in log2(N) rejections
     accepted            held from now on, and the rest is offered
 
 What is set aside is tried again when its content is another one, and by another stream.
@@ -23,7 +23,7 @@ class CaRollout:
 
     def __init__(self) -> None:
         self.refused: frozenset[str] = frozenset()
-        """Profiles whose present authorities this Envoy does not take."""
+        """Profiles whose current CA this Envoy rejects."""
         self.held: dict[str, Trust] = {}
         """What it accepted last."""
         self._set_aside: set[Trust] = set()

@@ -1,8 +1,8 @@
 """The capabilities of the Envoys, so that no server with TLS gets unencrypted requests.
 
 An Envoy opens a plain socket to every server for which its configuration has no TLS, and sends
-no key that it was not told to send. So each cluster that we print or serve (`clusters.py`) tells
-in a header, with its discovery stream, which TLS profiles it holds and whether it sends keys. A
+no key that its configuration does not send. So each cluster that we print or serve
+(`clusters.py`) says in a header, with its discovery stream, which TLS profiles it holds and whether it sends keys. A
 server that needs more is withheld from that Envoy: it hears neither the address nor the key. What
 one Envoy cannot reach as it should is routable through none.
 
@@ -79,12 +79,12 @@ def needs(member: Member) -> frozenset[str]:
 
 
 def reachable(members: Iterable[Member], abilities: frozenset[str]) -> tuple[Member, ...]:
-    """The members that an Envoy with these abilities may be told of."""
+    """The members that an Envoy with these abilities may receive."""
     return tuple(member for member in members if needs(member) <= abilities)
 
 
 def secured(before: Iterable[Member], after: Iterable[Member]) -> Iterator[Address]:
-    """The endpoints that were told as plain `before` and are behind TLS now."""
+    """The endpoints that were sent without TLS `before` and are behind TLS now."""
     plain = {member.address for member in before if not member.tls_profile}
     return (each.address for each in after if each.tls_profile and each.address in plain)
 

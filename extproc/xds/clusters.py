@@ -1,6 +1,6 @@
 """The cluster discovery service: sends every Envoy the cluster of the llama-servers.
 
-It tells the one cluster whole, and again when a server comes whose authorities it does not hold
+It sends the one cluster whole, and again when a server comes whose CA it does not hold
 yet, or theirs change. Envoy prepares the new cluster beside the old one, with a stream of endpoint
 discovery of its own, and then puts it in the old one's place. So `abilities` learns from those
 streams what Envoy can do by now, and nothing here needs to wait for anything. What an Envoy
@@ -60,9 +60,9 @@ class _Stream:
 
 
 class ClusterDiscovery:
-    """Tells what `publish` was last given, when the gate is open. Belongs to one event loop.
+    """Sends what `publish` was last given, when the gate is open. Belongs to one event loop.
 
-    `set_refused` hears the profiles whose present authorities some Envoy does not take.
+    `set_refused` hears the profiles whose current CA some Envoy does not take.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ClusterDiscovery:
             *(stream.node_id, event.version, in_short(event.error)),
         )
         found = stream.offers.refuse()
-        self._tell_refused()
+        self._report_refused()
         if found:
             self._offer_again(stream)
         if isinstance(found, Trust):
@@ -149,9 +149,9 @@ class ClusterDiscovery:
 
     def _forget(self, stream: _Stream) -> None:
         self._streams.pop(stream, None)
-        self._tell_refused()
+        self._report_refused()
 
-    def _tell_refused(self) -> None:
+    def _report_refused(self) -> None:
         refused = frozenset().union(*(stream.offers.refused for stream in self._streams))
         if refused != self._refused:
             self._refused = refused
@@ -169,7 +169,7 @@ class ClusterDiscovery:
         if answer is None:
             return
         trusts = stream.offers.draw(self._trusts, self._proven)
-        self._tell_refused()
+        self._report_refused()
         task = asyncio.create_task(self._write(stream, answer, trusts, self._write_cluster))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)

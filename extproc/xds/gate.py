@@ -30,8 +30,8 @@ class Gate:
             return
         self.is_open = True
         self.close()
-        for told in self.on_open:
-            told()
+        for listener in self.on_open:
+            listener()
 
     def close(self) -> None:
         """Wait for nothing any more."""

@@ -1,7 +1,7 @@
 """The endpoint discovery service: a thin shell around the two state machines.
 
 Each stream feeds its `Subscription`, and is sent the newest version whenever an answer is due. What
-that makes routable is told to the sink at once.
+that makes routable is reported to the sink at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger("coxswain.xds")
 
 
 class EndpointDiscovery:
-    """Tells every Envoy the fleet, and tells the core which endpoints every Envoy knows.
+    """Sends every Envoy the fleet, and reports to the core which endpoints every Envoy knows.
 
     Nobody is answered before the `gate` is open.
 
@@ -79,10 +79,10 @@ class EndpointDiscovery:
         self._membership: Membership | None = None
         self._withheld: dict[Address, Issue] = {}
         self._remarked: frozenset[Address] = frozenset()
-        """Those of which there is something to mend, although they get requests."""
+        """Those with an issue, although they get requests."""
         self._is_refresh_due = False
         self.gate = Gate(self._options.hold_s)
-        """Shared with whoever else tells Envoy of the fleet."""
+        """Shared with everything else that sends the fleet to Envoy."""
         self.gate.on_open.append(self._opened)
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +92,7 @@ class EndpointDiscovery:
         table[STREAM_ENDPOINTS] = self._open_stream
 
     def membership_changed(self) -> None:
-        """The fleet is another one: look at it in the event loop's next turn. Never blocks."""
+        """The fleet changed: read it in the event loop's next turn. Never blocks."""
         if not self._is_refresh_due:
             self._is_refresh_due = True
             asyncio.get_running_loop().call_soon(self._refresh)
@@ -260,7 +260,7 @@ class EndpointDiscovery:
                 loop.call_later(self._options.log_after_s, self._complain, address, issue)
 
     def _complain(self, address: Address, issue: Issue) -> None:
-        """Tell what has not mended itself, as it does where Envoy takes another cluster over."""
+        """Log what was not fixed meanwhile, as it is where Envoy takes another cluster over."""
         if self._withheld.get(address) == issue and not self._is_closed:
             log.warning("%s: %s; %s", address, issue.message, issue.remedy)
 

@@ -79,7 +79,7 @@ def question(message: DiscoveryRequest) -> Question:
 
 
 def in_short(error: str) -> str:
-    """Envoy's reason for a refusal, on one line that no terminal obeys."""
+    """Envoy's reason for a rejection, on one line that no terminal obeys."""
     line = " ".join(error.split())[:MAX_ERROR_CHARS]
     return line if line.isprintable() else repr(line)
 

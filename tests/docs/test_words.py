@@ -68,15 +68,6 @@ IN_CODE: Final = {
 ORDINARY: Final = frozenset({"PUSH_PROMISE", "look_up", "look_up_host", "_look_up_host"})
 """Names with a word in another sense: a name is looked up in DNS; RFC 9113 has a frame."""
 
-NOT_YET: Final = (
-    "extproc/app/service.py",
-    "extproc/stream/envoy/access_log.py",
-    "extproc/stream/running_stream.py",
-    "extproc/stream/servicer.py",
-    "extproc/xds/",
-)
-"""Code that is being rewritten; delete an entry when its file is done."""
-
 OTHER_TEXTS: Final = {"extproc/demo/vocabulary.py", "extproc/pb/"}
 """The simulator's nautical words, and generated code (`proto/` is checked instead)."""
 
@@ -109,16 +100,9 @@ def test_no_retired_words_in_code(folder: str) -> None:
     found = []
     for file in sorted((ROOT / folder).rglob("*.py")):
         name = str(file.relative_to(ROOT))
-        if not name.startswith((*NOT_YET, *OTHER_TEXTS)):
+        if not name.startswith(tuple(OTHER_TEXTS)):
             found += [f"{name}:{problem}" for problem in _in_python(file)]
     assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("path", NOT_YET)
-def test_exceptions_are_needed(path: str) -> None:
-    """A file that has no retired word any more needs no exception."""
-    files = sorted((ROOT / path).rglob("*.py")) if path.endswith("/") else [ROOT / path]
-    assert any(any(_in_python(file)) for file in files), f"remove {path} from NOT_YET"
 
 
 def test_no_retired_words_in_other_sources() -> None:

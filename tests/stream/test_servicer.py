@@ -469,7 +469,7 @@ async def test_a_stream_that_breaks_does_not_stop_another(
             monkeypatch.undo()
             raise RuntimeError("a bug in telemetry")
 
-        monkeypatch.setattr(picker.processor, "_tell", tell)
+        monkeypatch.setattr(picker.processor, "_record", tell)
         await first.ask(envoy.response_headers())
         await first.half_close()
         assert await first.status() is grpc.StatusCode.OK

@@ -4,7 +4,7 @@ Envoy ends every stream alike. Its access log, filtered to exchanges with a resp
 sends one small message for each that its client left or whose server died, before it ends
 the stream; the exchange is named by the id that we put into its metadata. Without the
 report an event stream counts as finished. The first report of a connection may come late:
-then a look at the server has to tell.
+then only a scrape shows what the server does.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class AccessLog:
                 exchange.break_off(is_servers_fault=_is_servers_fault(entry.common_properties))
             else:
                 served = fields[SERVED].string_value or fields[DESTINATION].string_value
-                self._tell_late(served.partition(",")[0])
+                self._scrape_late(served.partition(",")[0])
 
-    def _tell_late(self, text: str) -> None:
+    def _scrape_late(self, text: str) -> None:
         try:
             self._on_late(Address.parse(text))
         except AddressError:

@@ -47,6 +47,7 @@ class HeaderBlocks:
         self._max_bytes = max_bytes
         self._max_table_bytes = DEFAULT_TABLE_BYTES
         self._decoder = Decoder(max_header_list_size=max_bytes)
+        self._is_tableless = False
         self._blocks: dict[bytes, RequestHeaders] = {}
         self._fields: dict[bytes, Field] = {}
 
@@ -64,11 +65,12 @@ class HeaderBlocks:
             until = _field_end(block, at)
             if first & 0xE0 == 0x20:
                 self._check_table_size(block, at, is_first=not fields)
+                is_static = False
             part = block[at:until]
             field = self._fields.get(part)
             if field is None:
                 decoded = self._decode(part)
-                if _is_static(part):
+                if _is_static(part, self._is_tableless):
                     self._keep(part, decoded[0])
                 else:
                     is_static = False
@@ -95,8 +97,13 @@ class HeaderBlocks:
     def _check_table_size(self, block: bytes, at: int, *, is_first: bool) -> None:
         if not is_first:
             raise ProtocolViolationError(COMPRESSION_ERROR, "a table size within a block")
-        if _integer(block, at, 0x1F) > self._max_table_bytes:
+        size = _integer(block, at, 0x1F)
+        if size > self._max_table_bytes:
             raise ProtocolViolationError(COMPRESSION_ERROR, "a table size beyond the setting")
+        if self._is_tableless and size:  # what was kept may not hold any more
+            self._fields.clear()
+            self._blocks.clear()
+        self._is_tableless = size == 0
 
     def _decode(self, part: bytes) -> list[Field]:
         """The field of one representation, or none for a change of the table's size."""
@@ -114,17 +121,15 @@ class HeaderBlocks:
         self._fields[part] = field
 
 
-def _is_static(part: bytes) -> bool:
-    """Whether these bytes mean the same in every block, and change no table."""
+def _is_static(part: bytes, is_tableless: bool) -> bool:
+    """Whether these bytes mean the same in every block, and change no table. Where the dynamic
+    table has no size, nothing is added to it (RFC 7541, section 4.4)."""
     first = part[0]
     if first & 0x80:
-        return (first & 0x7F) <= STATIC_TABLE
-    if first & 0x60:
+        return _integer(part, 0, 0x7F) <= STATIC_TABLE
+    if first & 0xE0 == 0x20 or (first & 0x40 and not is_tableless):
         return False
-    name = first & 0x0F
-    if name < 0x0F:
-        return True
-    return len(part) > 1 and 0x0F + part[1] <= STATIC_TABLE
+    return _integer(part, 0, 0x3F if first & 0x40 else 0x0F) <= STATIC_TABLE
 
 
 def _field_end(block: bytes, at: int) -> int:

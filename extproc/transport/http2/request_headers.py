@@ -17,10 +17,12 @@ class RequestHeaders:
     """`fault` says why the fields are malformed, and is empty if they are not. Trailers have no
     pseudo-header fields. One object may belong to many streams."""
 
-    __slots__ = ("content_length", "fault", "fields", "is_trailers", "method", "path")
+    __slots__ = ("content_length", "fault", "fields", "is_trailers", "metadata", "method", "path")
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self.fields = fields
+        self.metadata: list[tuple[str, str | bytes]] | None = None
+        """What gRPC makes of them, kept here because headers are seen again."""
         self.method = b""
         self.path = b""
         self.content_length = UNKNOWN_LENGTH

@@ -2,9 +2,9 @@
 
 An Envoy opens a plain socket to every server for which its configuration has no TLS, and sends
 no key that its configuration does not send. So each cluster that we print or serve
-(`clusters.py`) says in a header, with its discovery stream, which TLS profiles it holds and whether it sends keys. A
-server that needs more is withheld from that Envoy: it hears neither the address nor the key. What
-one Envoy cannot reach as it should is routable through none.
+(`clusters.py`) says in a header, with its discovery stream, which TLS profiles it holds and whether
+it sends keys. A server that needs more is withheld from that Envoy: it hears neither the address
+nor the key. What one Envoy cannot reach as it should is routable through none.
 
     nothing heard yet               nothing is known: servers with needs wait
     Envoys are connected            known is what all of them are able to do

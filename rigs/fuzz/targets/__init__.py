@@ -14,6 +14,7 @@ TARGETS: Final = {
     "settings": "settings files, endpoints files, keys files and the environment",
     "agents": "agents' messages, up to the core's books",
     "admin": "operators' calls",
+    "http2": "connections to the data plane's port, as bytes and as frames",
 }
 
 

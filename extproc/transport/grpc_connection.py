@@ -96,14 +96,17 @@ class GrpcConnection:
         """Read what arrived at `now`."""
         for event in self.http2.receive(data, now):
             self._handle(event)
-        if self.stalled:
+        if self.http2.output.unblocked:
             self.deliver_stalled()
 
     def deliver_stalled(self) -> None:
         """Go on with calls whose client takes data again."""
-        stalled, self.stalled = self.stalled, {}
-        for call in stalled.values():
-            call.deliver()
+        output = self.http2.output
+        unblocked, output.unblocked = output.unblocked, []
+        for stream_id in unblocked:
+            call = self.stalled.pop(stream_id, None)
+            if call is not None:
+                call.deliver()
 
     def lost(self) -> None:
         """The connection is gone, and with it every call."""

@@ -23,12 +23,14 @@ from extproc.transport.http2.limits import Limits
 class Output:
     """What a connection has to send: frames that are ready, and streams that wait for a window."""
 
-    __slots__ = ("_frames", "blocked", "is_paused", "max_frame_bytes", "window")
+    __slots__ = ("_frames", "blocked", "is_paused", "max_frame_bytes", "unblocked", "window")
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
         self.blocked: dict[int, Stream] = {}
         """The streams with data that the windows did not allow yet, by number."""
+        self.unblocked: list[int] = []
+        """The streams that have sent all of their data since this list was read."""
         self.window = DEFAULT_WINDOW
         """Bytes that the peer takes now on all streams together."""
         self.max_frame_bytes = DEFAULT_FRAME_BYTES
@@ -175,7 +177,8 @@ class Stream:
             else:
                 pending[0] = part[size:]
         self._pending = None
-        output.blocked.pop(self.stream_id, None)
+        if output.blocked.pop(self.stream_id, None) is not None:
+            output.unblocked.append(self.stream_id)
         if self._trailers is not None:
             self._end(self._trailers)
 

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from extproc.transport.deadline import timeout_s
 from extproc.transport.header_writer import NOT_GRPC, NOT_GRPC_TRAILERS, OPENING, trailers
-from extproc.transport.http2.connection import (
-    Connection,
-    DataReceived,
-    Event,
-    HalfClosed,
-    StreamOpened,
-)
+from extproc.transport.http2.connection import Connection
+from extproc.transport.http2.events import DataReceived, Event, HalfClosed, StreamOpened
 from extproc.transport.http2_call import Http2Call
 from extproc.transport.status import INTERNAL, OK, UNIMPLEMENTED
 

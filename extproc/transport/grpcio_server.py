@@ -55,12 +55,7 @@ class GrpcioServer:
     def bind(self, host: str, port: int) -> int:
         """Listen there; returns the port. Raises `OSError`."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if self._credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, self._credentials)
-        except RuntimeError as error:
-            raise OSError(str(error)) from None
+        return add_port(self._server, address, self._credentials)
 
     async def start(self) -> None:
         """Accept connections."""
@@ -69,6 +64,22 @@ class GrpcioServer:
     async def stop(self, grace_s: float) -> None:
         """Accept no more, let calls end within `grace_s`, then cut them off."""
         await self._server.stop(grace_s)
+
+
+def add_port(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None
+) -> int:
+    """Let a server of grpcio listen on `address`; returns the port it got. Raises `OSError`."""
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
+    if port == 0:
+        raise OSError(f"{address} cannot be had")
+    return port
 
 
 def add_calls(server: grpc.aio.Server, table: ServiceTable) -> None:

@@ -15,7 +15,7 @@ STATUS: Final = 8
 
 def named(index: int, value: bytes) -> bytes:
     """A field whose name is in the static table."""
-    return _integer(index, 0x0F, 0) + _string(value)
+    return _integer(index, 0x0F) + _string(value)
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -32,14 +32,14 @@ def trailers(status: int, text: str) -> bytes:
 
 
 def _string(value: bytes) -> bytes:
-    return _integer(len(value), 0x7F, 0) + value
+    return _integer(len(value), 0x7F) + value
 
 
-def _integer(value: int, mask: int, flags: int) -> bytes:
+def _integer(value: int, mask: int) -> bytes:
     """An integer with a prefix (section 5.1)."""
     if value < mask:
-        return bytes([flags | value])
-    encoded = [flags | mask]
+        return bytes([value])
+    encoded = [mask]
     value -= mask
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

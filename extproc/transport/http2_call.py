@@ -89,9 +89,7 @@ class Http2Call:
         if self.is_over:
             return
         self._leave()
-        block = trailers(status, text)
-        self._stream.send_trailers(block if self._is_opened else OPENING + block)
-        self._calls.flush_soon()
+        self._send_status(status, text)
 
     def pause(self) -> None:
         self._is_paused = True
@@ -117,7 +115,7 @@ class Http2Call:
             stream.consumed(len(data))
             return
         if reader is None:
-            if self._is_ready() and is_one_message(data):
+            if self._is_ready() and is_one_message(data, self._calls.limits.message_bytes):
                 stream.consumed(len(data))
                 self._receive(data[PREFIX_BYTES:])
                 return
@@ -160,9 +158,8 @@ class Http2Call:
             assert handler is not None
             try:
                 handler.half_closed()
-            except Exception:
-                log.exception("a call of %s failed", self._path())
-                self._fail()
+            except Exception as error:  # noqa: BLE001 - it ends this call alone
+                self._fail(error)
         elif self._stream.is_blocked:
             self._calls.stalled[self._stream.stream_id] = self
 
@@ -189,11 +186,11 @@ class Http2Call:
         assert handler is not None
         try:
             handler.receive(message)
-        except Exception:
-            log.exception("a call of %s failed", self._path())
-            self._fail()
+        except Exception as error:  # noqa: BLE001 - it ends this call alone
+            self._fail(error)
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
+        log.error("a call of %s failed", self._path(), exc_info=error)
         self._break(INTERNAL, "internal error")
 
     def _expire(self) -> None:
@@ -207,10 +204,13 @@ class Http2Call:
         """End it for its client and for its handler."""
         if self.is_over:
             return
+        self._send_status(status, text)
+        self.lose()
+
+    def _send_status(self, status: int, text: str) -> None:
         block = trailers(status, text)
         self._stream.send_trailers(block if self._is_opened else OPENING + block)
         self._calls.flush_soon()
-        self.lose()
 
     def _leave(self) -> None:
         self.is_over = True

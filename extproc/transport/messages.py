@@ -70,9 +70,10 @@ class MessageReader:
         return messages
 
 
-def is_one_message(data: bytes) -> bool:
-    """Whether these bytes are one message, not compressed and short, and nothing else."""
-    return len(data) >= PREFIX_BYTES and prefix(len(data) - PREFIX_BYTES) == data[:PREFIX_BYTES]
+def is_one_message(data: bytes, max_bytes: int) -> bool:
+    """Whether these bytes are one message that is accepted, and nothing else."""
+    size = len(data) - PREFIX_BYTES
+    return 0 <= size <= max_bytes and prefix(size) == data[:PREFIX_BYTES]
 
 
 def prefix(size: int) -> bytes:

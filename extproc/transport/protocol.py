@@ -37,7 +37,7 @@ class Connections:
         self.clock = clock
         self.open: set[Http2Protocol] = set()
         self.on_change: Callable[[], None] | None = None
-        """Called when a connection ends, or a call of one that leaves."""
+        """Called when a connection ends."""
 
     def changed(self) -> None:
         if self.on_change is not None:
@@ -63,11 +63,6 @@ class Http2Protocol:
         self._is_pinging = False
         self._is_leaving = False
         self._peer = ""
-
-    @property
-    def calls(self) -> int:
-        """How many calls are open."""
-        return len(self._grpc)
 
     # What the event loop calls
 
@@ -136,7 +131,6 @@ class Http2Protocol:
         self._is_leaving = True
         self._grpc.http2.announce_end()
         self._flush()
-        self._close_if_idle()
 
     def abort(self) -> None:
         """Close at once."""
@@ -146,10 +140,6 @@ class Http2Protocol:
     def _close(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
             log.warning("the connection of %s was closed: %s", self._peer, reason)
-            self._transport.close()
-
-    def _close_if_idle(self) -> None:
-        if self._is_leaving and self._transport is not None and not self.calls:
             self._transport.close()
 
     # Output
@@ -166,8 +156,8 @@ class Http2Protocol:
         data = self._grpc.http2.output.take()
         if data:
             self._transport.write(data)
-        if self._is_leaving:
-            self._close_if_idle()
+        if self._is_leaving and not len(self._grpc):
+            self._transport.close()
 
     # Time
 

@@ -13,18 +13,16 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from google.protobuf.any_pb2 import Any
 
-from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.pb.discovery_pb2 import DiscoveryResponse
 from extproc.security.trust import Trust
 from extproc.transport.status import INTERNAL
 from extproc.xds.ca_rollout import CaRollout
-from extproc.xds.capabilities import read_capabilities
 from extproc.xds.gate import Gate
-from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short, node_of, question
+from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short
 from extproc.xds.subscription import (
     CLUSTER_TYPE,
     Acknowledged,
@@ -45,18 +43,20 @@ WriteCluster: TypeAlias = Callable[[frozenset[str], tuple[Trust, ...]], bytes]
 behind TLS, in wire format. Runs in a thread."""
 
 
-def _subscription() -> Subscription:
-    return Subscription(CLUSTER_TYPE, is_for_all=True)
+class _Stream(DiscoveryStream):
+    """`version` is the newest that there is for its Envoy."""
 
+    def __init__(self, call: Call, version: int, discovery: ClusterDiscovery) -> None:
+        super().__init__(call, Subscription(CLUSTER_TYPE, is_for_all=True))
+        self.version = version
+        self.offers = CaRollout()
+        self._discovery = discovery
 
-@dataclass(slots=True, eq=False)
-class _Stream:
-    call: Call
-    abilities: frozenset[str]
-    version: int
-    node_id: str = ""
-    offers: CaRollout = field(default_factory=CaRollout)
-    subscription: Subscription = field(default_factory=_subscription)
+    def heard(self, event: Acknowledged | Refused | None) -> None:
+        self._discovery.heard(self, event)
+
+    def forget(self) -> None:
+        self._discovery.forget(self)
 
 
 class ClusterDiscovery:
@@ -74,7 +74,7 @@ class ClusterDiscovery:
         self._trusts: Mapping[str, Trust] = {}
         self._proven: dict[str, Trust] = {}
         gate.on_open.append(self._answer_all)
-        self._streams: dict[_Stream, DiscoveryStream] = {}
+        self._streams: set[_Stream] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._versions = itertools.count(1)
         self._version = 0
@@ -99,25 +99,21 @@ class ClusterDiscovery:
     def close(self) -> None:
         """End every stream, and every later one at once: the server goes down."""
         self._is_closed = True
-        for handler in list(self._streams.values()):
-            handler.end()
+        for stream in list(self._streams):
+            stream.end()
 
     def _open_stream(self, call: Call) -> DiscoveryStream:
         """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(call, read_capabilities(call.metadata), self._version)
-        handler = DiscoveryStream(
-            call, lambda message: self._ask(stream, message), lambda: self._forget(stream)
-        )
-        self._streams[stream] = handler
+        stream = _Stream(call, self._version, self)
+        self._streams.add(stream)
         if self._is_closed:
-            handler.end()
+            stream.end()
         else:
             self._gate.wait()
-        return handler
+        return stream
 
-    def _ask(self, stream: _Stream, message: DiscoveryRequest) -> None:
-        stream.node_id = stream.node_id or node_of(message)
-        event = stream.subscription.ask(question(message))
+    def heard(self, stream: _Stream, event: Acknowledged | Refused | None) -> None:
+        """The stream's Envoy asked, or took a version over or not."""
         if isinstance(event, Acknowledged):
             is_rest_due = stream.offers.accept()
             self._proven |= stream.offers.held
@@ -147,8 +143,9 @@ class ClusterDiscovery:
         """Something else than before, although nothing new was published."""
         stream.version = next(self._versions)
 
-    def _forget(self, stream: _Stream) -> None:
-        self._streams.pop(stream, None)
+    def forget(self, stream: _Stream) -> None:
+        """The stream has ended."""
+        self._streams.discard(stream)
         self._report_refused()
 
     def _report_refused(self) -> None:
@@ -185,8 +182,7 @@ class ClusterDiscovery:
             written = await asyncio.to_thread(write_cluster, stream.abilities, trusts)
         except Exception:
             log.exception("writing the llama-servers' cluster failed")
-            if stream in self._streams:
-                self._streams[stream].end(INTERNAL, "the cluster cannot be written")
+            stream.end(INTERNAL, "the cluster cannot be written")
             return
         response = DiscoveryResponse(
             version_info=str(answer.version),

@@ -16,26 +16,19 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
-from extproc.pb.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from extproc.pb.discovery_pb2 import DiscoveryResponse
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
-from extproc.xds.capabilities import EnvoyCapabilities, needs, read_capabilities, secured
-from extproc.xds.envoy_stream import EnvoyStream
+from extproc.xds.capabilities import EnvoyCapabilities, needs, secured
 from extproc.xds.gate import Gate
 from extproc.xds.options import EndpointDiscoveryOptions
-from extproc.xds.stream import (
-    CONTROL_PLANE,
-    DiscoveryStream,
-    in_short,
-    node_of,
-    question,
-    some_of,
-)
+from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short, some_of
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
     Acknowledged,
     Answer,
     Refused,
+    Subscription,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +37,22 @@ if TYPE_CHECKING:
 STREAM_ENDPOINTS: Final = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints"
 
 log = logging.getLogger("coxswain.xds")
+
+
+class _Stream(DiscoveryStream):
+    """`is_counted` while its Envoy wants endpoints."""
+
+    def __init__(self, call: Call, number: int, discovery: EndpointDiscovery) -> None:
+        super().__init__(call, Subscription())
+        self.number = number
+        self.is_counted = False
+        self._discovery = discovery
+
+    def heard(self, event: Acknowledged | Refused | None) -> None:
+        self._discovery.heard(self, event)
+
+    def forget(self) -> None:
+        self._discovery.forget(self)
 
 
 class EndpointDiscovery:
@@ -70,8 +79,7 @@ class EndpointDiscovery:
         self._set_routable = set_routable
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._streams: dict[int, EnvoyStream] = {}
-        self._handlers: dict[int, DiscoveryStream] = {}
+        self._streams: dict[int, _Stream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
         self._abilities = EnvoyCapabilities()
         self._set_issue = set_issue
@@ -122,27 +130,21 @@ class EndpointDiscovery:
         self._is_closed = True
         self.gate.close()
         self._cancel(self._timer)
-        for handler in list(self._handlers.values()):
-            handler.end()
+        for stream in list(self._streams.values()):
+            stream.end()
 
     def _open_stream(self, call: Call) -> DiscoveryStream:
         """One Envoy's stream; ends when either side leaves."""
-        stream = EnvoyStream(next(self._numbers), call, read_capabilities(call.metadata))
-        handler = DiscoveryStream(
-            call, lambda message: self._ask(stream, message), lambda: self._forget(stream)
-        )
-        self._streams[stream.number] = stream
-        self._handlers[stream.number] = handler
+        number = next(self._numbers)
+        stream = self._streams[number] = _Stream(call, number, self)
         if self._is_closed:
-            handler.end()
+            stream.end()
         else:
             self.gate.wait()
-        return handler
+        return stream
 
-    def _ask(self, stream: EnvoyStream, message: DiscoveryRequest) -> None:
-        if not stream.node_id:
-            stream.node_id = node_of(message)
-        event = stream.subscription.ask(question(message))
+    def heard(self, stream: _Stream, event: Acknowledged | Refused | None) -> None:
+        """The stream's Envoy asked for names, or took a version over or not."""
         self._count(stream)
         if isinstance(event, Acknowledged) and stream.is_counted:
             self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
@@ -155,7 +157,7 @@ class EndpointDiscovery:
             )
         self._answer(stream, self._refresh())
 
-    def _answer(self, stream: EnvoyStream, membership: Membership) -> None:
+    def _answer(self, stream: _Stream, membership: Membership) -> None:
         """Send the newest version if an answer is due."""
         if not self.gate.is_open or self._is_closed:
             return
@@ -192,7 +194,8 @@ class EndpointDiscovery:
             )
             self._withhold()
             self._apply(shift)
-            self._answer_all()
+            for stream in list(self._streams.values()):
+                self._answer(stream, membership)
         return membership
 
     def _opened(self) -> None:
@@ -203,7 +206,7 @@ class EndpointDiscovery:
         for stream in list(self._streams.values()):
             self._answer(stream, membership)
 
-    def _count(self, stream: EnvoyStream) -> None:
+    def _count(self, stream: _Stream) -> None:
         """An Envoy that wants no endpoints is not waited for."""
         wants = bool(stream.subscription.names)
         if wants and not stream.is_counted:
@@ -216,7 +219,7 @@ class EndpointDiscovery:
         elif stream.is_counted and not wants:
             self._discount(stream)
 
-    def _discount(self, stream: EnvoyStream) -> None:
+    def _discount(self, stream: _Stream) -> None:
         stream.is_counted = False
         log.info("Envoy %r is no longer subscribed", stream.node_id)
         self._abilities.disconnect(stream.number)
@@ -224,9 +227,9 @@ class EndpointDiscovery:
         self._withhold()
         self._apply(shift)
 
-    def _forget(self, stream: EnvoyStream) -> None:
+    def forget(self, stream: _Stream) -> None:
+        """The stream has ended."""
         del self._streams[stream.number]
-        del self._handlers[stream.number]
         if stream.is_counted:
             self._discount(stream)
 

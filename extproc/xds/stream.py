@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -10,11 +11,16 @@ from google.protobuf.message import DecodeError
 from extproc.pb.base_pb2 import ControlPlane
 from extproc.pb.discovery_pb2 import DiscoveryRequest
 from extproc.transport.status import INVALID_ARGUMENT, OK
-from extproc.xds.subscription import Question, SubscriptionError
+from extproc.xds.capabilities import read_capabilities
+from extproc.xds.subscription import (
+    Acknowledged,
+    Question,
+    Refused,
+    Subscription,
+    SubscriptionError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from extproc.transport import Call
 
 log = logging.getLogger("coxswain.xds")
@@ -26,41 +32,44 @@ MAX_SHOWN_NAMES = 3
 NO_MESSAGE: Final = "not a valid DiscoveryRequest"
 
 
-class DiscoveryStream:
-    """The handler of one call: `ask` takes each message, `forget` is called once at the end."""
+class DiscoveryStream(ABC):
+    """One Envoy's stream: the handler of its call."""
 
-    def __init__(
-        self,
-        call: Call,
-        ask: Callable[[DiscoveryRequest], None],
-        forget: Callable[[], None],
-    ) -> None:
-        self._call = call
-        self._ask = ask
-        self._forget = forget
-        self._node_id = ""
+    def __init__(self, call: Call, subscription: Subscription) -> None:
+        self.call = call
+        self.subscription = subscription
+        self.abilities = read_capabilities(call.metadata)
+        self.node_id = ""
+
+    @abstractmethod
+    def heard(self, event: Acknowledged | Refused | None) -> None:
+        """The subscription took in a question, which meant this."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """The stream has ended. Called once."""
 
     def receive(self, message: bytes) -> None:
         try:
             request = DiscoveryRequest.FromString(message)
-            self._node_id = self._node_id or node_of(request)
-            self._ask(request)
+            self.node_id = self.node_id or node_of(request)
+            self.heard(self.subscription.ask(question(request)))
         except (DecodeError, SubscriptionError) as error:
             fault = NO_MESSAGE if isinstance(error, DecodeError) else str(error)
-            log.warning("discovery rejected Envoy %r: %s", self._node_id, fault)
+            log.warning("discovery rejected Envoy %r: %s", self.node_id, fault)
             self.end(INVALID_ARGUMENT, fault)
 
     def half_closed(self) -> None:
         self.end()
 
     def gone(self) -> None:
-        self._forget()
+        self.forget()
 
     def end(self, status: int = OK, text: str = "") -> None:
         """End the stream from this side; without effect if it has ended."""
-        if not self._call.is_over:
-            self._call.finish(status, text)
-            self._forget()
+        if not self.call.is_over:
+            self.call.finish(status, text)
+            self.forget()
 
 
 def node_of(message: DiscoveryRequest) -> str:

@@ -187,6 +187,17 @@ def test_all_that_is_held_together_is_bounded() -> None:
     assert pair.server.held_bytes == 2 * 40_005
 
 
+def test_a_whole_message_beyond_the_limit_is_rejected() -> None:
+    """As one that arrives in parts; one of the limit's size is not."""
+    pair = Pair(TransportLimits(message_bytes=100))
+    fits, exceeds = pair.request(), pair.request()
+    pair.say(fits, b"x" * 100)
+    pair.say(exceeds, b"x" * 101)
+    pair.carry()
+    assert pair.answers[fits].messages == [b"x" * 100]
+    assert pair.answers[exceeds].status == "8"
+
+
 class Broken(Echo):
     """A service with a bug."""
 

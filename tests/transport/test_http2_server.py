@@ -21,7 +21,10 @@ from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import TransportLimits
 from tests.fakes.authority import Authority
 from tests.fakes.envoy_stream import eventually
+from tests.long_run import IS_LONG_RUN
 from tests.transport.peer import Echo
+
+STREAMS = 10_000 if IS_LONG_RUN else 2_000
 
 
 class Served:
@@ -84,7 +87,7 @@ async def test_grpcio_as_a_client() -> None:
             await stream.done_writing()
             assert await stream.code() is grpc.StatusCode.OK
 
-        await asyncio.gather(*(one(number) for number in range(2_000)))
+        await asyncio.gather(*(one(number) for number in range(STREAMS)))
         cancelled = echo(channel)()
         await cancelled.write(b"x")
         await cancelled.read()

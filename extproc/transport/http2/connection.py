@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from extproc.transport.http2.events import (
+    DataReceived,
+    Event,
+    HalfClosed,
+    StreamOpened,
+    StreamReset,
+)
 from extproc.transport.http2.frames import (
     ACK,
     CONTINUATION,
@@ -57,49 +64,8 @@ from extproc.transport.http2.stream import Output, Stream
 
 CONTROL_FRAME_BYTES: Final = DEFAULT_FRAME_BYTES
 """The longest frame of other types than DATA and header blocks."""
-FINAL_STREAM: Final = MAX_WINDOW
-"""The last stream id in a GOAWAY that only announces the end (section 6.8)."""
-
-
-class Event:
-    """Something happened to `stream`."""
-
-    __slots__ = ("stream",)
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-
-class StreamOpened(Event):
-    """A request began."""
-
-    __slots__ = ("headers",)
-
-    def __init__(self, stream: Stream, headers: RequestHeaders) -> None:
-        super().__init__(stream)
-        self.headers = headers
-
-
-class DataReceived(Event):
-    """Bytes of a request; the application owes `stream.consumed` for them."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, stream: Stream, data: bytes) -> None:
-        super().__init__(stream)
-        self.data = data
-
-
-class HalfClosed(Event):
-    """The request is complete."""
-
-    __slots__ = ()
-
-
-class StreamReset(Event):
-    """The stream ended early: the peer reset it, or broke a rule on it. It is closed already."""
-
-    __slots__ = ()
+MAX_STREAM: Final = (1 << 31) - 1
+"""The largest number of a stream (section 5.1.1)."""
 
 
 class Connection:
@@ -111,17 +77,16 @@ class Connection:
         self.streams: dict[int, Stream] = {}
         self.failure = ""
         """Why the connection has to be closed, empty while it has not."""
-        self.peer_leaves = False
-        """The peer sent GOAWAY."""
+        self.is_greeted = False
+        """Whether the peer has shown that it speaks HTTP/2."""
         self._limits = limits
         self._events: list[Event] = []
         self._now = now
         self._unparsed = bytearray()
         self._needed = len(PREFACE)
-        self._is_greeted = False
         self._has_settings = False
         self._last_stream = 0
-        self._refuses_above = FINAL_STREAM
+        self._refuses_above = MAX_STREAM
         self._receive_window = limits.connection_window_bytes
         self._peer_stream_window = DEFAULT_WINDOW
         self._blocks = HeaderBlocks(limits.header_bytes, limits.table_bytes)
@@ -147,11 +112,6 @@ class Connection:
             )
         )
         self.output.write(window_update(0, limits.connection_window_bytes - DEFAULT_WINDOW))
-
-    @property
-    def is_greeted(self) -> bool:
-        """Whether the peer has shown that it speaks HTTP/2."""
-        return self._is_greeted
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Read what arrived at `now`. After a failure all further bytes are ignored."""
@@ -193,12 +153,12 @@ class Connection:
     def _parse(self, data: bytes) -> int:
         """Handle all whole frames and what came of a DATA frame; returns where the rest begins."""
         at, end = 0, len(data)
-        if not self._is_greeted:
+        if not self.is_greeted:
             if data[: len(PREFACE)] != PREFACE[:end]:
                 raise ProtocolViolationError(PROTOCOL_ERROR, "this is not HTTP/2")
             if end < len(PREFACE):
                 return 0
-            self._is_greeted = True
+            self.is_greeted = True
             at = len(PREFACE)
         while True:
             if self._data_left:
@@ -486,7 +446,6 @@ class Connection:
             raise ProtocolViolationError(PROTOCOL_ERROR, "a goaway on a stream")
         if len(payload) < 8:
             raise ProtocolViolationError(FRAME_SIZE_ERROR, "an invalid goaway")
-        self.peer_leaves = True
 
     def _take_priority(self, stream_id: int, payload: bytes) -> None:
         """Priorities are ignored, but for their format (section 5.3.2)."""

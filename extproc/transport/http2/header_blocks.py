@@ -65,7 +65,6 @@ class HeaderBlocks:
             until = _field_end(block, at)
             if first & 0xE0 == 0x20:
                 self._check_table_size(block, at, is_first=not fields)
-                is_static = False
             part = block[at:until]
             field = self._fields.get(part)
             if field is None:

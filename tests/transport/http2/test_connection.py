@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.transport.http2.connection import Connection, DataReceived, StreamOpened
+from extproc.transport.http2.connection import Connection
+from extproc.transport.http2.events import DataReceived, StreamOpened
 from extproc.transport.http2.frames import (
     CONTINUATION,
     DATA,

@@ -17,6 +17,7 @@ from rich.table import Table
 from bench import (
     agents,
     bodies,
+    envoy_share,
     exchanges,
     held,
     load,
@@ -25,6 +26,7 @@ from bench import (
     scraping,
     simulation,
     telemetry,
+    waits,
     watching,
 )
 from bench.result import Section
@@ -35,11 +37,13 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "agents": agents.measure,
     "exchanges": exchanges.measure,
     "bodies": bodies.measure,
+    "envoy": envoy_share.measure,
     "held": held.measure,
     "picks": picks.measure,
     "scoring": scoring.measure,
     "scraping": scraping.measure,
     "telemetry": telemetry.measure,
+    "waits": waits.measure,
     "watching": watching.measure,
     **simulation.BENCHMARKS,
 }

@@ -29,10 +29,7 @@ class Load:
 
 async def generate(port: int, connections: int, seconds: float, body: bytes) -> Load:
     """Send requests for `seconds`, one at a time on each connection."""
-    head = (
-        f"POST {PATH} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
+    request = head(PATH, body) + body
     latencies: list[float] = []
     failures = 0
     deadline = time.perf_counter() + seconds
@@ -41,9 +38,9 @@ async def generate(port: int, connections: int, seconds: float, body: bytes) -> 
         nonlocal failures
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while (began := time.perf_counter()) < deadline:
-            writer.write(head.encode() + body)
+            writer.write(request)
             answer = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(_content_length(answer))
+            await reader.readexactly(content_length(answer))
             latencies.append(time.perf_counter() - began)
             failures += not answer.startswith(b"HTTP/1.1 200")
         writer.close()
@@ -78,7 +75,16 @@ async def run(port: int, connections: int, seconds: float, body_bytes: int = 0) 
     return Load(**json.loads(output))
 
 
-def _content_length(head: bytes) -> int:
+def head(path: str, body: bytes) -> bytes:
+    """The head of a request with this body."""
+    return (
+        f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    ).encode()
+
+
+def content_length(head: bytes) -> int:
+    """The length of the body behind this head of a response."""
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":

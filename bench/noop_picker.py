@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.core.address import Address
@@ -20,6 +19,7 @@ from extproc.pb import external_processor_pb2_grpc as pb_grpc
 from extproc.settings import Settings
 from extproc.transport import ServiceTable
 from extproc.transport.grpcio_server import OPTIONS, add_calls
+from extproc.transport.health import Health
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 
 
@@ -57,15 +57,12 @@ async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
     endpoints.open()
     clusters = ClusterDiscovery(endpoints.gate)
     table: ServiceTable = {}
-    for part in (endpoints, clusters):
+    health = Health()
+    health.set_ready(True)
+    for part in (endpoints, clusters, health):
         part.add_to(table)
     add_calls(server, table)
     ServedCluster(Settings(), clusters.publish)
-    healthy = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    await healthy.set(
-        "envoy.service.ext_proc.v3.ExternalProcessor", health_pb2.HealthCheckResponse.SERVING
-    )
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     await server.wait_for_termination()

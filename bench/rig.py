@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,15 @@ async def start_stand_ins(
 
 
 async def start_stand_ins_on(
-    children: Children, folder: Path, ports: list[int], slots: int, service_s: float = 0.0
+    children: Children,
+    folder: Path,
+    ports: list[int],
+    slots: int,
+    service_s: float = 0.0,
+    times_ms: Sequence[int] = (),
 ) -> None:
     config = folder / f"stand-in-{ports[0]}.yaml"
-    config.write_text(stand_in.configuration(ports, slots, service_s))
+    config.write_text(stand_in.configuration(ports, slots, service_s, times_ms))
     child = await _start_envoy(children, config, f"stand-in-{ports[0]}")
     await until_listening(child, ports[-1])
 
@@ -117,6 +123,8 @@ async def start_envoy_process(
     asks_picker: bool = True,
     message_timeout_s: float = 1.0,
     processor_port: int | None = None,
+    access_log: bool = False,
+    edit: Callable[[Any], None] | None = None,
 ) -> tuple[Child, int]:
     """The same; returns the process, too."""
     port, admin = free_ports(2)
@@ -124,14 +132,16 @@ async def start_envoy_process(
         listener=HostPort(LOOPBACK, port),
         admin=HostPort(LOOPBACK, admin),
         picker=HostPort(LOOPBACK, picker_port),
-        access_log=False,
+        access_log=access_log,
         message_timeout_s=message_timeout_s,
     )
     tree = yaml.safe_load(bootstrap(options))
     if not asks_picker:
-        _remove_picker_filter(tree)
+        remove_picker_filter(tree)
     if processor_port is not None:
         _split_picker(tree, options.picker_cluster, processor_port)
+    if edit is not None:
+        edit(tree)
     config = folder / f"envoy-{port}.yaml"
     config.write_text(yaml.safe_dump(tree))
     child = await _start_envoy(children, config, f"envoy-{port}")
@@ -163,7 +173,8 @@ def _rename_processor(tree: Any) -> None:
             _rename_processor(each)
 
 
-def _remove_picker_filter(tree: Any) -> None:
+def remove_picker_filter(tree: Any) -> None:
+    """Let Envoy balance by itself."""
     for listener in tree["static_resources"]["listeners"]:
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         manager["http_filters"] = [

@@ -5,20 +5,24 @@ is measured is the way to it. One process can listen on many ports: that many en
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+DELAY = "delay"
 
-def configuration(ports: list[int], slots: int, service_s: float = 0.0) -> str:
+
+def configuration(
+    ports: list[int], slots: int, service_s: float = 0.0, times_ms: Sequence[int] = ()
+) -> str:
     """Envoy's configuration for servers on `ports` with `slots` idle slots each; a completion
-    takes `service_s`."""
-    return yaml.safe_dump(
-        {"static_resources": {"listeners": [_listener(port, slots, service_s) for port in ports]}}
-    )
+    takes `service_s`, or what its query names of `times_ms`: `?ms=20`."""
+    listeners = [_listener(port, slots, service_s, times_ms) for port in ports]
+    return yaml.safe_dump({"static_resources": {"listeners": listeners}})
 
 
-def _listener(port: int, slots: int, service_s: float) -> dict[str, Any]:
+def _listener(port: int, slots: int, service_s: float, times_ms: Sequence[int]) -> dict[str, Any]:
     idle = [{"id": index, "n_ctx": 4096, "is_processing": False} for index in range(slots)]
     props = {
         "total_slots": slots,
@@ -35,6 +39,7 @@ def _listener(port: int, slots: int, service_s: float) -> dict[str, Any]:
         _route("/slots", idle),
         _route("/props", props),
         _route("/v1/models", models),
+        *(_timed(_route("/", answer), each) for each in times_ms),
         _route("/", answer),
     ]
     manager = {
@@ -46,7 +51,7 @@ def _listener(port: int, slots: int, service_s: float) -> dict[str, Any]:
             "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
         },
         "http_filters": [
-            *([_delay(service_s)] if service_s else []),
+            *([_delay(service_s)] if service_s or times_ms else []),
             {
                 "name": "router",
                 "typed_config": {
@@ -63,16 +68,26 @@ def _listener(port: int, slots: int, service_s: float) -> dict[str, Any]:
 
 
 def _delay(seconds: float) -> dict[str, Any]:
-    """A filter that holds completions for so long."""
-    fault = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+    """A filter that holds completions for so long, unless their route says otherwise."""
     completions = {"name": ":path", "string_match": {"prefix": "/v1/chat/"}}
-    return {
-        "name": "delay",
-        "typed_config": {
-            "@type": f"type.googleapis.com/{fault}",
-            "headers": [completions],
-            "delay": {"fixed_delay": f"{seconds:g}s", "percentage": {"numerator": 100}},
-        },
+    return {"name": DELAY, "typed_config": _fault(seconds) | {"headers": [completions]}}
+
+
+def _fault(seconds: float) -> dict[str, Any]:
+    kind = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+    found: dict[str, Any] = {"@type": f"type.googleapis.com/{kind}"}
+    if seconds:
+        percentage = {"numerator": 100}
+        found["delay"] = {"fixed_delay": f"{seconds:g}s", "percentage": percentage}
+    return found
+
+
+def _timed(route: dict[str, Any], milliseconds: int) -> dict[str, Any]:
+    """The same route for `?ms=`, which takes so long."""
+    query = {"name": "ms", "string_match": {"exact": str(milliseconds)}}
+    return route | {
+        "match": route["match"] | {"query_parameters": [query]},
+        "typed_per_filter_config": {DELAY: _fault(milliseconds / 1000)},
     }
 
 

@@ -1,0 +1,168 @@
+"""How long requests wait over real Envoy: under load beside a perfect queue, and on an idle fleet.
+
+`python -m bench.waits --port P --rate R --seconds S --times 20,40` sends one request after another
+at random times and prints a JSON line with what each took. Bounded in time.
+The event loop's own clock has whole milliseconds.
+"""
+
+import argparse
+import asyncio
+import heapq
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+import uvloop
+
+from bench import load, rig
+from bench.result import Row, Section, at_most
+from extproc.demo.port import free_ports
+from extproc.demo.process import Children
+
+SLOTS = (1, 2, 4)
+"""An uneven fleet."""
+TIMES_MS = (20, 30, 40, 50, 60, 70, 80, 100, 120, 150, 180, 300)
+LOAD = 0.9
+BUSY_S = 20.0
+IDLE_RATE = 60.0
+IDLE_S = 3.0
+ROUNDS = 7
+SEED = 11
+
+Sent = tuple[float, float, float]
+"""When a request was to be sent, what its server took, and what it took in all; seconds."""
+
+
+async def measure(say: Callable[[str], None]) -> Section:
+    """One trace through Envoy and Coxswain, and calm rounds with and without the picker."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with Children(folder) as children:
+            servers = free_ports(len(SLOTS))
+            for port, slots in zip(servers, SLOTS, strict=True):
+                await rig.start_stand_ins_on(children, folder, [port], slots, times_ms=TIMES_MS)
+            quiet = {"log": {"level": "warning"}}
+            _, picker = await rig.start_picker(children, folder, servers, quiet)
+            plain = await rig.start_envoy(children, folder, picker, asks_picker=False)
+            ours = await rig.start_envoy(children, folder, picker)
+            for port in (plain, ours):
+                await send(port, IDLE_RATE, 1.0, TIMES_MS[:1])
+            added = []
+            for number in range(ROUNDS):
+                say(f"waits: round {number + 1} of {ROUNDS}, an idle fleet")
+                before, after = [
+                    median(overheads(await send(port, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
+                    for port in (plain, ours)
+                ]
+                added.append(after - before)
+            base_s = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
+            ratios, means, perfects = [], [], []
+            rate = LOAD * sum(SLOTS) / (fmean(TIMES_MS) / 1000)
+            for number in range(ROUNDS):
+                say(f"waits: round {number + 1} of {ROUNDS}, {LOAD:.0%} load")
+                sent = await send(ours, rate, BUSY_S, TIMES_MS, seed=SEED + number)
+                means.append(fmean(overheads(sent)) - base_s)
+                perfects.append(fmean(perfect(sent, sum(SLOTS))))
+                ratios.append(means[-1] / perfects[-1])
+    return Section(
+        title="Waits",
+        method=f"{len(SLOTS)} servers of {', '.join(map(str, SLOTS))} slots, requests of "
+        f"{TIMES_MS[0]} to {TIMES_MS[-1]} ms at random times, bodies are read; medians of "
+        f"{ROUNDS} rounds; the perfect queue serves the same requests in the order of arrival",
+        rows=(
+            Row(what=f"mean wait at {LOAD:g} load", value=f"{1000 * median(means):.1f} ms"),
+            Row(what="of a perfect queue", value=f"{1000 * median(perfects):.1f} ms"),
+            at_most("mean wait to a perfect queue's", median(ratios), 1.05),
+            at_most(
+                f"added median, an idle fleet, {IDLE_RATE:g} requests/s",
+                1000 * median(added),
+                0.8,
+                " ms",
+            ),
+        ),
+    )
+
+
+def overheads(sent: Sequence[Sent]) -> list[float]:
+    """What each request took beside its server's time, seconds."""
+    return [took_s - service_s for _, service_s, took_s in sent]
+
+
+def perfect(sent: Sequence[Sent], slots: int) -> list[float]:
+    """The wait of each request, seconds, in a queue that loses no time."""
+    free_at = [0.0] * slots
+    waits = []
+    for at, service_s, _ in sorted(sent):
+        begins_at = max(at, heapq.heappop(free_at))
+        heapq.heappush(free_at, begins_at + service_s)
+        waits.append(begins_at - at)
+    return waits
+
+
+async def send(
+    port: int, rate: float, seconds: float, times_ms: Sequence[int], seed: int = SEED
+) -> list[Sent]:
+    """Send requests from a process of its own, for `PACE` times as long."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.waits", "--port", str(port), "--rate", str(rate)),
+        *("--seconds", str(load.PACE * seconds), "--seed", str(seed)),
+        *("--times", ",".join(map(str, times_ms))),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError("sending requests failed")
+    return [(at, service_s, took_s) for at, service_s, took_s in json.loads(output)]
+
+
+async def _send_all(
+    port: int, rate: float, seconds: float, times_ms: Sequence[int], seed: int
+) -> list[Sent]:
+    chance = random.Random(seed)
+    idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    done: list[Sent] = []
+    body = load.chat_body(300)
+
+    async def one(at: float, milliseconds: int) -> None:
+        began = time.perf_counter()
+        reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+        writer.write(load.head(f"{load.PATH}?ms={milliseconds}", body) + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(load.content_length(answer))
+        took_s = time.perf_counter() - began
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"a request failed: {answer!r}")
+        idle.append((reader, writer))
+        done.append((at, milliseconds / 1000, took_s))
+
+    tasks = []
+    at, began = 0.0, time.perf_counter()
+    while (at := at + chance.expovariate(rate)) < seconds:
+        await asyncio.sleep(began + at - time.perf_counter())
+        tasks.append(asyncio.create_task(one(time.perf_counter() - began, chance.choice(times_ms))))
+    await asyncio.gather(*tasks)
+    for _, writer in idle:
+        writer.close()
+    return done
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--times", required=True)
+    given = parser.parse_args()
+    times_ms = tuple(map(int, given.times.split(",")))
+    sent = uvloop.run(_send_all(given.port, given.rate, given.seconds, times_ms, given.seed))
+    print(json.dumps(sent))
+
+
+if __name__ == "__main__":
+    _main()

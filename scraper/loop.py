@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
+from scraper.llama.client import never_blocked
 from scraper.options import ScraperOptions
 from scraper.probe import issues
 from scraper.probe.endpoint_probe import EndpointProbe
@@ -29,7 +30,8 @@ class Scraper:
 
     `sink` receives each observation; it is synchronous and must return quickly. `priority` returns
     the scrape priority of an endpoint; it is called before and after each scrape. An exception of
-    either, or of a scrape, is logged when it begins and affects no other endpoint.
+    either, or of a scrape, is logged when it begins and affects no other endpoint. `lost_s` returns
+    for how many seconds since a moment this process was blocked: no server is blamed for those.
     """
 
     def __init__(
@@ -40,12 +42,16 @@ class Scraper:
         options: ScraperOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
+        lost_s: Callable[[float], float] = never_blocked,
+        name_of: Callable[[Address], str] = str,
     ) -> None:
         self._sink = sink
         self._priority = priority
         self._options = options or ScraperOptions()
         self._clock = clock
         self._random = random
+        self._lost_s = lost_s
+        self._name_of = name_of
         self._watches: dict[Address, _Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -67,7 +73,7 @@ class Scraper:
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
-        probe = EndpointProbe(target, self._options, self._clock)
+        probe = EndpointProbe(target, self._options, self._clock, lost_s=self._lost_s)
         self.forget(target.address)
         watch = _Watch(target=target, probe=probe)
         self._watches[target.address] = watch
@@ -101,7 +107,7 @@ class Scraper:
     async def _run(self, watch: _Watch) -> None:
         address = watch.target.address
         schedule = Schedule(self._options.cadence, self._random)
-        issue_log = IssueLog(address)
+        issue_log = IssueLog(lambda: self._name_of(address))
         probe = watch.probe
         try:
             while True:

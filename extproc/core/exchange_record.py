@@ -18,13 +18,17 @@ class Outcome(Enum):
 
 
 class ExchangeRecord(NamedTuple):
-    """One exchange, recorded once at its end. Times are seconds; `status` is 0 if none was sent.
+    """One exchange, recorded once at its end. Times are seconds; `status` is that of the response
+    or of the rejection, 0 if there was neither.
 
     `request_id` is the client's `x-request-id`; `endpoint` is the one that served, or the picked
-    one; `path` has no query. `began_at` and `decided_at` are monotonic; `decided_at` is when enough
-    of the request had come for the decision, and its wait began if it was queued; None if it ended
-    before that. `pick_s` is the time that the decision took. `trace_parent` is the caller's
-    `traceparent` as received, unchecked. `criticality` is empty if the request takes no slot.
+    one, and `endpoint_name` how people know it, empty if there is none; `path` has no query.
+    `began_at` and `decided_at` are monotonic; `decided_at` is when enough of the request had come
+    for the decision, and its wait began if it was queued; None if it ended before that. `pick_s` is
+    the time that the decision took. `trace_parent` is the caller's `traceparent` as received,
+    unchecked. `criticality` is empty if the request takes no slot.
+    `input_tokens` and `output_tokens` are the server's own counts, None where the response did not
+    pass the picker.
     """
 
     exchange_id: str
@@ -41,6 +45,10 @@ class ExchangeRecord(NamedTuple):
     decided_at: float | None = None
     pick_s: float = 0.0
     path: str = ""
+    method: str = ""
     model: str = ""
     criticality: str = "standard"
     trace_parent: str = ""
+    endpoint_name: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None

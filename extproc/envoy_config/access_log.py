@@ -10,6 +10,7 @@ from envoy_data_plane.envoy.config.accesslog.v3 import (
     ComparisonFilterOp,
     LogTypeFilter,
     MetadataFilter,
+    OrFilter,
     ResponseFlagFilter,
     StatusCodeFilter,
 )
@@ -31,6 +32,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import (
     MetadataMatcher,
     MetadataMatcherPathSegment,
     ValueMatcher,
+    ValueMatcherNullMatch,
 )
 from envoy_data_plane.google.protobuf import Struct
 
@@ -81,7 +83,8 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
-    """One message to the picker for each exchange that ended badly, none for the others.
+    """One message to the picker for each exchange that ended badly or bypassed it, none for the
+    others.
 
     The end of an ext_proc stream looks the same for a finished response, a client that left and a
     server that died. This report distinguishes them. It is sent, unbuffered and on the connection
@@ -89,8 +92,18 @@ def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     """
     if not options.access_log_stream:
         return []
-    flagged = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
-    return [_to_picker("coxswain-ends", _all_of(_is_over(), flagged), options)]
+    reported = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
+    if options.has_discovery:
+        reported = AccessLogFilter(or_filter=OrFilter(filters=[reported, _has_bypassed()]))
+    return [_to_picker("coxswain-ends", _all_of(_is_over(), reported), options)]
+
+
+def _has_bypassed() -> AccessLogFilter:
+    """Requests that Envoy sent to a llama-server without the picker: the balancing policy wrote
+    which server got it, and the picker wrote no exchange. Rejections and other routes have no
+    server, and what the picker decided has an exchange: neither costs a message.
+    """
+    return _all_of(_has_metadata(names.SERVED), _has_metadata(names.EXCHANGE, is_present=False))
 
 
 def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
@@ -102,11 +115,6 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
     """
     if report_interval(options) is None:
         return []
-    chosen = MetadataMatcher(
-        filter=names.LB_NAMESPACE,
-        path=[MetadataMatcherPathSegment(key=names.UPLOAD)],
-        value=ValueMatcher(present_match=True),
-    )
     nothing = ComparisonFilter(
         op=ComparisonFilterOp.EQ,
         value=RuntimeUInt32(default_value=0, runtime_key="coxswain.no_status"),
@@ -114,9 +122,7 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
     goes_on = _all_of(
         AccessLogFilter(log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic])),
         AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=nothing)),
-        AccessLogFilter(
-            metadata_filter=MetadataFilter(matcher=chosen, match_if_key_not_found=False)
-        ),
+        _has_metadata(names.UPLOAD),
     )
     return [_to_picker("coxswain-uploads", goes_on, options)]
 
@@ -152,6 +158,21 @@ def _is_over() -> AccessLogFilter:
     """Excludes the reports about running exchanges."""
     return AccessLogFilter(
         log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic], exclude=True)
+    )
+
+
+def _has_metadata(key: str, *, is_present: bool = True) -> AccessLogFilter:
+    """Whether the balancing's metadata has this key, or with `is_present` false, that it does not:
+    this filter ignores the matcher's `invert`, so a value of the key must be null, and none is.
+    """
+    value = ValueMatcher(present_match=True)
+    if not is_present:
+        value = ValueMatcher(null_match=ValueMatcherNullMatch())
+    matcher = MetadataMatcher(
+        filter=names.LB_NAMESPACE, path=[MetadataMatcherPathSegment(key=key)], value=value
+    )
+    return AccessLogFilter(
+        metadata_filter=MetadataFilter(matcher=matcher, match_if_key_not_found=not is_present)
     )
 
 

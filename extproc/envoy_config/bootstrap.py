@@ -13,6 +13,7 @@ from envoy_data_plane.envoy.config.core.v3 import Node
 from extproc.envoy_config.clusters import clusters, discovery, own_clusters
 from extproc.envoy_config.listener import listener
 from extproc.envoy_config.messages import address
+from extproc.envoy_config.metrics import metrics_cluster, metrics_listener
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.overload import overload_manager
 
@@ -26,7 +27,10 @@ def bootstrap_message(options: EnvoyOptions) -> Bootstrap:
     return Bootstrap(
         node=Node(id="coxswain-envoy", cluster="coxswain"),
         admin=Admin(address=address(options.admin), ignore_global_conn_limit=True),
-        static_resources=BootstrapStaticResources(listeners=[listener(options)], clusters=static),
+        static_resources=BootstrapStaticResources(
+            listeners=[listener(options), *metrics_listener(options)],
+            clusters=[*static, *metrics_cluster(options)],
+        ),
         dynamic_resources=dynamic,
         overload_manager=overload_manager(options),
     )

@@ -79,7 +79,8 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     """All but the llama-servers', which the picker may serve."""
     found = [picker(options)]
     if options.status is not None:
-        found.append(_status(options.status_cluster, options.status))
+        # Of the picker's HTTP pages clients reach the queue's alone.
+        found.append(http1_cluster(options.status_cluster, options.status))
     if options.tracing is not None:
         found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing, COLLECTOR_KEEPALIVE))
     return found
@@ -208,8 +209,8 @@ def _gone_at_once() -> OutlierDetection:
     )
 
 
-def _status(name: str, place: HostPort) -> Cluster:
-    """The picker's HTTP pages, of which clients reach the queue's alone."""
+def http1_cluster(name: str, place: HostPort) -> Cluster:
+    """One HTTP/1.1 server."""
     return _one_endpoint(
         name,
         place,

@@ -76,7 +76,7 @@ CONTROL_HEADERS = (
 )
 """Of these, those that are for the picker alone: it takes them away, and so does Envoy where it
 is not asked."""
-RESPONSE_HEADERS = (":status", "content-type")
+RESPONSE_HEADERS = (":status", "content-type", "content-length")
 """The headers that the picker reads. It is sent no others: each costs it time with every
 request, and cookies are none of its business."""
 RESPONSE_ATTRIBUTES = [

@@ -65,6 +65,7 @@ class EnvoyOptions:
     # Where things listen.
     listener: HostPort = HostPort("0.0.0.0", 10000)  # the clients' door
     admin: HostPort = HostPort("127.0.0.1", 9901)
+    metrics: HostPort | None = None  # for Prometheus: none of the other admin pages
     picker: HostPort = HostPort("127.0.0.1", 9002)
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
     llama_cluster: str = LLAMA_CLUSTER

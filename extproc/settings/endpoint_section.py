@@ -24,7 +24,7 @@ class EndpointSettings(Section):
         max_length=253,
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
     )
-    """Its name in logs and metrics, instead of its address."""
+    """Its name in logs, metrics, spans, commands and x-coxswain-endpoint; else its address."""
     slots: SlotCount | None = None
     """The number of its slots, for a server that does not report it (started with --no-slots and
     without /props)."""

@@ -50,6 +50,12 @@ class EnvoySettings(Section):
     """The address on which Envoy serves clients, an IP address and a port."""
     admin: IpBind = "127.0.0.1:9901"
     """Envoy's own admin pages."""
+    metrics: IpBind | None = None
+    """The address on which Envoy also serves its metrics for Prometheus, at /stats/prometheus, and
+    no other of its admin pages; by default none."""
+    stats: Annotated[tuple[Target, ...], LIST] = ()
+    """Where Coxswain reads each Envoy's counters about it, host:port: its envoy.admin or
+    envoy.metrics. With them it shows when an Envoy continues without it."""
     picker: Target | None = None
     """The address at which Envoy reaches Coxswain's data plane, host:port; by default listen.grpc,
     or loopback if that is all interfaces."""

@@ -22,7 +22,7 @@ class ListenSettings(Section):
     addresses, localhost and the host in listen.http. This protects the pages from other web sites
     (DNS rebinding)."""
     transport: Literal["builtin", "grpcio"] = "builtin"
-    """What serves the data plane: `builtin` takes a fourth of the processor time and a sixth of the
+    """What serves the data plane: `builtin` takes a fifth of the processor time and a ninth of the
     memory of `grpcio`. Use `grpcio` if Envoy has problems with the connection, and report them; it
     will be removed."""
     insecure: bool = False

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extproc.core.request import HOLD_MARGIN_S
+from extproc.settings.dashboard_section import DashboardSettings
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     outlier_detection: Annotated[OutlierSettings, EMPTY_SECTION] = OutlierSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()
+    dashboard: Annotated[DashboardSettings, EMPTY_SECTION] = DashboardSettings()
     statsd: Annotated[StatsdSettings, EMPTY_SECTION] = StatsdSettings()
     admin: Annotated[AdminSettings, EMPTY_SECTION] = AdminSettings()
     agents: Annotated[AgentsSettings, EMPTY_SECTION] = AgentsSettings()

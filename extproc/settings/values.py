@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -94,6 +95,18 @@ def _server(text: str) -> str:
             "address", "write host:port without http://, or https://host:port if it uses TLS"
         )
     return f"{https}{_target(bare[len(https) :])}" if scheme == https else _target(bare)
+
+
+def _web_url(text: str) -> str:
+    plain = text.strip()
+    try:
+        parts = urlsplit(plain)
+    except ValueError:
+        parts = urlsplit("")
+    is_web = parts.scheme in {"http", "https"} and parts.hostname
+    if not is_web or not plain.isprintable() or " " in plain:
+        raise PydanticCustomError("url", "write a web address: http://host:port or https://host")
+    return plain
 
 
 def _bind(text: str) -> str:
@@ -212,6 +225,9 @@ Target = Annotated[str, AfterValidator(_target)]
 
 Server = Annotated[str, AfterValidator(_server)]
 """Where a server is and whether it speaks TLS: `host:port` or `https://host:port`."""
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+"""The address of a web page."""
 
 Bind = Annotated[str, AfterValidator(_bind)]
 """Where to listen: `host:port`; port 0 takes a free one."""

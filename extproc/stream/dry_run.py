@@ -13,9 +13,9 @@ from extproc.stream.request.translate import NOT_READ, understand
 
 
 def dry_run(
-    dispatcher: Dispatcher, options: ExchangeOptions, inquiry: DryRunRequest
+    dispatcher: Dispatcher, options: ExchangeOptions, inquiry: DryRunRequest, now: float
 ) -> Explanation:
-    """Read the request as an exchange does, and explain its outcome. Changes nothing."""
+    """Read the request as an exchange does, and explain its outcome at `now`. Changes nothing."""
     headers = pb.HttpHeaders()
     pseudo = {":method": inquiry.method, ":path": inquiry.path}
     for key, value in {**inquiry.headers, **pseudo}.items():
@@ -49,7 +49,7 @@ def dry_run(
     )
     if isinstance(request, str):
         return _refused(request)
-    explanation = explain(dispatcher, request)
+    explanation = explain(dispatcher, request, now)
     if body.problem is None:
         return explanation
     # The request is routed without the missing information, so report the problem.

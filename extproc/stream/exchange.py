@@ -32,6 +32,7 @@ from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
+from extproc.stream.answer_tail import NO_USAGE, AnswerTail
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
@@ -71,6 +72,8 @@ class Exchange:
         "_destination",
         "_dispatcher",
         "_download",
+        "_finished",
+        "_first_token_at",
         "_is_broken",
         "_is_cancelled",
         "_is_failed",
@@ -82,6 +85,7 @@ class Exchange:
         "_reason",
         "_replies",
         "_response",
+        "_tail",
         "_trace_parent",
         "_upload",
         "_waited_s",
@@ -105,6 +109,10 @@ class Exchange:
         self._began_at = now
         self._reader = RequestReader(dispatcher, options)
         self._download: DuplexBody | None = None
+        self._tail = _NO_TAIL
+        self._finished: Lease | None = None
+        """The lease that was released with the response headers."""
+        self._first_token_at: float | None = None
         self._lease: Lease | None = None
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
@@ -140,6 +148,7 @@ class Exchange:
             self._take_trailers(now)
         elif kind == "response_body" and self._download is not None:
             part = request.response_body
+            self._tail.add(part.body)
             self._say(*self._download.take(part.body, is_last=part.end_of_stream))
         elif kind in _UNCHANGED:
             self._say(codec.unchanged(kind))
@@ -246,11 +255,13 @@ class Exchange:
         lease = self._lease
         head, request, objective = self._reader.head, self._reader.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
+        endpoint = self._endpoint()
         return ExchangeSnapshot(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
             state=state_at(self.stage, is_answered=self._response is not None),
-            endpoint=self._endpoint(),
+            endpoint=endpoint,
+            endpoint_name=self._name_of(endpoint),
             age_s=now - self._began_at,
             waited_s=self._waited_s if ticket is None else now - ticket.entered_at,
             weight_slots=weight_slots if ticket is None else ticket.request.weight_slots,
@@ -273,19 +284,21 @@ class Exchange:
         if self.stage is Stage.ENDED:
             raise ExchangeError(f"exchange {self.id} ended twice")
         stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
+        endpoint_name = self._name_of(endpoint)  # which may leave the fleet with this lease
         first_token_at = self._give_back(now)
         is_broken = self._is_cut() and not self._is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reader.head, self._reader.request, self._objective()
         response = self._response
+        usage = NO_USAGE if self._tail is _NO_TAIL else self._tail.usage()
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id if head is not None else "",
             outcome=outcome,
             reason=self._reason,
             endpoint=endpoint,
-            status=response.status if response is not None else 0,
+            status=self._status(),
             attempts=response.attempts if response is not None else 0,
             waited_s=waited_s,
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
@@ -294,10 +307,20 @@ class Exchange:
             decided_at=self._decided_at,
             pick_s=self._pick_s,
             path=head.path if head is not None else "",
+            method=head.method if head is not None else "",
             model=(request.model or "") if request is not None else "",
             criticality=objective.criticality.label if objective is not None else "",
             trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
+            endpoint_name=endpoint_name,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
         )
+
+    def _status(self) -> int:
+        """The status that the client got, as far as it is known; 0 if it is not."""
+        if self._response is not None:
+            return self._response.status
+        return 0 if self._reason is None else codec.status_of(self._reason)
 
     def _give_back(self, now: float) -> float | None:
         """Leave the queue, or release the lease, once; returns the time of the first token."""
@@ -305,6 +328,13 @@ class Exchange:
         self.stage, self.ticket, self._lease = Stage.ENDED, None, None
         if ticket is not None:
             self._dispatcher.withdraw(ticket, now)
+        finished, self._finished = self._finished, None
+        if finished is not None:
+            assert self._reader.request is not None
+            self._dispatcher.conclude(
+                finished, self._reader.request, now, is_broken=self._is_failed
+            )
+            return self._first_token_at
         if lease is None:
             return self._answered_at
         end = LeaseEnd.ABANDONED  # released even if the code below fails: a scrape shows the slot
@@ -346,6 +376,7 @@ class Exchange:
             or request.protocol_config.response_body_mode == codec.FULL_DUPLEX
         ):
             self._download = DuplexBody("response_body", is_open=True)
+            self._tail = AnswerTail()
         if result is None:
             self.stage = Stage.READING
             self._say(*self._reader.bring_body())
@@ -407,7 +438,8 @@ class Exchange:
     # The answer
 
     def _answered(self, request: pb.ProcessingRequest, now: float) -> None:
-        if self.stage is Stage.READING:
+        is_unnamed = self.stage is Stage.READING  # Envoy chose by itself: it was not a bypass
+        if is_unnamed:
             self.stage = Stage.PASSING
         response = self._response = codec.read_response_head(request)
         if not response.is_local_reply and self._answered_at is None:
@@ -415,12 +447,25 @@ class Exchange:
         response_feedback.apply_response(
             self._dispatcher, response, self._addresses, self._lease, now
         )
+        if self._lease is not None and response_feedback.is_finished(response):
+            self._finish(self._lease, now)
         is_announced = self._options.adds_response_headers and self.stage in ROUTED
-        self._say(
-            codec.routing_headers(response.served, round(self._waited_s * 1000), response.attempts)
+        reply = (
+            codec.routing_headers(
+                self._name_of(response.served), round(self._waited_s * 1000), response.attempts
+            )
             if is_announced
             else codec.unchanged("response_headers")
         )
+        self._say(codec.name_exchange(reply, self.id) if is_unnamed else reply)
+
+    def _finish(self, lease: Lease, now: float) -> None:
+        """The server is free already: let the next request have its slot."""
+        self._addresses = (lease.address,)
+        self._first_token_at = self._dispatcher.release(
+            lease, LeaseEnd.SERVED, now, is_received=False
+        )
+        self._finished, self._lease = lease, None
 
     def _say(self, *replies: pb.ProcessingResponse) -> None:
         self._replies += replies
@@ -431,6 +476,9 @@ class Exchange:
         request = self._reader.request or self._reader.announced
         return self._dispatcher.resolver.objective_of(request) if request is not None else None
 
+    def _name_of(self, address: Address | None) -> str:
+        return "" if address is None else self._dispatcher.fleet.name_of(address)
+
     def _endpoint(self) -> Address | None:
         if self._lease is not None:
             return self._lease.address
@@ -438,6 +486,8 @@ class Exchange:
 
 
 TRAILERS: Final = "Trailers are not supported; send this request without trailers."
+_NO_TAIL: Final = AnswerTail()
+"""Of a response whose body does not pass; nothing is added to it."""
 _UNMADE: Final = codec.unchanged("request_headers")
 """A placeholder until the destination is built and sent."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

@@ -85,6 +85,24 @@ def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: boo
     return response.is_stream and is_broken
 
 
+SHORT_BYTES: Final = 16 * 1024
+"""A body of at most this length comes with its headers, or right behind them."""
+
+
+def is_finished(response: ResponseHead) -> bool:
+    """Whether the server has sent all of a short success, so that its slot is free already.
+
+    llama-server sends an ordinary response when it has all of it, and starts no task before it has
+    freed the slot.
+    """
+    return (
+        not response.is_local_reply
+        and not response.is_stream
+        and 200 <= response.status < 300
+        and 0 <= response.body_bytes <= SHORT_BYTES
+    )
+
+
 def lease_end(
     response: ResponseHead | None, *, is_cut: bool, is_unsent: bool, is_handed_over: bool
 ) -> LeaseEnd:

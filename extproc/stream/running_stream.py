@@ -50,7 +50,7 @@ class RunningStream:
     sends. A client that leaves resets its stream, and `gone` ends the exchange.
     """
 
-    __slots__ = ("_call", "_is_half_closed", "_owner", "_settlement_due", "exchange", "id")
+    __slots__ = ("_call", "_is_half_closed", "_owner", "exchange", "id")
 
     def __init__(self, exchange: Exchange, call: Call, owner: StreamOwner) -> None:
         self.exchange = exchange
@@ -58,7 +58,6 @@ class RunningStream:
         self._call = call
         self._owner = owner
         self._is_half_closed = False
-        self._settlement_due = False
 
     # What the transport calls
 

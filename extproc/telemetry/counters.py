@@ -20,6 +20,11 @@ class Distribution:
     def count(self) -> int:
         return sum(self.counts)
 
+    def plus(self, other: "Distribution") -> "Distribution":
+        """Both together; they have the same bounds."""
+        counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        return Distribution(self.bounds, counts, self.total + other.total)
+
 
 class Histogram:
     """How often values fell between the bounds; a value equal to a bound falls below it."""

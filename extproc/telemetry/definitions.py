@@ -27,6 +27,7 @@ _WAITS_S: Final = (
     *(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
+_LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _PICKS_S: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005),
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.1),
@@ -36,8 +37,8 @@ SLOTS: Final = Family(
     name="coxswain_slots",
     kind=Kind.GAUGE,
     help="Slots of an endpoint by state: idle (available now), leased (used through Coxswain), "
-    "foreign (used by requests that bypass it) or unusable (free, but the server gets no "
-    "requests).",
+    "foreign (used by requests that bypass it) or unusable (not in use, but the server gets no "
+    "requests; also what was foreign or draining on a server that is down).",
     labels=("endpoint", "state"),
 )
 ENDPOINTS: Final = Family(
@@ -59,6 +60,22 @@ QUEUE_DEPTH: Final = Family(
     kind=Kind.GAUGE,
     help="Queued requests by criticality.",
     labels=("criticality",),
+)
+MODEL_QUEUE_DEPTH: Final = Family(
+    name="coxswain_model_queue_depth",
+    kind=Kind.GAUGE,
+    help="Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
+    "too-few-slots, affinity, model-loading, no-endpoint or unreported (docs/operations.md). "
+    "`no-idle-slot` of each served model is always there. The model is empty for requests that "
+    "name none, or none that is served.",
+    labels=("model", "reason"),
+)
+MODEL_IDLE_SLOTS: Final = Family(
+    name="coxswain_model_idle_slots",
+    kind=Kind.GAUGE,
+    help="Slots that a request for a model can have now, unless they are reserved. A model that a "
+    "router can load has one there.",
+    labels=("model",),
 )
 QUEUE_MAX_REQUESTS: Final = Family(
     name="coxswain_queue_max_requests",
@@ -140,6 +157,35 @@ EJECTIONS: Final = Family(
     "timeout, broken-answer or unavailable.",
     labels=("endpoint", "cause"),
 )
+ENDPOINT_REQUESTS: Final = Family(
+    name="coxswain_endpoint_requests_total",
+    kind=Kind.COUNTER,
+    help="Ended requests that had a slot, by endpoint, model and result: ok, client_error (4xx), "
+    "server_error (5xx) or broken (cut off).",
+    labels=("endpoint", "model", "result"),
+)
+ENDPOINT_FIRST_TOKEN: Final = Family(
+    name="coxswain_endpoint_time_to_first_token_seconds",
+    kind=Kind.HISTOGRAM,
+    help="Time from the end of the queue to the first token, by endpoint and model.",
+    labels=("endpoint", "model"),
+    unit="s",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+ENDPOINT_PROMPT_TOKENS: Final = Family(
+    name="coxswain_endpoint_prompt_tokens_total",
+    kind=Kind.COUNTER,
+    help="Tokens of the prompts that scrapes saw answered, cached ones included, by endpoint and "
+    "model. Requests that begin and end between two scrapes are missing.",
+    labels=("endpoint", "model"),
+)
+ENDPOINT_GENERATED_TOKENS: Final = Family(
+    name="coxswain_endpoint_generated_tokens_total",
+    kind=Kind.COUNTER,
+    help="Generated tokens that scrapes saw, by endpoint and model; their rate is in tokens per "
+    "second. What follows the last scrape of a response is missing.",
+    labels=("endpoint", "model"),
+)
 PROBLEMS: Final = Family(
     name="coxswain_problems",
     kind=Kind.GAUGE,
@@ -160,6 +206,27 @@ AUDIT_CORRECTIONS: Final = Family(
     "stream without its lease or ticket, or an inconsistent ledger. Each is a bug: report it.",
     labels=("kind",),
 )
+BYPASSED: Final = Family(
+    name="coxswain_bypassed_requests_total",
+    kind=Kind.COUNTER,
+    help="Requests that Envoy sent to a server without asking this picker, although it served: "
+    "a message timeout, or a stream that broke. Envoy's access log stream reports them.",
+)
+EVENT_LOOP_LAG: Final = Family(
+    name="coxswain_event_loop_lag_seconds",
+    kind=Kind.HISTOGRAM,
+    help="By how much the picker's event loop was late, ten times a second. While it is late, the "
+    "picker answers nobody.",
+    unit="s",
+    buckets=_LAGS_S,
+)
+ENVOY_FAILURES: Final = Family(
+    name="coxswain_envoy_ext_proc_failures_total",
+    kind=Kind.COUNTER,
+    help="Counters of each Envoy in `envoy.stats` about the picker, by kind: message_timeouts (it "
+    "answered too late), failure_mode_allowed (a request went on without it) and streams_failed.",
+    labels=("envoy", "kind"),
+)
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
@@ -168,8 +235,11 @@ BUILD: Final = Family(
 )
 
 FAMILIES: Final = (
-    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, QUEUE_MAX_REQUESTS),
+    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
+    *(MODEL_IDLE_SLOTS, QUEUE_MAX_REQUESTS),
     *(QUEUE_BODY_BYTES, QUEUE_MAX_BODY_BYTES, RUNNING, REQUESTS),
     *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SLO_REQUESTS, SCRAPES, EJECTED, EJECTIONS),
-    *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BUILD),
+    *(ENDPOINT_REQUESTS, ENDPOINT_FIRST_TOKEN),
+    *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
+    *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
 )

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.telemetry.endpoint_counts import HELD_SLOT, model_of
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.prometheus import prometheus_text
+from extproc.telemetry.spans import UNKNOWN_SERVER, Server
 from extproc.telemetry.statsd import Statsd, StatsdOptions
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 
@@ -89,9 +91,17 @@ class Telemetry:
             trace_id = self._sampler.decide(parent)
             if trace_id is not None:
                 assert self._otlp is not None
-                self._otlp.record(record, trace_id, parent, time.time_ns())
+                self._otlp.record(record, trace_id, parent, time.time_ns(), self._server(record))
                 return trace_id
         return parent.trace_id if parent is not None else ""
+
+    def _server(self, record: ExchangeRecord) -> Server:
+        """The server of an ended exchange, for its span."""
+        endpoint = None if record.endpoint is None else self._dispatcher.fleet.get(record.endpoint)
+        if endpoint is None:
+            return UNKNOWN_SERVER
+        has_answer = record.outcome in HELD_SLOT and 200 <= record.status < 300
+        return Server(endpoint.spec.name, model_of(endpoint, record.model) if has_answer else "")
 
     def scraped(self, observation: Observation) -> None:
         """Record a scrape of an endpoint."""
@@ -100,6 +110,11 @@ class Telemetry:
     def outcomes(self) -> dict[str, int]:
         """The number of ended requests by outcome since the start."""
         return self._metrics.outcomes()
+
+    def generated_tokens(self) -> int | None:
+        """The number of tokens that scrapes showed since the start, over all endpoints; None if no
+        server reports its tokens."""
+        return self._metrics.generated_tokens()
 
     async def prometheus(self) -> bytes:
         """All metrics as Prometheus text: read here and now, written in a thread."""

@@ -1,6 +1,5 @@
 """The label values of endpoints: stable, and bounded in number."""
 
-from collections import Counter
 from typing import Final
 
 from extproc.core.address import Address
@@ -13,13 +12,8 @@ OTHERS: Final = "others"
 
 def endpoint_labels(fleet: Fleet) -> dict[Address, str]:
     """An endpoint's name if it is unique, else its address. O(fleet)."""
-    names = Counter(endpoint.spec.name for endpoint in fleet)
     labels: dict[Address, str] = {}
     for endpoint in fleet:
-        name = endpoint.spec.name
-        if len(labels) >= MAX_ENDPOINTS:
-            labels[endpoint.address] = OTHERS
-        else:
-            is_own = name and names[name] == 1
-            labels[endpoint.address] = name if is_own else str(endpoint.address)
+        address = endpoint.address
+        labels[address] = OTHERS if len(labels) >= MAX_ENDPOINTS else fleet.name_of(address)
     return labels

@@ -11,17 +11,16 @@ from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.waits import ModelQueue, WaitReason
 from extproc.telemetry import definitions
-from extproc.telemetry.counters import Counter, Histogram
+from extproc.telemetry.counters import Counter, Distribution, Histogram
 from extproc.telemetry.definitions import Family
+from extproc.telemetry.endpoint_counts import HELD_SLOT, MAX_REMOVED, EndpointCounts
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import Reading, Values
 
 NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""
-_HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
-MAX_REMOVED: Final = 1000
-"""Endpoints that left the fleet, and of which something is kept until somebody reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,9 @@ class TelemetrySources:
 
     `running` counts open exchanges that do not wait, `queue_depths` queued requests by criticality;
     `problems` are the sources in the settings that cannot be read, `dropped_log_lines` counts the
-    lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind.
+    lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind,
+    `bypassed` the requests that Envoy sent past this picker. `loop_lag` is how late the event loop
+    was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind.
     """
 
     running: Callable[[], int]
@@ -38,6 +39,9 @@ class TelemetrySources:
     problems: Callable[[], Sequence[str]] = lambda: ()
     dropped_log_lines: Callable[[], int] = lambda: 0
     audit_corrections: Callable[[], Mapping[str, int]] = dict
+    bypassed: Callable[[], int] = lambda: 0
+    loop_lag: Callable[[], Distribution] = Histogram(definitions.EVENT_LOOP_LAG.buckets).read
+    envoy_failures: Callable[[], Values] = dict
 
 
 class Metrics:
@@ -65,6 +69,7 @@ class Metrics:
         self._queue_wait = Histogram(definitions.QUEUE_WAIT.buckets)
         self._pick = Histogram(definitions.PICK.buckets)
         self._first_token = Histogram(definitions.TIME_TO_FIRST_TOKEN.buckets)
+        self._endpoint_counts = EndpointCounts(dispatcher.fleet)
         self._scrapes: dict[Address, Counter] = defaultdict(Counter)
 
     def record(self, record: ExchangeRecord) -> None:
@@ -73,18 +78,24 @@ class Metrics:
             self._requests.add(record.outcome.value, NO_CRITICALITY)
             return
         self._requests.add(outcome(record), record.criticality or NO_CRITICALITY)
-        if record.waited_s > 0 or record.outcome in _HELD_SLOT:
+        if record.waited_s > 0 or record.outcome in HELD_SLOT:
             self._queue_wait.observe(record.waited_s)
         if record.decided_at is not None:
             self._pick.observe(record.pick_s)
         if record.first_token_s is not None:
             self._first_token.observe(record.first_token_s)
+        self._endpoint_counts.record(record)
 
     def scraped(self, observation: Observation) -> None:
         """Record a scrape of an endpoint."""
         if len(self._scrapes) > MAX_REMOVED + 2 * len(self._dispatcher.fleet):
             self._forget_removed()  # nobody reads
         self._scrapes[observation.address].add(observation.status.value)
+        self._endpoint_counts.scraped(observation)
+
+    def generated_tokens(self) -> int | None:
+        """Tokens that scrapes showed since the start; None if no server reports them."""
+        return self._endpoint_counts.generated_tokens
 
     def outcomes(self) -> dict[str, int]:
         """How many requests ended in which way since the start, all criticalities together."""
@@ -102,6 +113,7 @@ class Metrics:
             families={
                 **self._read_endpoints(),
                 definitions.QUEUE_DEPTH: _by_label(sources.queue_depths()),
+                **_read_models(dispatcher.waits().by_model()),
                 definitions.QUEUE_MAX_REQUESTS: {(): dispatcher.options.queue_max_requests},
                 definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
                 definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue_max_body_bytes},
@@ -114,6 +126,9 @@ class Metrics:
                 definitions.PROBLEMS: {(): len(sources.problems())},
                 definitions.DROPPED: _by_label(self._dropped()),
                 definitions.AUDIT_CORRECTIONS: _by_label(sources.audit_corrections()),
+                definitions.BYPASSED: {(): sources.bypassed()},
+                definitions.EVENT_LOOP_LAG: {(): sources.loop_lag()},
+                definitions.ENVOY_FAILURES: sources.envoy_failures(),
                 definitions.BUILD: {(self._version,): 1},
             },
         )
@@ -152,12 +167,25 @@ class Metrics:
             definitions.SCRAPES: scrapes,
             definitions.EJECTED: ejected,
             definitions.EJECTIONS: ejections,
+            **self._endpoint_counts.read(labels),
         }
 
     def _forget_removed(self) -> None:
         fleet = self._dispatcher.fleet
         for address in [address for address in self._scrapes if address not in fleet]:
             del self._scrapes[address]
+
+
+def _read_models(queues: Mapping[str, ModelQueue]) -> dict[Family, Values]:
+    depths: dict[tuple[str, ...], float] = {}
+    for model, queue in queues.items():
+        depths[model, WaitReason.NO_IDLE_SLOT.value] = 0
+        for reason, count in queue.by_reason.items():
+            depths[model, reason.value] = count
+    return {
+        definitions.MODEL_QUEUE_DEPTH: depths,
+        definitions.MODEL_IDLE_SLOTS: {(model,): one.idle_slots for model, one in queues.items()},
+    }
 
 
 def _by_label(counts: Mapping[str, int]) -> Values:

@@ -18,7 +18,7 @@ from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.reading import Reading
 from extproc.telemetry.senders import Sender, metric_sender, span_sender
-from extproc.telemetry.spans import exchange_spans
+from extproc.telemetry.spans import SCHEMA_URL, Server, exchange_spans
 from extproc.telemetry.trace_context import TraceParent
 
 if TYPE_CHECKING:
@@ -72,12 +72,18 @@ class OtlpExport:
         return self._readings is not None
 
     def record(
-        self, record: ExchangeRecord, trace_id: str, parent: TraceParent | None, ended_at_ns: int
+        self,
+        record: ExchangeRecord,
+        trace_id: str,
+        parent: TraceParent | None,
+        ended_at_ns: int,
+        server: Server,
     ) -> None:
-        """Send the spans of an ended exchange."""
-        if self._spans is not None:
-            for span in exchange_spans(record, trace_id, parent, ended_at_ns, self._random):
-                self._spans.put(span)
+        """Send the spans of an ended exchange, which `server` served if any did."""
+        if self._spans is None:
+            return
+        for span in exchange_spans(record, trace_id, parent, ended_at_ns, self._random, server):
+            self._spans.put(span)
 
     def send(self, reading: Reading) -> None:
         """Send all metrics, or drop them when the last ones are still on their way."""
@@ -107,7 +113,7 @@ class OtlpExport:
     def _send_spans(self, spans: list[Span]) -> int:
         request = ExportTraceServiceRequest()
         resource_spans = request.resource_spans.add(resource=self._resource)
-        resource_spans.scope_spans.add(scope=self._scope, spans=spans)
+        resource_spans.scope_spans.add(scope=self._scope, spans=spans, schema_url=SCHEMA_URL)
         return 0 if self._span_sender.send(request) else len(spans)
 
     def _send_reading(self, readings: list[Reading]) -> int:

@@ -4,13 +4,16 @@
       coxswain.pick               the decision, once enough of the request had come
       coxswain.queue              its wait, if it waited
 
+Names of attributes are those of OpenTelemetry's semantic conventions 1.44.0: HTTP server spans
+(stable) and GenAI (in development); `coxswain.*` are ours.
+
 They are built once the exchange is over, from its record: nothing is measured, allocated or
 carried along while a request runs. The messages are made directly: by way of the SDK's own
 span objects one exchange costs five times as much.
 """
 
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
@@ -35,6 +38,12 @@ OPERATIONS: Final = {
 }
 """The values of `gen_ai.operation.name` by path."""
 
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the semantic conventions that the attributes follow."""
+METHODS: Final = frozenset(
+    {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
+)
+"""The values of `http.request.method`; any other method is `_OTHER`."""
 _SAMPLED: Final = 0x01
 _LOCAL_PARENT: Final = trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _REMOTE_PARENT: Final = _LOCAL_PARENT | trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
@@ -44,12 +53,24 @@ _FAILED: Final = frozenset({Outcome.REJECTED, Outcome.BROKEN})
 _NS: Final = 1_000_000_000
 
 
+class Server(NamedTuple):
+    """The endpoint's name in the settings, and the model that answered there by its own name; empty
+    where they are not known."""
+
+    name: str = ""
+    model: str = ""
+
+
+UNKNOWN_SERVER: Final = Server()
+
+
 def exchange_spans(
     record: ExchangeRecord,
     trace_id: str,
     parent: TraceParent | None,
     ended_at_ns: int,
     random: Random,
+    server: Server = UNKNOWN_SERVER,
 ) -> list[trace_pb2.Span]:
     """Up to three spans, the exchange first. `ended_at_ns` is Unix time."""
     trace = bytes.fromhex(trace_id)
@@ -66,10 +87,12 @@ def exchange_spans(
     if parent is not None:
         root.flags = _SAMPLED | _REMOTE_PARENT
         root.parent_span_id = bytes.fromhex(parent.span_id)
-    if record.outcome in _FAILED:
+    error = error_type(record)
+    if error:
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = outcome(record)
-    _describe(root, record)
+        _put_text(root, "error.type", error)
+    _describe(root, record, server)
     if record.outcome is Outcome.PASSED or record.decided_at is None:
         return [root]
     decided_at_ns = began_at_ns + int((record.decided_at - record.began_at) * _NS)
@@ -98,11 +121,24 @@ def _child(
     )
 
 
-def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
+def error_type(record: ExchangeRecord) -> str:
+    """The value of `error.type`: the reason of a rejection, a status from 500, or `broken`; empty
+    without an error. A 4xx of a server is no error of the exchange."""
+    if record.outcome in _FAILED:
+        return outcome(record)
+    return str(record.status) if record.status >= 500 else ""
+
+
+def _describe(span: trace_pb2.Span, record: ExchangeRecord, server: Server) -> None:
     _put_text(span, "coxswain.outcome", outcome(record))
     _put_text(span, "coxswain.exchange.id", record.exchange_id)
     if record.request_id:
         _put_text(span, "coxswain.request.id", record.request_id)
+    if record.method:
+        is_known = record.method in METHODS
+        _put_text(span, "http.request.method", record.method if is_known else "_OTHER")
+        if not is_known:
+            _put_text(span, "http.request.method_original", record.method)
     if record.path:
         _put_text(span, "url.path", record.path)
         operation = OPERATIONS.get(record.path)
@@ -111,6 +147,14 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord) -> None:
             _put_text(span, "gen_ai.provider.name", "llama.cpp")
     if record.model:
         _put_text(span, "gen_ai.request.model", record.model)
+    if server.model:
+        _put_text(span, "gen_ai.response.model", server.model)
+    if record.input_tokens is not None:
+        _put_int(span, "gen_ai.usage.input_tokens", record.input_tokens)
+    if record.output_tokens is not None:
+        _put_int(span, "gen_ai.usage.output_tokens", record.output_tokens)
+    if server.name:
+        _put_text(span, "coxswain.endpoint.name", server.name)
     if record.endpoint is not None:
         _put_text(span, "server.address", record.endpoint.host)
         _put_int(span, "server.port", record.endpoint.port)

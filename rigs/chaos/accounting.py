@@ -12,7 +12,8 @@ Rules, each a function from the books to findings:
   saw, and no other line of ours.
 - `picker`: the picker logged the end of each request once.
 - `full`: no server got a request on its first try while all its slots were in use. What Envoy sent
-  there on a later try counts from its answer on: by that the picker learns of it.
+  there on a later try counts from its answer on: by that the picker learns of it. What arrived in
+  a window may wait inside the server for long after it, which no server shows.
 - `closed`: no server got one while the picker knew that it must not.
 - `leftover`: at the end nothing is left.
 
@@ -243,7 +244,8 @@ def _full(index: _Index) -> Iterator[Suspect]:
         if in_use + weight(arrival) > slots and index.is_first_try(arrival):
             text = f"{arrival.server} had {in_use} of {slots} slots in use"
             finding = Finding(rule="full", id=arrival.id, text=text)
-            yield finding, arrival.at, arrival.at, {arrival.server}
+            waiting = (one.at for one in known if not 0 < one.first_byte_at < arrival.at)
+            yield finding, min([arrival.at, *waiting]), arrival.at, {arrival.server}
 
 
 def _closed(index: _Index) -> Iterator[Suspect]:

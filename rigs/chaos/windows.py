@@ -28,7 +28,9 @@ _SERVER = Allowance(
 )
 _PICKER = Allowance(
     excuses=CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"},
-    why="Envoy fails open where it can; then the new picker must learn what is running",
+    why="Envoy fails open where it can; then the new picker must learn what is running, and cannot "
+    "see what waits inside a server; the end of a killed picker's log may be lost",
+    before_s=0.25,
     after_s=4.0,
 )
 _ENVOY = Allowance(

@@ -16,6 +16,7 @@ from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.agent.backoff import LONGEST_S, Backoff
 from scraper.agent.link import Callbacks, Link, LinkError, Metadata
+from scraper.llama.client import never_blocked
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
 from scraper.schedule import ScrapePriority
@@ -57,7 +58,9 @@ class Agent:
         connect: Callable[[], grpc.aio.Channel],
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
+        lost_s: Callable[[float], float] = never_blocked,
     ) -> None:
+        """`lost_s` returns for how many seconds since a moment this process was blocked."""
         self.target = target
         self.options = options
         self._connect = connect
@@ -70,6 +73,7 @@ class Agent:
             priority=lambda _: self._scrape_priority,
             options=options.scraper,
             clock=clock,
+            lost_s=lost_s,
         )
         self._newest: Observation | None = None
         self._answered = asyncio.Event()

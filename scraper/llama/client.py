@@ -24,6 +24,13 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_CONNECTIONS = 4
 MAX_PREPARED = 64
 MAX_CONTEXTS = 16
+LOST_S = 0.1
+"""A timeout during which this process was blocked for longer says nothing about the server."""
+
+
+def never_blocked(_since: float) -> float:
+    """The default for `lost_s`: this process is never blocked."""
+    return 0.0
 
 
 class FailureKind(Enum):
@@ -55,6 +62,7 @@ class Failure:
     message: str
     began_at: float
     answered_at: float
+    is_timeout: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +99,15 @@ class LlamaClient:
         target: EndpointTarget,
         timeouts: Timeouts,
         clock: Callable[[], float],
+        lost_s: Callable[[float], float] = never_blocked,
     ) -> None:
-        """An https server is verified by the target's CA, or the system's; raises
+        """`lost_s` says for how many seconds since a moment this process was blocked. An https
+        server is verified by the target's CA, or the system's; raises
         `OSError` where its file of them cannot be read."""
         self._target = target
         self._timeouts = timeouts
         self._clock = clock
+        self._lost_s = lost_s
         self._transport = _Transport(
             _verified(target.ca_file, target.ca_digest) if target.is_tls else _no_tls()
         )
@@ -120,13 +131,20 @@ class LlamaClient:
 
         Never raises for anything the server or the network does. A connection that the
         server had closed meanwhile (it closes idle ones, and each after 100 questions) is
-        replaced and the question sent once more; the times are those of the last sending.
+        replaced and the question sent once more; the times are those of the last sending. A
+        timeout that passed while this process was blocked is no answer: the question is repeated.
         """
         is_reused = bool(self._streams)
         outcome = await self._ask_once(path)
         if is_reused and isinstance(outcome, Failure) and outcome.kind is FailureKind.BROKEN:
             outcome = await self._ask_once(path)
+        while self._is_own_fault(outcome):
+            outcome = await self._ask_once(path)
         return outcome
+
+    def _is_own_fault(self, outcome: Answer | Failure) -> bool:
+        is_timeout = isinstance(outcome, Failure) and outcome.is_timeout
+        return is_timeout and self._lost_s(outcome.began_at) > LOST_S
 
     async def _ask_once(self, path: str) -> Answer | Failure:
         request = self._prepare(path)
@@ -141,10 +159,12 @@ class LlamaClient:
                 finally:
                     await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            return self._failure(_connect_failure_kind(error), _connect_message(error), began_at)
+            is_timeout = isinstance(error, httpx.ConnectTimeout)
+            kind = _connect_failure_kind(error)
+            return self._failure(kind, _connect_message(error), began_at, is_timeout=is_timeout)
         except (httpx.TimeoutException, TimeoutError):
             message = f"GET {_shown(path)} was not answered within {read_s:g} s"
-            return self._failure(FailureKind.TIMED_OUT, message, began_at)
+            return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
         except httpx.TransportError as error:
             message = f"GET {_shown(path)} was cut off ({type(error).__name__})"
             return self._failure(FailureKind.BROKEN, message, began_at)
@@ -162,8 +182,16 @@ class LlamaClient:
             is_first_on_connection=self._is_first(response.extensions.get("network_stream")),
         )
 
-    def _failure(self, kind: FailureKind, message: str, began_at: float) -> Failure:
-        return Failure(kind=kind, message=message, began_at=began_at, answered_at=self._clock())
+    def _failure(
+        self, kind: FailureKind, message: str, began_at: float, *, is_timeout: bool = False
+    ) -> Failure:
+        return Failure(
+            kind=kind,
+            message=message,
+            began_at=began_at,
+            answered_at=self._clock(),
+            is_timeout=is_timeout,
+        )
 
     def _read_s(self, path: str) -> float:
         is_slots = path.partition("?")[0] == "/slots"

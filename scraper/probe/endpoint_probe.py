@@ -21,7 +21,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from extproc.core.observation import AdapterReading, Issue, Observation, ScrapeStatus
-from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
+from scraper.llama.client import (
+    LOST_S,
+    Answer,
+    Failure,
+    FailureKind,
+    LlamaClient,
+    never_blocked,
+)
 from scraper.llama.parse import (
     ModelEntry,
     ParseError,
@@ -63,11 +70,14 @@ class EndpointProbe:
         options: ScraperOptions,
         clock: Callable[[], float],
         client: LlamaClient | None = None,
+        lost_s: Callable[[float], float] = never_blocked,
     ) -> None:
+        """`lost_s` says for how many seconds since a moment this process was blocked."""
         self._target = target
         self._options = options
         self._clock = clock
-        self._client = client or LlamaClient(target, options.timeouts, clock)
+        self._lost_s = lost_s
+        self._client = client or LlamaClient(target, options.timeouts, clock, lost_s)
         self._identity = ServerIdentity()
         self._sleep = IdleSleepTracker(options.sleep_trial, target.may_sleep)
         self._router = RouterModels(options.sleep_trial)
@@ -197,7 +207,11 @@ class EndpointProbe:
     async def _await_slots(self) -> Observation:
         """Wait for the open request; report it as slow without a response."""
         assert self._open_request is not None
-        await asyncio.wait({self._open_request}, timeout=self._options.slow_after_s)
+        is_slow = False
+        while not (is_slow or self._open_request.done()):
+            began_at = self._clock()
+            await asyncio.wait({self._open_request}, timeout=self._options.slow_after_s)
+            is_slow = self._lost_s(began_at) <= LOST_S  # else the time passed here, not there
         if not self._open_request.done():
             return await self._report_slow()
         outcome = self._open_request.result()

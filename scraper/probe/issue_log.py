@@ -5,9 +5,8 @@ scrapes without it.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 logger = logging.getLogger("coxswain.scraper")
@@ -18,8 +17,9 @@ SHOWN_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
 class IssueLog:
     """The current issues of one endpoint. Its log lines never contain data of a response."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, name: Callable[[], str]) -> None:
+        """`name` gives the name of the endpoint at any time."""
+        self._name = name
         self._clear_scrapes: dict[str, int] = {}
         self._crashed: set[str] = set()
         self._status: ScrapeStatus | None = None
@@ -28,7 +28,7 @@ class IssueLog:
         """Log the changes since the last scrape."""
         status = observation.status
         if status is not self._status and status not in SHOWN_BY_ISSUES:
-            logger.info("endpoint %s: %s", self._address, status.value)
+            logger.info("endpoint %s: %s", self._name(), status.value)
             self._status = status
         self._record_issues(observation.issues)
 
@@ -36,22 +36,22 @@ class IssueLog:
         present = {issue.code: issue for issue in issues}
         for code, issue in present.items():
             if code not in self._clear_scrapes:
-                logger.warning("endpoint %s: %s", self._address, issue)
+                logger.warning("endpoint %s: %s", self._name(), issue)
             self._clear_scrapes[code] = 0
         for code in self._clear_scrapes.keys() - present.keys():
             self._clear_scrapes[code] += 1
             if self._clear_scrapes[code] >= CLEAR_SCRAPES:
                 del self._clear_scrapes[code]
-                logger.info("endpoint %s: %s is over", self._address, code)
+                logger.info("endpoint %s: %s is over", self._name(), code)
 
     def crash(self, what: str, error: Exception) -> None:
         """`what`, code of ours, raised: one line with its traceback until it recovers."""
         if what not in self._crashed:
             self._crashed.add(what)
-            logger.error("endpoint %s: %s failed", self._address, what, exc_info=error)
+            logger.error("endpoint %s: %s failed", self._name(), what, exc_info=error)
 
     def recover(self, what: str) -> None:
         """`what` works again. No cost if it had not failed."""
         if what in self._crashed:
             self._crashed.discard(what)
-            logger.info("endpoint %s: %s works again", self._address, what)
+            logger.info("endpoint %s: %s works again", self._name(), what)

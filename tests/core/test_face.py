@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSIDE = {"state", "ledger"}
 """The dispatcher's own; tests and rigs may look at them."""
 READ_ONLY = {
-    "fleet": {"get", "membership", "sources_of", "specs_of", "version"},
+    "fleet": {"full_name_of", "get", "membership", "name_of", "sources_of", "specs_of", "version"},
     "queue": {"body_bytes"},
 }
 

@@ -15,7 +15,7 @@ from extproc.envoy_config.access_log import (
     report_interval,
     upload_watchdog_log,
 )
-from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.stream import upload_pace
 from extproc.stream.envoy import codec
 from tests.envoy_config.parts import plain
@@ -47,11 +47,30 @@ def test_the_picker_hears_only_of_bad_ends() -> None:
     """Unbuffered, since a report that comes after its stream's end tells nothing."""
     (report,) = access_log_stream(EnvoyOptions())
     kinds = [next(iter(each)) for each in filters_of(report)]
-    assert kinds == ["log_type_filter", "response_flag_filter"]
+    assert kinds == ["log_type_filter", "or_filter"]
+    ended_badly, _ = filters_of(report)[1]["or_filter"]["filters"]
+    assert list(ended_badly) == ["response_flag_filter"]
     common = plain(report)["typed_config"]["common_config"]
     assert common["log_name"] == "coxswain-ends" and common["buffer_size_bytes"] == 0
     assert common["grpc_service"]["envoy_grpc"]["cluster_name"] == "coxswain"
     assert access_log_stream(EnvoyOptions(access_log_stream=False)) == []
+
+
+def test_the_picker_hears_of_requests_that_went_past_it() -> None:
+    """They have a server and no exchange. Where Envoy fails closed there are none."""
+    (report,) = access_log_stream(EnvoyOptions())
+    _, bypassed = filters_of(report)[1]["or_filter"]["filters"]
+    served, exchange = (one["metadata_filter"] for one in bypassed["and_filter"]["filters"])
+    assert served["matcher"]["path"] == [{"key": "x-gateway-destination-endpoint-served"}]
+    assert served["match_if_key_not_found"] is False
+    assert exchange["matcher"]["path"] == [{"key": "x-coxswain-exchange"}]
+    assert exchange["matcher"]["value"] == {"null_match": {}}
+    assert exchange.get("match_if_key_not_found", True) is True
+    (report,) = access_log_stream(EnvoyOptions(mode=Mode.ORIGINAL_DST))
+    assert [next(iter(one)) for one in filters_of(report)] == [
+        "log_type_filter",
+        "response_flag_filter",
+    ]
 
 
 def test_uploads_are_reported_while_they_have_a_server_and_no_answer() -> None:

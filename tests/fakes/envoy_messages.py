@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from google.protobuf.struct_pb2 import Struct
+
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
 
+FILTER = "envoy.filters.http.ext_proc"
 COMPLETION = "/v1/chat/completions"
 
 
@@ -51,6 +54,7 @@ def response_headers(
     status: str = "200",
     *,
     content_type: str = "application/json",
+    body_bytes: int | None = None,
     served: str = "",
     attempts: float | None = 1,
     details: str = "via_upstream",
@@ -58,17 +62,21 @@ def response_headers(
 ) -> pb.ProcessingRequest:
     """The second message; who served is told by an attribute, or by the policy's metadata."""
     request = pb.ProcessingRequest()
-    header_map(request.response_headers, {":status": status, "content-type": content_type})
-    fields = request.attributes["envoy.filters.http.ext_proc"].fields
+    length = {} if body_bytes is None else {"content-length": str(body_bytes)}
+    header_map(
+        request.response_headers, {":status": status, "content-type": content_type, **length}
+    )
+    attributes = Struct()
     if details:
-        fields["response.code_details"].string_value = details
+        attributes["response.code_details"] = details
     if attempts is not None:
-        fields["upstream.request_attempt_count"].number_value = attempts
+        attributes["upstream.request_attempt_count"] = attempts
     if as_metadata:
         metadata = request.metadata_context.filter_metadata["envoy.lb"].fields
         metadata["x-gateway-destination-endpoint-served"].string_value = served
     elif served:
-        fields["upstream.address"].string_value = served
+        attributes["upstream.address"] = served
+    request.attributes[FILTER] = attributes.SerializeToString()
     return request
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from extproc.core.address import Address
@@ -69,7 +70,8 @@ class FixedPicker:
                     if not self.hangs:
                         await context.write(self._hold() if self.holds else self._choice())
                 elif request.HasField("response_headers"):
-                    facts = MessageToDict(request.attributes[names.EXT_PROC_FILTER])
+                    attributes = Struct.FromString(request.attributes[names.EXT_PROC_FILTER])
+                    facts = MessageToDict(attributes)
                     facts["metadata"] = MessageToDict(request.metadata_context)
                     await self._hear("served", facts)
                     answer = ProcessingResponse()

@@ -261,7 +261,9 @@ async def running_picker(
             clock=time.monotonic,
             settings=settings,
             added=added,
-            explain=lambda inquiry: dry_run(dispatcher, processor.options, inquiry),
+            explain=lambda inquiry: dry_run(
+                dispatcher, processor.options, inquiry, time.monotonic()
+            ),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             address_rejection=lambda address, peer: fake.policy.rejection(address, peer),  # noqa: PLW0108  # `fake` comes later
             not_ready_reason=lambda: "".join(not_ready),

@@ -18,6 +18,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 
 from extproc.pb import (
     base_pb2,
@@ -42,6 +43,8 @@ MODULES: tuple[ModuleType, ...] = (
     http_status_pb2,
     processing_mode_pb2,
 )
+ENCODED = {"envoy.service.ext_proc.v3.ProcessingRequest.attributes"}
+"""Maps of messages that are bytes in ours, to be decoded by another type; they hold a `Struct`."""
 RENAMED = {"envoy.service.discovery.v3.DiscoveryRequest.ErrorDetail": ("google.rpc", "Status")}
 TYPE_NAMES = {
     FieldDescriptor.TYPE_BOOL: "bool",
@@ -91,7 +94,8 @@ def full_class(descriptor: Descriptor | EnumDescriptor) -> Any:
 def shape_of_ours(field: FieldDescriptor) -> tuple[object, ...]:
     group = field.containing_oneof.name if field.containing_oneof else None
     if entry := map_entry(field):
-        types = (TYPE_NAMES[entry["key"].type], TYPE_NAMES[entry["value"].type])
+        value = "message" if field.full_name in ENCODED else TYPE_NAMES[entry["value"].type]
+        types = (TYPE_NAMES[entry["key"].type], value)
         return (field.number, "map", False, group, types)
     return (field.number, TYPE_NAMES[field.type], field.is_repeated, group, None)
 
@@ -138,7 +142,11 @@ def filled(descriptor: Descriptor, turn: int, seed: int = 1) -> Message:
         if oneof and oneof.fields[turn % len(oneof.fields)] is not field:
             continue
         seed = seed * 7 % 997 + field.number
-        if entry := map_entry(field):
+        if field.full_name in ENCODED:
+            struct = Struct()
+            struct["text"] = f"t{seed}"  # one entry alone: a map's entries have no order
+            getattr(message, field.name)[f"k{seed}"] = struct.SerializeToString()
+        elif entry := map_entry(field):
             value = filled(entry["value"].message_type, turn, seed)
             getattr(message, field.name)[f"k{seed}"].CopyFrom(value)
         elif field.message_type and field.is_repeated:
@@ -177,7 +185,10 @@ def as_full(message: Any) -> Any:
         return full_class(descriptor).parse(message.SerializeToString())
     values: dict[str, object] = {}
     for field, value in message.ListFields():
-        if map_entry(field):
+        if field.full_name in ENCODED:
+            structs = {key: Struct.FromString(part) for key, part in value.items()}
+            values[field.name] = {key: as_full(part) for key, part in structs.items()}
+        elif map_entry(field):
             values[field.name] = {key: as_full(part) for key, part in value.items()}
         elif field.is_repeated:
             values[field.name] = [one_as_full(field, part) for part in value]

@@ -35,6 +35,22 @@ def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
             yield from every_model(section)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:3000", " https://grafana.example/d/x?a=b#c "])
+def test_addresses_of_web_pages(url: str) -> None:
+    """As they are, without blanks around them."""
+    section = Settings.model_validate({"dashboard": {"grafana_url": url}}).dashboard
+    assert section.grafana_url == url.strip() and section.jaeger_url is None
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "grafana:3000", "//grafana", "http://", "http://[", "http://a b"]
+)
+def test_what_is_no_address_of_a_web_page(url: str) -> None:
+    """A script above all: the dashboard would run it."""
+    with pytest.raises(ValidationError, match="write a web address"):
+        Settings.model_validate({"dashboard": {"jaeger_url": url}})
+
+
 def test_every_setting_is_described() -> None:
     """No setting without a sentence on what it means, no section without a docstring."""
     for model in every_model(Settings):

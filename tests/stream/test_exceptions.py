@@ -192,6 +192,22 @@ async def served(shell: Shell) -> None:
     await shell.settle()
 
 
+async def finished(shell: Shell) -> None:
+    """The slot is free with the headers of a short response: one waits for it; another one's
+    response breaks off behind them."""
+    first = await shell.open(ask(1))
+    second = await shell.open(ask(2))
+    await shell.open(ask(3))
+    await shell.say(first, envoy.response_headers(body_bytes=100))
+    await shell.settle()
+    await shell.say(second, envoy.response_headers(body_bytes=100))
+    for one in shell.registry:
+        one.break_off(is_servers_fault=True)
+    for call in (first, second):
+        call.half_close()
+    await shell.settle()
+
+
 async def fallback(shell: Shell) -> None:
     """Another server answers, and one that nobody reaches."""
     stream = await shell.open(ask(1))
@@ -383,6 +399,7 @@ async def closing(shell: Shell) -> None:
 
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
+    finished,
     fallback,
     ejected,
     timed_out,
@@ -442,7 +459,7 @@ NOT_OF_AN_EXCHANGE = {
 UNSEEN = {
     *("ProtocolError", "ExchangeError", "assert_never"),
     *("_fail", "debug", "warning", "error", "exception", "type"),
-    "unchanged",
+    *("unchanged", "routing_headers"),
 }
 """What is called where an error is already, and what a cache in C answers."""
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.queue.ticket import Ticket
@@ -228,6 +229,7 @@ def test_a_deadline() -> None:
     assert envoy.rejection(second.take_reply()) == (504, "queue-timeout")
     record = harness.end(second)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.QUEUE_TIMEOUT)
+    assert record.status == 504, "logs and spans show what the client got"
     assert (record.waited_s, record.endpoint) == (5.0, None)
     harness.ask(first, envoy.response_headers())
     harness.end(first)
@@ -284,6 +286,58 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
 
 
 # Who served
+
+
+@pytest.mark.parametrize(
+    ("response", "is_free"),
+    [
+        (envoy.response_headers(body_bytes=600), True),
+        (envoy.response_headers(), False),  # its length is unknown, so more may come
+        (envoy.response_headers(body_bytes=1_000_000), False),  # it is still on its way
+        (envoy.response_headers(content_type=STREAM, body_bytes=600), False),
+        (envoy.response_headers("500", body_bytes=600), False),
+        (envoy.response_headers("503", body_bytes=9, details="no_healthy_upstream"), False),
+    ],
+)
+def test_the_headers_of_a_short_response_free_the_slot(
+    response: pb.ProcessingRequest, is_free: bool
+) -> None:
+    """llama-server sends them when it has finished; so the next request need not wait for the
+    response to reach its client."""
+    harness = ExchangeHarness(1)
+    first = harness.picked()
+    second, _ = harness.waiting()
+    harness.fleet.now += 1.0
+    harness.ask(first, response)
+    assert (second.stage is Stage.LEASED) is is_free
+    harness.fleet.now += 1.0
+    told = harness.end(first)
+    assert (told.endpoint, told.duration_s) == (harness.fleet.addresses[0], 2.0)
+    assert second.stage is Stage.LEASED or told.status == 503
+    harness.end(second)
+
+
+def test_a_short_response_that_breaks_off_counts_against_its_server() -> None:
+    """Although its slot was free before; and a success counts only when it has passed."""
+    harness = ExchangeHarness(4, 4)
+    bad = harness.fleet.addresses[0]
+    for _ in range(3):
+        assert not harness.fleet.endpoint(bad).is_ejected
+        exchange = harness.exchange()
+        harness.ask(exchange, envoy.request_headers())
+        harness.fleet.now += 0.1
+        harness.ask(exchange, envoy.response_headers(served=str(bad), body_bytes=600))
+        exchange.break_off(is_servers_fault=True)
+        assert harness.end(exchange).endpoint == bad
+    assert harness.fleet.endpoint(bad).is_ejected
+
+
+def test_a_server_may_leave_before_its_last_response_has_passed() -> None:
+    harness = ExchangeHarness(1, 1)
+    exchange = harness.picked()
+    harness.ask(exchange, envoy.response_headers(body_bytes=600))
+    harness.fleet.dispatcher.set_members("test", [], harness.fleet.now)
+    assert harness.end(exchange).outcome is Outcome.SERVED
 
 
 def test_the_lease_follows_a_fallback() -> None:
@@ -717,3 +771,23 @@ def test_a_closed_path_is_rejected_and_takes_nothing() -> None:
     assert envoy.rejection(harness.ask(exchange, headers)) == (403, "blocked-path")
     record = exchange.end(harness.fleet.now)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)
+    assert (record.status, record.method) == (403, "GET")
+
+
+def test_an_endpoint_is_called_by_its_name() -> None:
+    """In the response header, the list of requests and the record; the address stays beside it."""
+    harness = ExchangeHarness(1)
+    fleet = harness.fleet
+    (address,) = fleet.addresses
+    specs = [EndpointSpec(address=address, name="gpu-1")]
+    fleet.dispatcher.set_members("test", specs, fleet.now)
+    exchange = harness.picked()
+    snapshot = exchange.snapshot(fleet.now)
+    assert (snapshot.endpoint, snapshot.endpoint_name) == (address, "gpu-1")
+    reply = harness.ask(exchange, envoy.response_headers(served=str(address)))
+    assert reply is not None
+    headers = envoy.set_headers(reply.response_headers.response.header_mutation)
+    assert headers["x-coxswain-endpoint"] == "gpu-1"
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    record = harness.end(exchange)
+    assert (record.endpoint, record.endpoint_name) == (address, "gpu-1"), "though it left then"

@@ -672,7 +672,10 @@ def test_who_asks_what_would_be_hears_what_is(
     harness.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
     assert exchange.end(harness.fleet.now).reason is reason
     asked = DryRunRequest(method="POST", path=envoy.COMPLETION, headers=named, body=body)
-    assert dry_run(harness.fleet.dispatcher, harness.options, asked).reason is reason
+    assert (
+        dry_run(harness.fleet.dispatcher, harness.options, asked, harness.fleet.now).reason
+        is reason
+    )
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import Intent
-from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.rejection import Reason
 from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
+from extproc.telemetry.spans import UNKNOWN_SERVER, Server
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
 
@@ -65,6 +67,34 @@ async def test_the_callers_trace_is_known_also_where_no_spans_go(
 ) -> None:
     """The log names it, so that the queue is found from the caller's trace."""
     assert telemetry(SmallFleet(1)).record(record(trace_parent=trace_parent)) == trace_id
+
+
+async def test_a_span_names_the_endpoint_and_the_model_that_answered() -> None:
+    """The model by the name that the endpoint reports; none where no answer came from it."""
+    fleet = SmallFleet()
+    address = record().endpoint
+    assert address is not None
+    spec = EndpointSpec(address=address, name="gpu-1")
+    fleet.dispatcher.set_members("settings", [spec], fleet.now)
+    endpoint = fleet.endpoint(address)
+    models = (ModelReading(name="qwen", aliases=("q",)),)
+    endpoint.observe(
+        Observation(
+            address=address,
+            began_at=1.0,
+            answered_at=1.0,
+            status=ScrapeStatus.READY,
+            models=models,
+        ),
+        failures_to_down=3,
+    )
+    hub = telemetry(fleet)
+    assert hub._server(record(model="q")) == Server("gpu-1", "qwen")
+    assert hub._server(record(model="q", status=500)) == Server("gpu-1", "")
+    rejected = record(outcome=Outcome.REJECTED, status=429)
+    assert hub._server(rejected) == Server("gpu-1", "")
+    assert hub._server(record(endpoint=None)) == UNKNOWN_SERVER
+    assert hub._server(record(endpoint=Address("10.9.9.9", 1))) == UNKNOWN_SERVER
 
 
 async def test_without_options_nothing_is_begun_and_ending_is_no_trouble() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +28,13 @@ from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import Reading
 from tests.fakes.otlp_receiver import text_attributes
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 from tests.telemetry.records import record
 
+ROOT = Path(__file__).parents[2]
 
-def metrics_of(fleet: SmallFleet) -> Metrics:
+
+def metrics_of(fleet: SmallFleet | SteeredFleet) -> Metrics:
     return Metrics(
         fleet.dispatcher,
         TelemetrySources(
@@ -64,7 +69,7 @@ def scrape(address: Address, snapshot: ScrapeStatus) -> Observation:
 
 
 def test_slots_by_state_add_up() -> None:
-    """All of an endpoint's slots are told; free ones of a server that is down are not idle."""
+    """All of an endpoint's slots are told; those of a server that is down are unusable."""
     fleet = SmallFleet(4)
     fleet.scrape(fleet.addresses[0], busy=1, slots=4)
     found = samples(metrics_of(fleet).read())
@@ -74,7 +79,7 @@ def test_slots_by_state_add_up() -> None:
     assert found["coxswain_endpoints", "ready"] == 1
     fleet.scrape(fleet.addresses[0], status=ScrapeStatus.UNREACHABLE, busy=None)
     found = samples(metrics_of(fleet).read())
-    assert [found["coxswain_slots", address, state] for state in states] == [0, 1, 0, 3]
+    assert [found["coxswain_slots", address, state] for state in states] == [0, 0, 0, 4]
     assert found["coxswain_endpoints", "down"] == 1
 
 
@@ -241,3 +246,44 @@ def test_drops_problems_and_version_are_reported() -> None:
     assert found["coxswain_telemetry_dropped_total", "spans"] == 5
     assert found["coxswain_problems",] == 2
     assert found["coxswain_build_info", "1.2.3"] == 1
+
+
+def test_the_documented_rule_scales_the_model_that_needs_it() -> None:
+    """Of two models, one is queued while the other has idle slots, which sums would hide. Requests
+    that wait for an affinity or a reservation, or that fit now, need no server."""
+    rule = re.search(
+        r'^sum by \(model\) \(coxswain_model_queue_depth\{reason=~"([^"]+)"\}\) > 0$',
+        (ROOT / "docs/operations.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert rule is not None
+
+    def wanted(fleet: SteeredFleet) -> set[str]:
+        assert rule is not None
+        found = samples(metrics_of(fleet).read())
+        return {
+            labels[0]
+            for (name, *labels), value in found.items()
+            if name == "coxswain_model_queue_depth" and value and re.fullmatch(rule[1], labels[1])
+        }
+
+    fleet = SteeredFleet()
+    big = fleet.add(2, models=["big"])
+    fleet.add(2, models=["small"])
+    assert wanted(fleet) == set()
+    leases = [fleet.pick(model="big") for _ in range(2)]
+    fleet.queue(model="big", weight_slots=2)
+    assert wanted(fleet) == {"big"}
+    found = samples(metrics_of(fleet).read())
+    assert found["coxswain_model_idle_slots", "big"] == 0
+    assert found["coxswain_model_idle_slots", "small"] == 2
+    assert found["coxswain_model_queue_depth", "small", "no-idle-slot"] == 0, "always there"
+    fleet.finish(leases[0])
+    assert wanted(fleet) == set(), "it has a reservation"
+    fleet.finish(leases[1])
+    fleet.scrape(big, status=ScrapeStatus.UNREACHABLE)
+    fleet.queue(model="big")
+    assert wanted(fleet) == {"big"}, "its only server is down"
+    empty = SteeredFleet()
+    empty.queue(model="big")
+    assert wanted(empty) == {""}, "from zero"

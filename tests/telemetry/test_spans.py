@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
+from opentelemetry.semconv._incubating.attributes import http_attributes as http
+from opentelemetry.semconv._incubating.attributes import url_attributes as url
+from opentelemetry.semconv.attributes import error_attributes, server_attributes
+from opentelemetry.semconv.schemas import Schemas
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.rejection import Reason
-from extproc.telemetry.spans import MAX_CHARS, exchange_spans
+from extproc.telemetry.spans import (
+    MAX_CHARS,
+    SCHEMA_URL,
+    UNKNOWN_SERVER,
+    Server,
+    exchange_spans,
+)
 from extproc.telemetry.trace_context import TraceParent
 from tests.fakes.otlp_receiver import text_attributes
 from tests.telemetry.records import record
@@ -18,8 +31,10 @@ PARENT = TraceParent(TRACE_ID, "b7ad6b7169203331", True)
 ENDED_AT_NS = 1_000_000_000_000
 
 
-def spans_of(told: ExchangeRecord, parent: TraceParent | None = None) -> list[Span]:
-    return exchange_spans(told, TRACE_ID, parent, ENDED_AT_NS, Random(1))
+def spans_of(
+    told: ExchangeRecord, parent: TraceParent | None = None, server: Server = UNKNOWN_SERVER
+) -> list[Span]:
+    return exchange_spans(told, TRACE_ID, parent, ENDED_AT_NS, Random(1), server)
 
 
 def test_exchange_with_its_pick_and_its_wait() -> None:
@@ -83,3 +98,69 @@ def test_texts_of_foreign_requests_are_cut() -> None:
     """A path of a megabyte does not become an attribute of a megabyte."""
     long = record(path="/" + "x" * 1_000_000, request_id="y" * 1_000_000)
     assert all(len(value) <= MAX_CHARS for value in text_attributes(spans_of(long)[0]).values())
+
+
+def test_attributes_have_the_names_of_the_conventions() -> None:
+    """Of the version that the spans name, as the package of that version has them."""
+    known = {
+        value
+        for module in (error_attributes, gen_ai, http, server_attributes, url)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    told = record(model="q", method="BREW", status=500, input_tokens=9, output_tokens=0)
+    found = spans_of(told, server=Server("gpu-1", "qwen"))[0]
+    names = {name for name in text_attributes(found) if not name.startswith("coxswain.")}
+    assert names <= known, names - known
+    assert len(names) == 13
+    assert Schemas.V1_44_0.value == SCHEMA_URL
+
+
+def test_the_server_and_its_model_are_named() -> None:
+    """By the endpoint's name in the settings, and by the model's own name."""
+    attributes = text_attributes(spans_of(record(model="q"), server=Server("gpu-1", "qwen"))[0])
+    assert attributes["coxswain.endpoint.name"] == "gpu-1"
+    assert attributes["gen_ai.request.model"] == "q"
+    assert attributes["gen_ai.response.model"] == "qwen"
+    names = text_attributes(spans_of(record())[0]).keys()
+    assert not {"coxswain.endpoint.name", "gen_ai.response.model"} & names
+
+
+def test_tokens_are_there_where_the_response_showed_them() -> None:
+    attributes = text_attributes(spans_of(record(input_tokens=9, output_tokens=0))[0])
+    assert attributes["gen_ai.usage.input_tokens"] == "9"
+    assert attributes["gen_ai.usage.output_tokens"] == "0"
+    assert not any("usage" in name for name in text_attributes(spans_of(record())[0]))
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("POST", {"http.request.method": "POST"}), ("", {})]
+    + [
+        (odd, {"http.request.method": "_OTHER", "http.request.method_original": odd})
+        for odd in ("BREW", "post")
+    ],
+)
+def test_the_method_is_one_of_few(method: str, expected: dict[str, str]) -> None:
+    """A client can write any, and it is upper-case or another one."""
+    attributes = text_attributes(spans_of(record(method=method))[0])
+    assert {key: value for key, value in attributes.items() if "method" in key} == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({}, None),
+        ({"status": 404}, None),
+        ({"status": 500}, "500"),
+        ({"outcome": Outcome.PASSED, "status": 503}, "503"),
+        ({"outcome": Outcome.BROKEN}, "broken"),
+        ({"outcome": Outcome.WITHDRAWN, "status": 0}, None),
+        ({"outcome": Outcome.REJECTED, "reason": Reason.QUEUE_FULL, "status": 429}, "queue-full"),
+    ],
+)
+def test_the_type_of_an_error(changes: dict[str, Any], error: str | None) -> None:
+    """A span with a type has the status error, one without has none."""
+    root = spans_of(record(**changes))[0]
+    assert text_attributes(root).get("error.type") == error
+    assert (root.status.code == Status.STATUS_CODE_ERROR) is (error is not None)

@@ -47,6 +47,12 @@ class EndpointSpec:
         return bool(self.tls_profile or self.authorization)
 
 
+REPLACED_WHILE_DRAINED = Issue(
+    code="replaced-while-drained",
+    message="another server answers here since an operator drained or disabled the endpoint; it "
+    "gets no requests",
+    remedy="if it should serve, run `coxswain endpoints activate`",
+)
 ASSUMED_SLOTS = 1
 """The number of slots of a server that serves and does not report it: the only safe guess."""
 
@@ -63,6 +69,8 @@ class Endpoint:
         "has_reported",
         "health",
         "intent",
+        "intent_issue",
+        "intent_since",
         "is_ejected",
         "is_fresh",
         "is_removed",
@@ -79,6 +87,10 @@ class Endpoint:
         self.spec = spec
         self.health = Health.LOADING
         self.intent = Intent.ACTIVE
+        self.intent_since: float | None = None
+        """When an operator drained or disabled it; None while it is active."""
+        self.intent_issue: Issue | None = None
+        """That its server was replaced since then."""
         self.is_removed = False
         """No source names it any more; it remains while it has leases."""
         self.is_routable = not spec.requires_envoy_support
@@ -112,9 +124,9 @@ class Endpoint:
     @property
     def issues(self) -> tuple[Issue, ...]:
         """The problems that an operator should fix."""
-        if self.envoy_issue is None and self.ejection_issue is None:
+        ours = (self.envoy_issue, self.ejection_issue, self.intent_issue)
+        if not any(ours):
             return self.observed_issues
-        ours = (self.envoy_issue, self.ejection_issue)
         return (*(issue for issue in ours if issue is not None), *self.observed_issues)
 
     @property
@@ -178,10 +190,27 @@ class Endpoint:
         self.health = Health.DOWN
         self.observed_issues = issues
 
+    def set_intent(self, intent: Intent, now: float) -> None:
+        """Set the operator's intent."""
+        self.intent = intent
+        self.intent_since = None if intent is Intent.ACTIVE else now
+        self.intent_issue = None
+
+    def named_again(self) -> None:
+        """A source names it again after it was removed: perhaps for another server."""
+        self.is_removed = False
+        self._check_intent()
+
     def replaced(self) -> None:
         """A new process runs there, with its own adapters and numbers."""
         self.adapter_ids = {}
         self.has_reported = False
+        self._check_intent()
+
+    def _check_intent(self) -> None:
+        """The operator's intent was for another server, and still applies."""
+        if self.intent is not Intent.ACTIVE:
+            self.intent_issue = REPLACED_WHILE_DRAINED
 
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health

@@ -5,6 +5,7 @@ while any of them does. An endpoint that no source names any more is removed, bu
 last lease has ended, so that Envoy still knows where its requests run.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -48,6 +49,7 @@ class Fleet:
         self._sources: dict[str, dict[Address, EndpointSpec]] = {}
         self._version = 0
         self._membership: Membership | None = None
+        self._names: dict[Address, str] | None = None
 
     def __len__(self) -> int:
         return len(self._endpoints)
@@ -65,6 +67,25 @@ class Fleet:
 
     def get(self, address: Address) -> Endpoint | None:
         return self._endpoints.get(address)
+
+    def name_of(self, address: Address) -> str:
+        """How people know an endpoint: by its own name, if no other endpoint has it, else by its
+        address. O(1), except for the first call after a change of the fleet, which is O(fleet)."""
+        if self._names is None:
+            count = Counter(endpoint.spec.name for endpoint in self._endpoints.values())
+            self._names = {
+                address: endpoint.spec.name
+                for address, endpoint in self._endpoints.items()
+                if endpoint.spec.name and count[endpoint.spec.name] == 1
+            }
+        name = self._names.get(address)
+        return str(address) if name is None else name
+
+    def full_name_of(self, address: Address) -> str:
+        """Its name and its address, for the log."""
+        endpoint = self._endpoints.get(address)
+        name = "" if endpoint is None else endpoint.spec.name
+        return f"{name} ({address})" if name else str(address)
 
     def sources_of(self, address: Address) -> list[str]:
         """The sources that name this address, sorted."""
@@ -108,17 +129,18 @@ class Fleet:
         elif endpoint.is_removed or endpoint.spec != spec:
             if spec.requires_envoy_support and spec != endpoint.spec:
                 endpoint.is_routable = False
-            endpoint.is_removed = False
+            if endpoint.is_removed:
+                endpoint.named_again()
             endpoint.spec = spec
         else:
             return False
         return True
 
-    def set_intent(self, address: Address, intent: Intent) -> None:
+    def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """Set the operator's intent; raises `KeyError` for an unknown endpoint."""
         endpoint = self._endpoints[address]
         if endpoint.intent is not intent:
-            endpoint.intent = intent
+            endpoint.set_intent(intent, now)
             self._changed()
 
     def drop(self, address: Address) -> None:
@@ -147,3 +169,4 @@ class Fleet:
     def _changed(self) -> None:
         self._version += 1
         self._membership = None
+        self._names = None

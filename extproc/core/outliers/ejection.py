@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
+from extproc.core.outliers.failure_evidence import ENDURES_FACTOR, Failure, Fault, RequestKind
 
 MIN_TRIAL_S: Final = 2.0
-TRIAL_FACTOR: Final = 3.0
-"""A trial that runs this many times longer than the failures took is passed: such failures are
-immediate, and a long response must not keep the other slots out of use."""
+"""A trial that runs this long, and much longer than the failures took, is passed: a long response
+must not keep the other slots out of use."""
 MAX_LEVEL: Final = 30
 
 
@@ -130,7 +129,7 @@ class Ejection:
         """A trial request is sent. Raises `EjectionError` unless a trial is due."""
         if self.state is not EjectionState.TRIAL_DUE:
             raise EjectionError(f"no trial is due: {self.state.value}")
-        lasts_s = max(MIN_TRIAL_S, TRIAL_FACTOR * self._longest_failure_s)
+        lasts_s = max(MIN_TRIAL_S, ENDURES_FACTOR * self._longest_failure_s)
         self._enter(EjectionState.TRIAL, now, now + lasts_s)
         self.trial_id, self.trial_kind = lease_id, kind
 

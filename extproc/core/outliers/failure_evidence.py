@@ -5,22 +5,30 @@ A failure counts against the endpoint unless something else explains it:
      of a success clear those without headers; a complete response clears broken ones too.
   2. A kind is to blame instead of the endpoint if another kind works here: one of its requests
      that was sent after the kind's first failure got a response. From then on the kind does not
-     count until it works. A kind that never worked here counts only from its `DOUBTS`th failure
-     on if another kind worked within `PROOF_S` and has not failed since: there may have been no
-     time to see it work again.
+     count until it works. It does not count either while a request of another kind that was sent
+     after its first failure runs much longer than its failures took: they are immediate. If
+     another kind worked within `PROOF_S` or is running, and has not failed since, there may have
+     been no time to see it work: then a kind counts only from its `KNOWN_DOUBTS`th failure on,
+     and from its `NEW_DOUBTS`th if it never worked here.
   3. The same request sent again counts once, until it succeeds somewhere; a request that fails at
      several endpoints and succeeds at none does not count (see `FailedRequests`).
 What was sent earlier proves less than what was sent later, so all times are those of sending.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 
 PROOF_S: Final = 60.0
-DOUBTS: Final = 10
+KNOWN_DOUBTS: Final = 6
+NEW_DOUBTS: Final = 10
+ENDURES_FACTOR: Final = 3.0
+"""A request that runs this many times longer than failures took has not failed like them."""
+MIN_ENDURES_S: Final = 0.25
+"""It runs at least this long, because the times of immediate failures vary."""
 MAX_FAILURES: Final = 16
 """Failures that are remembered for one endpoint; the oldest is dropped."""
 MAX_KINDS: Final = 16
@@ -63,6 +71,13 @@ class Failure(NamedTuple):
     fingerprint: int
     sent_at: float
     took_s: float
+
+
+class Running(NamedTuple):
+    """A request that its endpoint has whole and works on."""
+
+    kind: RequestKind
+    sent_at: float
 
 
 class FailedRequests:
@@ -137,14 +152,24 @@ class FailureEvidence:
         if len(self._blamed) > MAX_KINDS:
             self._blamed &= self._failing_since.keys()
 
-    def counted(self, requests: FailedRequests, since: float, now: float) -> list[Failure]:
-        """The failures of requests sent at `since` or later that nothing else explains.
-        O(failures x kinds), both bounded."""
+    def counted(
+        self,
+        requests: FailedRequests,
+        since: float,
+        now: float,
+        running: Sequence[Running] = (),
+    ) -> list[Failure]:
+        """The failures of requests sent at `since` or later that nothing else explains, also not
+        the requests that are `running` here. O(failures x kinds + kinds x running)."""
         recent = [failure for failure in self.failures if failure.sent_at >= since]
-        by_kind: dict[RequestKind, int] = {}
+        by_kind: dict[RequestKind, list[Failure]] = {}
         for failure in recent:
-            by_kind[failure.kind] = by_kind.get(failure.kind, 0) + 1
-        excused = {kind for kind, count in by_kind.items() if self._explains(kind, count, now)}
+            by_kind.setdefault(failure.kind, []).append(failure)
+        excused = {
+            kind
+            for kind, failures in by_kind.items()
+            if self._explains(kind, failures, running, now)
+        }
         seen: set[int] = set()
         counted: list[Failure] = []
         for failure in recent:
@@ -176,16 +201,26 @@ class FailureEvidence:
             if one in remaining:
                 self._failing_since[one] = remaining[one]
 
-    def _explains(self, kind: RequestKind, count: int, now: float) -> bool:
-        """Whether the kind explains this number of its failures: another kind works here."""
+    def _explains(
+        self, kind: RequestKind, failures: list[Failure], running: Sequence[Running], now: float
+    ) -> bool:
+        """Whether the kind explains its failures: another kind works here."""
         if kind in self._blamed:
             return True
-        if kind == CONNECTION or kind in self._worked_at or count >= DOUBTS:
+        if kind == CONNECTION:
             return False
-        return any(
-            worked_at >= now - PROOF_S and other not in self._failing_since
-            for other, worked_at in self._worked_at.items()
-        )
+        first_at = self._failing_since.get(kind, failures[0].sent_at)
+        longest_s = max(failure.took_s for failure in failures)
+        began_by = now - max(MIN_ENDURES_S, ENDURES_FACTOR * longest_s)
+        if any(other != kind and first_at <= sent_at < began_by for other, sent_at in running):
+            return True
+        if len(failures) >= (KNOWN_DOUBTS if kind in self._worked_at else NEW_DOUBTS):
+            return False
+        hopeful = {
+            other for other, worked_at in self._worked_at.items() if worked_at >= now - PROOF_S
+        }
+        hopeful.update(other for other, _ in running)
+        return any(other != kind and other not in self._failing_since for other in hopeful)
 
 
 def _bound(times: dict[RequestKind, float]) -> None:

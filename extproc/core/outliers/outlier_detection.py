@@ -8,6 +8,7 @@ So a fleet of one is never ejected, and no endpoint is while all fail alike: the
 servers' errors. An ejected endpoint is readmitted if no other endpoint is left.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
@@ -24,6 +25,7 @@ from extproc.core.outliers.failure_evidence import (
     FailureEvidence,
     Fault,
     RequestKind,
+    Running,
 )
 from extproc.core.request import Request
 from extproc.core.slots.lease import Lease
@@ -121,13 +123,25 @@ class OutlierDetection:
             return False
         return self._pass_trial(lease, now)
 
-    def failed(self, lease: Lease, request: Request, fault: Fault, now: float) -> bool:
-        """A request failed at its server."""
+    def failed(
+        self,
+        lease: Lease,
+        request: Request,
+        fault: Fault,
+        now: float,
+        beside: Iterable[tuple[Lease, Request]] = (),
+    ) -> bool:
+        """A request failed at its server, which works on the requests `beside` it."""
         if not self.options.failures:
             return False
         kind, sent_at = _kind_of(lease, request), lease.opened_at
         failure = Failure(kind, fault, request.fingerprint, sent_at, now - sent_at)
-        return self._record_failure(lease.address, failure, lease.id, now)
+        running = [
+            Running(_kind_of(other, its_request), other.opened_at)
+            for other, its_request in beside
+            if other is not lease
+        ]
+        return self._record_failure(lease.address, failure, lease.id, now, running)
 
     def ended(self, lease: Lease, now: float) -> bool:
         """A lease was released; a trial without a result until now has none."""
@@ -200,7 +214,12 @@ class OutlierDetection:
     # Decisions
 
     def _record_failure(
-        self, address: Address, failure: Failure, lease_id: int | None, now: float
+        self,
+        address: Address,
+        failure: Failure,
+        lease_id: int | None,
+        now: float,
+        running: Sequence[Running] = (),
     ) -> bool:
         self._requests.failed(failure.fingerprint, address)
         evidence = self._evidence_of(address)
@@ -211,7 +230,7 @@ class OutlierDetection:
             return False  # it was sent before the ejection
         evidence.failed(failure)
         since = 0.0 if ejection is None else ejection.since
-        counted = evidence.counted(self._requests, since, now)
+        counted = evidence.counted(self._requests, since, now, running)
         threshold = self.options.failures if ejection is None else ejection.threshold
         if len(counted) < threshold or not self._may_eject(address, counted, now):
             return False

@@ -6,6 +6,7 @@ it may go anywhere.
 """
 
 import heapq
+from collections.abc import Iterator
 
 from extproc.core.address import Address
 from extproc.core.queue.request_queue import RequestQueue
@@ -23,6 +24,15 @@ class AffinityWaits:
     def waiting_at(self, address: Address) -> int:
         """The number of tickets that are pinned to this endpoint."""
         return len(self._pinned.get(address, ()))
+
+    def is_pinned(self, ticket: Ticket) -> bool:
+        """Whether the ticket waits for one endpoint."""
+        address = ticket.pinned_to
+        return address is not None and ticket.id in self._pinned.get(address, ())
+
+    def tickets(self) -> Iterator[Ticket]:
+        """All pinned tickets."""
+        return (ticket for pinned in self._pinned.values() for ticket in pinned.values())
 
     def pin(self, ticket: Ticket, address: Address, until: float) -> None:
         """Restrict a ticket to one endpoint until `until`, at most once in its life."""

@@ -15,7 +15,7 @@ first changes the state; errors in later steps (learning, assigning freed slots)
 if the call itself raises, all derived state is derived again from the leases and tickets.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
@@ -24,12 +24,13 @@ from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.admission import Preview
-from extproc.core.scheduler.blame import blame, credit
+from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.decision import Decision, Queued
 from extproc.core.scheduler.feedback import (
     on_completion,
@@ -39,6 +40,7 @@ from extproc.core.scheduler.feedback import (
 from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
+from extproc.core.scheduler.waits import Waits
 from extproc.core.selection.cost import Cost
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
@@ -111,11 +113,14 @@ class Dispatcher(FleetUpdates):
                 self._allocator.reject(ticket, reason, now)
                 self._allocator.release_reservation(ticket, now)
 
-    def release(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
+    def release(
+        self, lease: Lease, end: LeaseEnd, now: float, *, is_received: bool = True
+    ) -> float | None:
         """An exchange ended; its slot goes to the next queued request once the slot is free.
 
-        Returns the time of its first token, None if it had none or that is not known. Raises
-        `LeaseError` if the lease was released before.
+        A server that has sent all of a response is free before that has passed: then `is_received`
+        is false, and `conclude` follows. Returns the time of its first token, None if it had none
+        or that is not known. Raises `LeaseError` if the lease was released before.
         """
         with self._call:
             address = lease.address
@@ -126,19 +131,32 @@ class Dispatcher(FleetUpdates):
                 self._wake()
             first_token_at = None
             try:
-                first_token_at = self._learn_from(lease, end, now)
+                first_token_at = self._learn_from(lease, end, now, is_received=is_received)
             except Exception as error:  # noqa: BLE001 - the slot is free, whatever is learned
                 self._outbox.step_failed("learning from a request's end", error)
             self._allocator.after_capacity_change(address, now)
             return first_token_at
 
-    def _learn_from(self, lease: Lease, end: LeaseEnd, now: float) -> float | None:
+    def conclude(self, lease: Lease, request: Request, now: float, *, is_broken: bool) -> None:
+        """The response of a request that was released before has passed, or its server broke it
+        off."""
+        if lease.address not in self.fleet:
+            return
+        with self._call:
+            if conclude(self.state, lease, request, now, is_broken=is_broken):
+                self._allocator.after_capacity_change(lease.address, now)
+                self._outbox.wake_at(self.state.outliers.next_expiry())
+
+    def _learn_from(
+        self, lease: Lease, end: LeaseEnd, now: float, *, is_received: bool
+    ) -> float | None:
         self.state.model_loads.released(lease, now)
         run = self.state.in_flight.end(lease, now)
         if run is None:
             self.state.outliers.ended(lease, now)
             return None
-        credit(self.state, lease, run, end, now)  # the caller assigns the slots that this opens
+        if is_received:
+            credit(self.state, lease, run, end, now)  # the caller assigns the slots that this opens
         first_token_at, bounds = evaluate_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
             on_completion(self.state, lease, run, now, bounds)
@@ -257,6 +275,12 @@ class Dispatcher(FleetUpdates):
         """Ejections of an endpoint since the start, by cause."""
         return self.state.outliers.totals.get(address, {})
 
+    def latency_at(self, address: Address, now: float) -> tuple[LatencyEstimate, float]:
+        """What was learned of an endpoint, and the decayed number of its samples: where they are
+        few, the fleet's typical endpoint counts."""
+        latency = self.state.latency
+        return latency.estimate(address, now), latency.endpoint(address).weight
+
     def needs_frequent_scrapes(self, address: Address) -> bool:
         """Whether its state may change without our requests, so that it needs many scrapes."""
         endpoint = self.fleet.get(address)
@@ -296,17 +320,25 @@ class Dispatcher(FleetUpdates):
         """The queue position of a queued request, and the seconds until it is served."""
         return self._allocator.forecast.position_of(ticket, now)
 
+    def positions_of(self, tickets: Iterable[Ticket], now: float) -> Iterator[QueuePosition]:
+        """`position_of` each of these, computed together."""
+        return self._allocator.forecast.positions_of(tickets, now)
+
     def position_of_arrival(
         self, resolved: ResolvedRequest, request: Request, now: float
     ) -> QueuePosition:
         """The queue position that a request would get now. Changes nothing."""
         return self._allocator.forecast.position_of_arrival(resolved, request, now)
 
+    def all_served_s(self, now: float) -> float | None:
+        """Seconds until all queued requests are served, by the same forecast."""
+        return self._allocator.forecast.all_served_s(now)
+
+    def waits(self) -> Waits:
+        """Why requests are queued now."""
+        return Waits(self.state)
+
     @property
     def last_event_at(self) -> float:
         """The time of the last change of any endpoint."""
         return self._allocator.last_event_at
-
-    def expected_s(self, position: int) -> float | None:
-        """Seconds until the request at `position` (from 1) gets a slot; None if unknown."""
-        return self._allocator.forecast.expected_s(UNCONSTRAINED, position, self.last_event_at)

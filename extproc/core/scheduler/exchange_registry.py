@@ -26,7 +26,8 @@ class ExchangeState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSnapshot:
-    """One exchange at one moment. `ticket` is its ticket in the queue, None if it has none."""
+    """One exchange at one moment. `endpoint_name` is how people know the endpoint, empty if it has
+    none; `ticket` is its ticket in the queue, None if it has none."""
 
     exchange_id: str
     request_id: str
@@ -36,6 +37,7 @@ class ExchangeSnapshot:
     waited_s: float
     weight_slots: int
     ticket: Ticket | None = None
+    endpoint_name: str = ""
     model: str = ""
     criticality: str = ""
     objective: str = ""

@@ -236,7 +236,7 @@ def _filters(
             yield "another endpoint is loading the model; only one at a time does"
     elif pool.slots == 0:
         yield "it has not reported its number of slots"
-    elif pool.free_slots < min(weight_slots, pool.slots):
+    elif endpoint.is_serving and pool.free_slots < min(weight_slots, pool.slots):
         taken = f"{pool.leased_slots} leased, {pool.foreign_slots} foreign"
         yield f"{pool.free_slots} of its {pool.slots} slots are free ({taken})"
     elif weight_slots and pool.reservation is not None:

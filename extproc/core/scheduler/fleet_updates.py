@@ -191,7 +191,7 @@ class FleetUpdates:
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """Set the operator's intent for an endpoint; raises `KeyError` if it is unknown."""
         with self._call:
-            self.fleet.set_intent(address, intent)
+            self.fleet.set_intent(address, intent, now)
             self._outbox.membership_changed()
             self._allocator.on_capacity_change(address, now)
 

@@ -1,20 +1,28 @@
 """Forecasts when a queued request is served, from its position and the rate of freed slots.
 
 An endpoint with `slots` slots, each in use for `slot_s` seconds on average, frees `slots / slot_s`
-slots a second. The request at position n waits until the eligible endpoints have freed n slots.
-That is no later than when n of the responses that run there reach the length that they were asked
-for, as scrapes show it. While none of this is known, the drain rate of the queue is used.
+slots a second. Requests of higher criticality that will arrive meanwhile take a part of them: the
+share that such requests had of the recent assignments there. The request at position n waits until
+the eligible endpoints have freed n slots and that part. That is no later than when as many of the
+responses that run there reach the length that they were asked for, as scrapes show it. While none
+of this is known, the drain rate of the queue is used.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from operator import itemgetter
 from typing import NamedTuple
 
 from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.objective import Criticality
 from extproc.core.prediction.latency import refresh_s
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.drain_rate import DrainRate
+from extproc.core.queue.fair_queueing import Flow
 from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
@@ -41,28 +49,40 @@ class QueuePosition(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """The slots that some endpoints free per second, and the leases there with their latest ends;
-    valid until `until`."""
+    """The slots that some endpoints free per second, the share of them that requests of higher
+    criticality take, by criticality, and the leases there with their latest ends; valid until
+    `until`."""
 
     until: float
     rate: float
+    taken_shares: dict[Criticality, float]
     ends: list[tuple[float, Lease]]
+
+
+FlowIds = dict[tuple[FlowQueue, Flow], list[int]]
+"""The first ticket numbers of some flows, sorted: they are sorted once for many positions."""
 
 
 class Forecast:
     """Reads the state; changes nothing. A position is O(tenants + its tenant's flows + its position
     in its own flow)."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, aging: Aging) -> None:
         self.drain_rate = DrainRate()
         self._state = state
+        self._least_share = 1 / aging.every
         self._outlooks: dict[Ranking, Outlook] = {}
 
     def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """The current position of a queued ticket."""
-        return self._position(
-            ticket, now, has_reservation=ticket.constraint_queue is None, arrivals=0
-        )
+        return next(self.positions_of((ticket,), now))
+
+    def positions_of(self, tickets: Iterable[Ticket], now: float) -> Iterator[QueuePosition]:
+        """The current position of each of these queued tickets."""
+        ids: FlowIds = {}
+        for ticket in tickets:
+            has_reservation = ticket.constraint_queue is None
+            yield self._position(ticket, now, ids, has_reservation=has_reservation, arrivals=0)
 
     def position_of_arrival(
         self, resolved: ResolvedRequest, request: Request, now: float
@@ -70,35 +90,63 @@ class Forecast:
         """The position that a request would get if it were queued now."""
         flow = self._state.fairness.peek(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, resolved, flow)
-        return self._position(ticket, now, has_reservation=False, arrivals=1)
+        return self._position(ticket, now, {}, has_reservation=False, arrivals=1)
 
     def _position(
-        self, ticket: Ticket, now: float, *, has_reservation: bool, arrivals: int
+        self, ticket: Ticket, now: float, ids: FlowIds, *, has_reservation: bool, arrivals: int
     ) -> QueuePosition:
         queues = self._competing_queues(ticket)
         of = max(1, sum(map(len, queues)) + arrivals)
-        ahead = 0 if has_reservation else sum(self._ahead(ticket, queue, now) for queue in queues)
+        ahead = 0
+        if not has_reservation:
+            ahead = sum(self._ahead(ticket, queue, now, ids) for queue in queues)
         position = min(of, ahead + 1)
-        return QueuePosition(
-            position, of, self.expected_s(ticket.resolved.constraints, position, now)
-        )
+        constraints = ticket.resolved.constraints
+        expected_s = self._expected_s(constraints, ticket.criticality, position, now)
+        return QueuePosition(position, of, expected_s)
 
     def behind_all(self, constraints: Constraints, now: float) -> QueuePosition:
-        """The last position among the tickets for the same endpoints; see `expected_s`."""
+        """The last position among the tickets for the same endpoints, for a standard request."""
         queue = self._state.queue
         if constraints == UNCONSTRAINED:
             of = 1 + len(queue)
         else:
             found = map(queue.constraint_queue, (constraints, UNCONSTRAINED))
             of = 1 + sum(len(one) for one in found if one is not None)
-        return QueuePosition(of, of, self.expected_s(constraints, of, now))
+        return QueuePosition(of, of, self._expected_s(constraints, Criticality.STANDARD, of, now))
 
-    def expected_s(self, constraints: Constraints, position: int, now: float) -> float | None:
-        """Seconds until the eligible endpoints have freed that many slots. O(position) if the
-        longest possible times of that many responses there are known."""
+    def all_served_s(self, now: float) -> float | None:
+        """Seconds until the last queued ticket is served; None if nothing is known yet, or none is
+        queued. Of many constraint queues only the longest count."""
+        queue = self._state.queue
+        longest = nlargest(MAX_RANKINGS, queue.constraint_queues(), len)
+        found = [self._last_served_s(one, now) for one in longest]
+        reserved = islice(queue.with_reservations(), MAX_RANKINGS)
+        found += [place.expected_s for place in self.positions_of(reserved, now)]
+        known = [expected_s for expected_s in found if expected_s is not None]
+        return max(known) if len(known) == len(found) and known else None
+
+    def _last_served_s(self, last: ConstraintQueue, now: float) -> float | None:
+        """Seconds until the last ticket of a constraint queue is served."""
+        queue = self._state.queue
+        position = len(queue)
+        if last.constraints != UNCONSTRAINED:
+            unconstrained = queue.constraint_queue(UNCONSTRAINED)
+            position = len(last) + (0 if unconstrained is None else len(unconstrained))
+        lowest = max(criticality for criticality, _ in last.queues)
+        return self._expected_s(last.constraints, lowest, position, now)
+
+    def _expected_s(
+        self, constraints: Constraints, criticality: Criticality, position: int, now: float
+    ) -> float | None:
+        """Seconds until the eligible endpoints have freed that many slots for requests of that
+        criticality. O(position) if the longest possible times of that many responses there are
+        known."""
         outlook = self._outlook(constraints, now)
-        usual_s = position / outlook.rate if outlook.rate else inf
-        expected_s = min(usual_s, self._last_end(outlook.ends, position) - now)
+        left_share = max(self._least_share, 1.0 - outlook.taken_shares[criticality])
+        slots = position / left_share
+        usual_s = slots / outlook.rate if outlook.rate else inf
+        expected_s = min(usual_s, self._last_end(outlook.ends, ceil(slots - 1e-9)) - now)
         return self.drain_rate.expected_s(position) if expected_s == inf else max(0.0, expected_s)
 
     def _last_end(self, ends: list[tuple[float, Lease]], position: int) -> float:
@@ -124,7 +172,9 @@ class Forecast:
         ]
         return list({id(one): one for one in found if one is not None}.values())
 
-    def _ahead(self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float) -> int:
+    def _ahead(
+        self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float, ids: FlowIds
+    ) -> int:
         """How many tickets of a constraint queue are served before the ticket."""
         slo_attainment = self._state.slo_attainment
         share = slo_attainment.share(ticket.subqueue_key[1], now)
@@ -136,15 +186,15 @@ class Forecast:
             if criticality < ticket.criticality or other < share:
                 ahead += len(queue)
             elif other == share:
-                ahead += self._ahead_by_tenant(ticket, queue)
+                ahead += self._ahead_by_tenant(ticket, queue, ids)
         return ahead
 
-    def _ahead_by_tenant(self, ticket: Ticket, queue: TenantQueue) -> int:
+    def _ahead_by_tenant(self, ticket: Ticket, queue: TenantQueue, ids: FlowIds) -> int:
         """Tenants alternate by weight: each is served as often as the ticket's own before it."""
         tenant = ticket.flow.tenant
         waiting = dict(queue.tenants())
         own = waiting.pop(tenant, None)
-        index = 0 if own is None else self._ahead_in_tenant(ticket, own)
+        index = 0 if own is None else self._ahead_in_tenant(ticket, own, ids)
         ahead = index
         for other, flows in waiting.items():
             turns = (index + 1) * other.weight / tenant.weight
@@ -152,10 +202,13 @@ class Forecast:
             ahead += min(len(flows), int(turns + (0.5 if is_first else -0.5)))
         return ahead
 
-    def _ahead_in_tenant(self, ticket: Ticket, queue: FlowQueue) -> int:
+    def _ahead_in_tenant(self, ticket: Ticket, queue: FlowQueue, ids: FlowIds) -> int:
         """The flows of a tenant alternate, too."""
-        own = queue.tickets_of(ticket.flow)
-        index = ahead = sum(1 for id_ in islice(own, MAX_COUNTED) if id_ < ticket.id)
+        key = (queue, ticket.flow)
+        own = ids.get(key)
+        if own is None:
+            own = ids[key] = sorted(islice(queue.tickets_of(ticket.flow), MAX_COUNTED))
+        index = ahead = bisect_left(own, ticket.id)
         for tickets in queue:
             other = next(iter(tickets.values())).flow
             if other is not ticket.flow:
@@ -173,6 +226,7 @@ class Forecast:
         if len(self._outlooks) > MAX_RANKINGS:
             self._outlooks.clear()
         rate = 0.0
+        assigned = dict.fromkeys(Criticality, 0.0)
         ends: list[tuple[float, Lease]] = []
         has_learned = state.latency.has_learned
         for address, slots in ranking.members():
@@ -184,10 +238,24 @@ class Forecast:
             if has_learned:
                 slot_s = max(1e-3, state.latency.estimate(address, now).slot_s)
                 rate += max(0, slots - pool.foreign_slots) / slot_s
+            for criticality, use in state.use_by_criticality.items():
+                assigned[criticality] += use.recent_slots(address, now)
             for lease in pool.leases.values():
                 run = state.in_flight.get(lease)
                 if run is not None and run.ends_by < inf:
                     ends.append((run.ends_by, lease))
         ends.sort(key=itemgetter(0))
-        outlook = self._outlooks[ranking] = Outlook(now + refresh_s(len(ranking)), rate, ends)
+        until = now + refresh_s(len(ranking))
+        outlook = Outlook(until, rate, _shares_above(assigned), ends)
+        self._outlooks[ranking] = outlook
         return outlook
+
+
+def _shares_above(amounts: dict[Criticality, float]) -> dict[Criticality, float]:
+    """For each criticality, the share that all higher ones have of the amounts."""
+    total = sum(amounts.values())
+    above, shares = 0.0, {}
+    for criticality in Criticality:
+        shares[criticality] = above / total if total else 0.0
+        above += amounts[criticality]
+    return shares

@@ -4,6 +4,7 @@ from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import Health
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
@@ -21,11 +22,11 @@ from extproc.core.slots.model_pools import slot_pool
 class Settlements:
     """Picks and rejections. Synchronous; the slot allocator decides which."""
 
-    def __init__(self, state: State, outbox: Outbox, fallbacks: int) -> None:
+    def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
         self._state = state
         self._outbox = outbox
         self.fallbacks = fallbacks
-        self.forecast = Forecast(state)
+        self.forecast = Forecast(state, aging)
         self.last_event_at = 0.0
 
     def pick(
@@ -94,6 +95,8 @@ class Settlements:
         if endpoint.health is Health.ASLEEP or is_cold:
             run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
         state.usage_share.assigned(address, lease.weight_slots, now)
+        use = state.use_by_criticality[resolved.objective.criticality]
+        use.assigned(address, lease.weight_slots, now)
 
     def leave(self, ticket: Ticket) -> None:
         """Remove a ticket from the queue."""

@@ -27,7 +27,7 @@ class SlotAllocator(Settlements):
     """Assigns free slots to queued requests. Synchronous; O(eligible constraint queues) a call."""
 
     def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
-        super().__init__(state, outbox, fallbacks)
+        super().__init__(state, outbox, fallbacks, aging)
         self._discipline = QueueDiscipline(
             state.queue, state.fleet, state.ledger, state.slo_attainment, state.model_loads, aging
         )
@@ -313,6 +313,8 @@ class SlotAllocator(Settlements):
         state.prefix_caches.forget(address)
         state.sessions.forget(address)
         state.usage_share.forget(address)
+        for use in state.use_by_criticality.values():
+            use.forget(address)
         self._outbox.membership_changed()
         self._lose_loads(address, now)
         self.change_models(state.resolver.forget(address), now)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.waits import ModelQueue, explain_idle_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +14,10 @@ class QueueSnapshot:
 
     `body_bytes` are the bytes of request bodies that are held.
     `longest_wait_s` is the wait of the request that arrived first, None if the queue is empty.
-    `expected_s` is the time in which a queue of this length is served, None if the queue is empty
-    or nothing is known about its rate yet.
+    `expected_s` is the time until the last queued request is served, None if the queue is empty or
+    nothing is known about its rate yet.
+    `by_model` has every model that the fleet serves or that requests wait for. `idle_note` says why
+    requests are queued although slots are idle; empty if there are no such slots or requests.
     """
 
     queued: int
@@ -24,11 +27,15 @@ class QueueSnapshot:
     by_criticality: Mapping[str, int]
     longest_wait_s: float | None
     expected_s: float | None
+    by_model: Mapping[str, ModelQueue]
+    idle_note: str
 
 
 def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
-    """The queue as it is at `now`. O(criticalities), without side effects."""
+    """The queue as it is at `now`. O(endpoints + constraint queues), without side effects."""
     queue = dispatcher.queue
+    by_model = dispatcher.waits().by_model()
+    idle_slots = sum(dispatcher.slot_counts(endpoint).idle for endpoint in dispatcher.fleet)
     first = queue.first_arrived()
     return QueueSnapshot(
         queued=len(queue),
@@ -37,5 +44,7 @@ def take_queue_snapshot(dispatcher: Dispatcher, now: float) -> QueueSnapshot:
         max_body_bytes=dispatcher.options.queue_max_body_bytes,
         by_criticality={each.label: queue.count_of(each) for each in Criticality},
         longest_wait_s=None if first is None else max(0.0, now - first.entered_at),
-        expected_s=None if first is None else dispatcher.expected_s(len(queue)),
+        expected_s=None if first is None else dispatcher.all_served_s(now),
+        by_model=by_model,
+        idle_note=explain_idle_slots(by_model, idle_slots),
     )

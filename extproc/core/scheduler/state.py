@@ -5,6 +5,7 @@ from random import Random
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
 from extproc.core.fleet.subset_hints import SubsetHints
+from extproc.core.objective import Criticality
 from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
 from extproc.core.outliers.poison_requests import PoisonGuard
 from extproc.core.prediction.latency import LatencyModel
@@ -52,6 +53,7 @@ class State:
         self.prefix_caches = PrefixIndex()
         self.sessions = Sessions()
         self.usage_share = UsageShare()
+        self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.uploads = Uploads()
         self.subset_hints = SubsetHints(self.fleet)
         self.costs = CostModel(

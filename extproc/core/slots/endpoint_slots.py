@@ -98,6 +98,12 @@ class EndpointSlots:
         return self.model_pools.get(model, self) if model is not None and self.model_pools else self
 
     @property
+    def draining_slots(self) -> int:
+        """The leased slots whose client left, while the server may still work on the request."""
+        leases = self.leases.values()
+        return sum(lease.weight_slots for lease in leases if lease.left_at is not None)
+
+    @property
     def has_draining(self) -> bool:
         return any(lease.left_at is not None for lease in self.leases.values())
 

@@ -1,10 +1,15 @@
-"""Envoy's reports of cut-off exchanges, which the end of an ext_proc stream does not show.
+"""Envoy's reports of cut-off exchanges, which the end of an ext_proc stream does not show, and of
+requests that bypassed the picker, which have no stream.
 
 Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag,
 sends one small message for each that its client left or whose server died, before it ends
 the stream; the exchange is named by the id that we put into its metadata. Without the
 report an event stream counts as finished. The first report of a connection may come late:
 then only a scrape shows what the server does.
+
+A request that bypassed the picker has a server and no exchange: the picker writes the exchange
+into each answer that sends a request anywhere, so a report that comes late, or belongs to a picker
+that is gone, is never taken for one.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from extproc.transport.status import INVALID_ARGUMENT, OK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from google.protobuf.duration_pb2 import Duration
 
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
     from extproc.pb import access_log_pb2
@@ -43,9 +50,14 @@ def _is_servers_fault(common: access_log_pb2.AccessLogCommon) -> bool:
     )
 
 
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
 class AccessLog:
     """Marks running exchanges as cut off. `on_late` gets the server of an exchange that has already
-    ended; reports about continuing exchanges go to `uploads`.
+    ended, `on_bypass` the duration in seconds of a request that bypassed the picker; reports about
+    continuing exchanges go to `uploads`.
     """
 
     def __init__(
@@ -53,9 +65,11 @@ class AccessLog:
         registry: ExchangeRegistry,
         on_late: Callable[[Address], None],
         uploads: UploadWatchdog,
+        on_bypass: Callable[[float], None],
     ) -> None:
         self._registry = registry
         self._on_late = on_late
+        self._on_bypass = on_bypass
         self._uploads = uploads
 
     def add_to(self, table: ServiceTable) -> None:
@@ -75,9 +89,12 @@ class AccessLog:
             exchange = self._registry.get(fields[EXCHANGE].string_value)
             if exchange is not None:
                 exchange.break_off(is_servers_fault=_is_servers_fault(entry.common_properties))
+                continue
+            served = fields[SERVED].string_value
+            if served and not fields[EXCHANGE].string_value:
+                self._on_bypass(_seconds(entry.common_properties.duration))
             else:
-                served = fields[SERVED].string_value or fields[DESTINATION].string_value
-                self._scrape_late(served.partition(",")[0])
+                self._scrape_late(served or fields[DESTINATION].string_value.partition(",")[0])
 
     def _scrape_late(self, text: str) -> None:
         try:

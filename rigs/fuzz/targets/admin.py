@@ -61,7 +61,9 @@ async def _call(reader: Reader) -> None:
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),
             address_rejection=lambda _address, _caller: "",
-            explain=lambda inquiry: dry_run(fleet.dispatcher, ExchangeOptions(), inquiry),
+            explain=lambda inquiry: dry_run(
+                fleet.dispatcher, ExchangeOptions(), inquiry, fleet.now
+            ),
             envoys=list,
             not_ready_reason=lambda: "",
             problems=list,

@@ -1,6 +1,7 @@
 """Headers: a request's head or a rejection; a response's head in any case."""
 
 from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Struct
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -57,12 +58,13 @@ def add_headers(headers: base_pb2.HeaderMap, reader: Reader, *, few: bool = Fals
 
 def add_facts(message: pb.ProcessingRequest, reader: Reader) -> None:
     """Attributes of the answer, and metadata."""
-    fields = message.attributes[FILTER_ATTRIBUTES].fields
+    attributes = Struct()
     for name in ATTRIBUTES:
         if reader.flag():
-            fields[name].string_value = reader.text()
+            attributes[name] = reader.text()
         elif reader.flag():
-            fields[name].number_value = float(reader.number(256)) * 1e300 ** reader.number(2)
+            attributes[name] = float(reader.number(256)) * 1e300 ** reader.number(2)
+    message.attributes[FILTER_ATTRIBUTES] = attributes.SerializeToString()
     metadata = message.metadata_context.filter_metadata
     if reader.flag():
         metadata[LB_NAMESPACE].fields[SERVED].string_value = reader.text()

@@ -8,6 +8,8 @@ from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
+from extproc.status.status_json import status_json
+from tests.fakes.small_fleet import SmallFleet
 
 ADDRESS = Address("10.0.0.1", 8080)
 ISSUE = Issue(code="slots-off", message="it hides its slots", remedy="start it without --no-slots")
@@ -109,3 +111,28 @@ def test_first_choice(endpoint: Endpoint) -> None:
     fresh = endpoint.is_first_choice
     see(endpoint, ScrapeStatus.ASLEEP)
     assert (unseen, fresh, endpoint.is_first_choice) == (False, True, False)
+
+
+def shown(fleet: SmallFleet) -> tuple[float | None, list[str]]:
+    """How long the operator's intent applies, and the codes of the issues, as `/status` has it."""
+    tree = status_json(fleet.dispatcher, exchanges=0, envoys=(), outcomes={}, now=fleet.now)
+    (endpoint,) = tree["endpoints"].values()
+    return endpoint["intent_age_s"], [issue["code"] for issue in endpoint["issues"]]
+
+
+def test_a_server_that_was_replaced_at_a_drained_address() -> None:
+    """It gets no requests and says so, until the endpoint is activated: a restart does not take
+    back what an operator said."""
+    fleet = SmallFleet(1)
+    (address,) = fleet.addresses
+    for instance in ("a", "b"):
+        fleet.scrape(address, instance=instance)
+    assert shown(fleet) == (None, [])
+    fleet.dispatcher.set_intent(address, Intent.DRAINING, fleet.now)
+    fleet.now += 60.0
+    assert shown(fleet) == (60.0, [])
+    fleet.scrape(address, instance="c")
+    assert shown(fleet) == (60.0, ["replaced-while-drained"])
+    assert not fleet.endpoint(address).is_pickable
+    fleet.dispatcher.set_intent(address, Intent.ACTIVE, fleet.now)
+    assert shown(fleet) == (None, []) and fleet.endpoint(address).is_pickable

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.endpoint import REPLACED_WHILE_DRAINED, EndpointSpec, Intent
 from extproc.core.fleet.membership import Fleet, Member
 
 A, B, C = (Address("10.0.0.1", port) for port in (1, 2, 3))
@@ -130,22 +130,25 @@ def test_intent() -> None:
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
     for intent in (Intent.DRAINING, Intent.DISABLED):
-        fleet.set_intent(A, intent)
+        fleet.set_intent(A, intent, 0.0)
         assert fleet.membership().members == (Member(A, is_draining=True),)
-    fleet.set_intent(A, Intent.ACTIVE)
+    fleet.set_intent(A, Intent.ACTIVE, 0.0)
     assert fleet.membership().members == (Member(A),)
     with pytest.raises(KeyError):
-        fleet.set_intent(B, Intent.DRAINING)
+        fleet.set_intent(B, Intent.DRAINING, 0.0)
 
 
 def test_intent_persists_during_an_absence() -> None:
     """An endpoint that is named again before it was dropped has the same intent."""
     fleet = Fleet()
     fleet.set_members("s", [spec(A)])
-    fleet.set_intent(A, Intent.DRAINING)
+    fleet.set_intent(A, Intent.DRAINING, 0.0)
     fleet.set_members("s", [])
     fleet.set_members("s", [spec(A)])
     assert [endpoint.intent for endpoint in fleet] == [Intent.DRAINING]
+    assert [endpoint.issues for endpoint in fleet] == [(REPLACED_WHILE_DRAINED,)]
+    fleet.set_intent(A, Intent.ACTIVE, 1.0)
+    assert [endpoint.issues for endpoint in fleet] == [()]
 
 
 def test_a_snapshot_lasts_until_something_changes() -> None:
@@ -154,9 +157,9 @@ def test_a_snapshot_lasts_until_something_changes() -> None:
     fleet.set_members("s", [spec(A)])
     snapshot = fleet.membership()
     fleet.set_members("s", [spec(A)])
-    fleet.set_intent(A, Intent.ACTIVE)
+    fleet.set_intent(A, Intent.ACTIVE, 0.0)
     assert fleet.membership() is snapshot
-    fleet.set_intent(A, Intent.DRAINING)
+    fleet.set_intent(A, Intent.DRAINING, 0.0)
     drained = fleet.membership()
     fleet.set_members("s", [spec(A), spec(B)])
     grown = fleet.membership()
@@ -181,3 +184,20 @@ def test_members_are_what_the_sources_name(calls: list[tuple[str, list[Address]]
         assert members == set().union(*named.values())
         assert set(changed) == before ^ members
         assert len(changed) == len(set(changed))
+
+
+def test_an_endpoint_goes_by_its_name() -> None:
+    """Unless another one has the same, or it has none; after each change anew."""
+    fleet = Fleet()
+    first, second, third = (Address("10.0.0.1", port) for port in (1, 2, 3))
+    fleet.set_members("a", [EndpointSpec(address=first, name="gpu"), EndpointSpec(address=third)])
+    assert [fleet.name_of(one) for one in (first, second, third)] == [
+        "gpu",
+        "10.0.0.1:2",
+        "10.0.0.1:3",
+    ]
+    assert [fleet.full_name_of(one) for one in (first, second)] == ["gpu (10.0.0.1:1)", str(second)]
+    fleet.set_members("b", [EndpointSpec(address=second, name="gpu")])
+    assert [fleet.name_of(one) for one in (first, second)] == [str(first), str(second)]
+    fleet.set_members("b", [EndpointSpec(address=second, name="cpu")])
+    assert [fleet.name_of(one) for one in (first, second)] == ["gpu", "cpu"]

@@ -7,15 +7,17 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.outliers.failure_evidence import (
     CONNECTION,
-    DOUBTS,
+    KNOWN_DOUBTS,
     MAX_FAILURES,
     MAX_KINDS,
     MAX_REQUESTS,
+    NEW_DOUBTS,
     FailedRequests,
     Failure,
     FailureEvidence,
     Fault,
     RequestKind,
+    Running,
 )
 
 CHAT = RequestKind("/chat", None)
@@ -40,8 +42,10 @@ class Evidence:
         self.requests.failed(fingerprint, HERE)
         self.evidence.failed(Failure(kind, fault, fingerprint, sent_at, 0.01))
 
-    def count(self, now: float = 1000.0, since: float = 0.0) -> int:
-        return len(self.evidence.counted(self.requests, since, now))
+    def count(
+        self, now: float = 1000.0, since: float = 0.0, running: tuple[Running, ...] = ()
+    ) -> int:
+        return len(self.evidence.counted(self.requests, since, now, running))
 
 
 @pytest.fixture
@@ -83,13 +87,52 @@ def test_a_kind_that_alone_fails_is_to_blame(evidence: Evidence) -> None:
     assert evidence.count() == 0
 
 
-def test_a_kind_that_worked_before_the_failures_excuses_nothing(evidence: Evidence) -> None:
+def test_a_kind_that_worked_before_is_given_less_time(evidence: Evidence) -> None:
     """The server may have broken since."""
     evidence.evidence.responded(GRAMMAR, 1.0)
     evidence.evidence.responded(CHAT, 2.0)
-    for sent_at in (3.0, 4.0, 5.0):
+    for number in range(KNOWN_DOUBTS - 1):
+        evidence.fail(3.0 + number, GRAMMAR)
+    assert evidence.count(now=9.0) == 0
+    evidence.fail(9.0, GRAMMAR)
+    assert evidence.count(now=9.0) == KNOWN_DOUBTS
+
+
+def test_a_kind_that_runs_is_given_time_to_work(evidence: Evidence) -> None:
+    """Nothing has worked here yet: the first responses take longer than the failures."""
+    running = (Running(CHAT, 1.0),)
+    for number in range(NEW_DOUBTS - 1):
+        evidence.fail(1.0 + number / 100, GRAMMAR)
+    assert evidence.count(now=1.1, running=running) == 0
+    assert evidence.count(now=1.1) == NEW_DOUBTS - 1
+    evidence.fail(1.1, CHAT)
+    assert evidence.count(now=1.1, running=running) == NEW_DOUBTS, "it fails, too"
+
+
+def test_the_kind_itself_is_no_other_kind(evidence: Evidence) -> None:
+    evidence.evidence.responded(GRAMMAR, 1.0)
+    for sent_at in (2.0, 3.0, 4.0):
         evidence.fail(sent_at, GRAMMAR)
-    assert evidence.count(now=6.0) == 3
+    assert evidence.count(now=4.0) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent_at", "explains"),
+    [
+        (CHAT, 2.0, True),
+        (CHAT, 0.5, False),  # it was sent before the first failure
+        (CHAT, 9.8, False),  # it may still fail as they did
+        (GRAMMAR, 2.0, False),
+    ],
+)
+def test_a_request_of_another_kind_that_runs_longer_explains_failures(
+    evidence: Evidence, kind: RequestKind, sent_at: float, explains: bool
+) -> None:
+    for number in range(NEW_DOUBTS):
+        evidence.fail(1.0 + number, GRAMMAR)
+    running = (Running(kind, sent_at),)
+    assert evidence.count(now=10.0, running=running) == (0 if explains else NEW_DOUBTS)
+    assert evidence.count(now=10.0) == NEW_DOUBTS
 
 
 def test_a_kind_that_fails_itself_excuses_nothing(evidence: Evidence) -> None:
@@ -117,11 +160,11 @@ def test_a_new_kind_is_given_time_if_another_works(evidence: Evidence) -> None:
     """Before a response of the other kind can come again, some of the new one have failed; but
     without other requests it counts in the end."""
     evidence.evidence.responded(CHAT, 1.0)
-    for number in range(DOUBTS - 1):
+    for number in range(NEW_DOUBTS - 1):
         evidence.fail(2.0 + number, GRAMMAR)
     assert evidence.count(now=12.0) == 0
     evidence.fail(12.0, GRAMMAR)
-    assert evidence.count(now=12.0) == DOUBTS
+    assert evidence.count(now=12.0) == NEW_DOUBTS
 
 
 def test_a_success_long_ago_is_no_proof(evidence: Evidence) -> None:

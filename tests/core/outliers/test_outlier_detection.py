@@ -222,6 +222,24 @@ def test_one_kind_of_request_causes_no_ejection() -> None:
     assert fleet.is_out(bad)
 
 
+@pytest.mark.parametrize("is_uploading", [False, True])
+def test_a_kind_that_begins_to_fail_causes_no_ejection(is_uploading: bool) -> None:
+    """While another kind's request runs there, none of which has ended since. One whose body may
+    not have arrived proves nothing."""
+    fleet = Fleet(20, 4)
+    bad, _ = fleet.addresses
+    for traits in ("/chat", "/chat grammar"):
+        fleet.finish(fleet.send(bad, traits=traits))
+    fleet.fail_at(bad, 1, traits="/chat grammar")
+    answer = fleet.send(bad, traits="/chat", is_uploading=is_uploading)
+    fleet.now += 0.5
+    fleet.fail_at(bad, 4, traits="/chat grammar")
+    assert not fleet.is_out(bad)
+    fleet.fail_at(bad, 1, traits="/chat grammar")
+    assert fleet.is_out(bad) is is_uploading
+    fleet.finish(answer)
+
+
 def test_after_readmission_a_failing_kind_is_to_blame() -> None:
     """It was ejected because there was no other evidence; since its trial there is."""
     fleet = Fleet(4, 4)

@@ -56,8 +56,8 @@ def test_without_latencies_the_drain_rate_is_used() -> None:
         assert isinstance(settlement, Picked)
         lease = settlement.lease
     assert not fleet.dispatcher.state.latency.has_learned
-    assert fleet.dispatcher.expected_s(1) == pytest.approx(3.0)
-    assert fleet.dispatcher.expected_s(2) == pytest.approx(6.0)
+    expected = [fleet.dispatcher.position_of(one, fleet.now).expected_s for one in tickets[2:]]
+    assert expected == pytest.approx([3.0, 6.0])
 
 
 def test_a_request_is_served_no_later_than_running_answers_can_end() -> None:
@@ -70,6 +70,8 @@ def test_a_request_is_served_no_later_than_running_answers_can_end() -> None:
         run.ends_by = fleet.now + left_s
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == pytest.approx(4.0)
     assert fleet.dispatcher.position_of(behind, fleet.now).expected_s == pytest.approx(9.0)
-    assert fleet.dispatcher.expected_s(3) is None, "nothing tells when a third slot becomes free"
+    third = waiting(fleet)
+    expected_s = fleet.dispatcher.position_of(third, fleet.now).expected_s
+    assert expected_s is None, "nothing tells when a third slot becomes free"
     fleet.now += 6.0
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 0.0, "it is late"

@@ -39,4 +39,7 @@ def test_the_expected_time_follows_the_drain_rate() -> None:
     fleet.finish(fleet.handed(ticket))
     status = take_queue_snapshot(fleet.dispatcher, fleet.now)
     assert status.queued == 2
-    assert status.expected_s == fleet.dispatcher.expected_s(2) != fleet.dispatcher.expected_s(1)
+    assert (
+        status.expected_s
+        == fleet.dispatcher.position_of(list(fleet.dispatcher.queue)[-1], fleet.now)[2]
+    )

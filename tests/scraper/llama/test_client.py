@@ -226,3 +226,32 @@ async def test_an_abandoned_handshake_leaves_no_connection() -> None:
 def test_impossible_timeouts_are_rejected() -> None:
     with pytest.raises(ValueError):
         Timeouts(read_s=0)
+
+
+async def test_a_timeout_while_this_process_was_blocked_is_no_answer(
+    fake: FakeLlamaServer,
+) -> None:
+    """The question is repeated until the time passed at the server."""
+    is_blocked = True
+    client = LlamaClient(
+        EndpointTarget(address=fake.address),
+        SHORT,
+        time.monotonic,
+        lambda _: 1.0 if is_blocked else 0.0,
+    )
+    fake.replies["/slots"] = Reply(body=b"[]", gate=asyncio.Event())
+    asking = asyncio.create_task(client.ask("/slots"))
+    await fake.was_asked("/slots", 3)
+    is_blocked = False
+    failure = await asking
+    assert isinstance(failure, Failure) and failure.kind is FailureKind.TIMED_OUT
+    await client.aclose()
+
+
+async def test_a_refused_connection_is_an_answer_whoever_was_blocked() -> None:
+    async with FakeLlamaServer() as gone:
+        address = gone.address
+    client = LlamaClient(EndpointTarget(address=address), PATIENT, time.monotonic, lambda _: 1.0)
+    failure = await client.ask("/slots")
+    assert isinstance(failure, Failure) and failure.kind is FailureKind.UNREACHABLE
+    await client.aclose()

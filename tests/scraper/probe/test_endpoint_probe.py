@@ -477,3 +477,25 @@ async def test_closing_in_the_middle_of_a_stall_leaves_nothing(fake: FakeLlamaSe
     await scrape(probe)
     await probe.aclose()
     await fake.had_no_connections()
+
+
+async def test_slots_are_not_slow_while_this_process_was_blocked(fake: FakeLlamaServer) -> None:
+    """The time that it lost is none that the server took."""
+    waits = 0
+
+    def lost_s(_: float) -> float:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            gate.set()
+        return 1.0
+
+    gate = asyncio.Event()
+    slots = [{"id": 0, "n_ctx": 4096, "is_processing": True, "id_task": 0}]
+    fake.replies["/slots"] = replace(Reply.of(slots), gate=gate)
+    target = EndpointTarget(address=fake.address)
+    probe = EndpointProbe(target, IMPATIENT, time.monotonic, lost_s=lost_s)
+    observation = await scrape(probe)
+    assert codes(observation) == [] and observation.busy_slots == 1
+    assert fake.count("/health") == 0
+    await probe.aclose()

@@ -21,7 +21,7 @@ def saw(status: ScrapeStatus, *found: Issue) -> Observation:
 @pytest.fixture
 def issue_log(caplog: pytest.LogCaptureFixture) -> IssueLog:
     caplog.set_level(logging.INFO, "coxswain.scraper")
-    return IssueLog(ADDRESS)
+    return IssueLog(lambda: str(ADDRESS))
 
 
 def test_one_line_begins_and_one_ends(

@@ -43,8 +43,12 @@ class ExchangeHarness:
         self.fleet = SmallFleet(1, 1)
         self.registry = ExchangeRegistry()
         self.late: list[Address] = []
+        self.bypasses: list[float] = []
         self.reports = AccessLog(
-            self.registry, self.late.append, UploadWatchdog(self.registry, lambda: self.fleet.now)
+            self.registry,
+            self.late.append,
+            UploadWatchdog(self.registry, lambda: self.fleet.now),
+            self.bypasses.append,
         )
         self.exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
         self.exchange.feed(envoy.request_headers(), self.fleet.now)
@@ -105,6 +109,28 @@ def test_a_late_report_says_where_to_search() -> None:
         )
     )
     assert harness.late == [Address("10.0.0.1", 8001), Address("10.0.0.1", 8000)]
+
+
+def test_a_server_without_an_exchange_is_a_bypass() -> None:
+    """With its duration, so that its beginning is known; no lease was there to look for."""
+    harness = ExchangeHarness()
+    report = message({SERVED: "10.0.0.1:8001"})
+    report.http_logs.log_entry[0].common_properties.duration.FromMilliseconds(2500)
+    harness.reports.take_in(report)
+    assert harness.bypasses == [2.5]
+    assert harness.late == []
+
+
+def test_what_the_picker_decided_is_no_bypass_whenever_the_report_comes() -> None:
+    """Neither while its stream runs, nor after its end, nor from a picker that is gone."""
+    harness = ExchangeHarness()
+    report = message({"x-coxswain-exchange": harness.exchange.id, SERVED: "10.0.0.1:8001"})
+    harness.reports.take_in(report)
+    del harness.registry._exchanges[harness.exchange.id]
+    harness.reports.take_in(report)
+    harness.reports.take_in(message({"x-coxswain-exchange": "0" * 16, SERVED: "10.0.0.1:8001"}))
+    harness.reports.take_in(message({DESTINATION: "10.0.0.1:8001"}))
+    assert harness.bypasses == []
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", ",", "10.0.0.1:" + "9" * 5000])

@@ -86,7 +86,7 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Endpoint(_message.Message):
     IS_REMOVED_FIELD_NUMBER: _ClassVar[int]
     IS_PICKABLE_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    INTENT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     hostname: str
@@ -117,7 +118,8 @@ class Endpoint(_message.Message):
     is_removed: bool
     is_pickable: bool
     leases: int
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ...) -> None: ...
+    intent_age_s: float
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -250,7 +252,7 @@ class DisableResponse(_message.Message):
     def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "arrival_position", "expected_s", "weight_slots")
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -260,9 +262,12 @@ class Request(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
-    ARRIVAL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_REASON_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: RequestState
@@ -272,10 +277,13 @@ class Request(_message.Message):
     objective: str
     age_s: float
     waited_s: float
-    arrival_position: int
+    queue_position: int
     expected_s: float
     weight_slots: int
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., arrival_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ...) -> None: ...
+    queued: int
+    wait_reason: str
+    endpoint_name: str
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
     __slots__ = ("limit", "states", "endpoint")
@@ -306,7 +314,7 @@ class WatchQueueRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class WatchQueueResponse(_message.Message):
-    __slots__ = ("state", "queue_position", "queued", "expected_s", "waited_s", "endpoint", "exchange_id")
+    __slots__ = ("state", "queue_position", "queued", "expected_s", "waited_s", "endpoint", "exchange_id", "endpoint_name")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[WatchQueueResponse.State]
@@ -324,6 +332,7 @@ class WatchQueueResponse(_message.Message):
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     state: WatchQueueResponse.State
     queue_position: int
     queued: int
@@ -331,7 +340,8 @@ class WatchQueueResponse(_message.Message):
     waited_s: float
     endpoint: str
     exchange_id: str
-    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
+    endpoint_name: str
+    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ...) -> None: ...
 
 class CancelRequestRequest(_message.Message):
     __slots__ = ("id",)
@@ -365,7 +375,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved")
+    __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved", "chosen_name")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DECISION_UNSPECIFIED: _ClassVar[ExplainResponse.Decision]
@@ -414,6 +424,7 @@ class ExplainResponse(_message.Message):
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     RESOLVED_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_NAME_FIELD_NUMBER: _ClassVar[int]
     decision: ExplainResponse.Decision
     reason: str
     chosen: str
@@ -421,7 +432,8 @@ class ExplainResponse(_message.Message):
     expected_s: float
     candidates: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Candidate]
     resolved: _containers.ScalarMap[str, str]
-    def __init__(self, decision: _Optional[_Union[ExplainResponse.Decision, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., resolved: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    chosen_name: str
+    def __init__(self, decision: _Optional[_Union[ExplainResponse.Decision, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., resolved: _Optional[_Mapping[str, str]] = ..., chosen_name: _Optional[str] = ...) -> None: ...
 
 class GetSettingsRequest(_message.Message):
     __slots__ = ()
@@ -454,7 +466,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +474,24 @@ class GetStatusResponse(_message.Message):
         node_id: str
         acknowledged_version: int
         def __init__(self, node_id: _Optional[str] = ..., acknowledged_version: _Optional[int] = ...) -> None: ...
+    class ModelQueue(_message.Message):
+        __slots__ = ("model", "queued", "by_reason", "idle_slots")
+        class ByReasonEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        MODEL_FIELD_NUMBER: _ClassVar[int]
+        QUEUED_FIELD_NUMBER: _ClassVar[int]
+        BY_REASON_FIELD_NUMBER: _ClassVar[int]
+        IDLE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+        model: str
+        queued: int
+        by_reason: _containers.ScalarMap[str, int]
+        idle_slots: int
+        def __init__(self, model: _Optional[str] = ..., queued: _Optional[int] = ..., by_reason: _Optional[_Mapping[str, int]] = ..., idle_slots: _Optional[int] = ...) -> None: ...
     class EndpointsByHealthEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -500,6 +530,8 @@ class GetStatusResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     EXCHANGES_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -517,4 +549,6 @@ class GetStatusResponse(_message.Message):
     outcomes: _containers.ScalarMap[str, int]
     exchanges: int
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
+    idle_note: str
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ...) -> None: ...

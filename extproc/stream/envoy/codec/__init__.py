@@ -28,8 +28,10 @@ from extproc.stream.envoy.codec.replies import (
     destination,
     extend_timeout,
     immediate_json,
+    name_exchange,
     rejection,
     replace_body,
     routing_headers,
+    status_of,
     unchanged,
 )

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from google.protobuf import struct_pb2
+from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
 from extproc.pb import base_pb2
@@ -78,7 +79,8 @@ class ResponseHead(NamedTuple):
     """The content of the response headers and of Envoy's attributes.
 
     `served` is the host that answered, None when Envoy itself replied. `is_stream` says
-    an event stream, whose server works on after these headers.
+    an event stream, whose server works on after these headers. `body_bytes` is the length of its
+    body, -1 if it did not name it.
     """
 
     status: int
@@ -86,6 +88,7 @@ class ResponseHead(NamedTuple):
     served: Address | None
     attempts: int
     code_details: str
+    body_bytes: int = -1
 
     @property
     def is_local_reply(self) -> bool:
@@ -166,9 +169,9 @@ def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
     """Read status, type and the serving host; missing or invalid values are left out."""
     found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
-    status = found.get(":status", "")
+    status, length = found.get(":status", ""), found.get("content-length", "")
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
-    route = _UNTOLD if attributes is None else _route(attributes.SerializeToString())
+    route = _UNTOLD if attributes is None else _route(attributes)
     served = route.served
     if served is None and LB_NAMESPACE in request.metadata_context.filter_metadata:
         fields = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
@@ -179,6 +182,7 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         served=served,
         attempts=route.attempts,
         code_details=route.code_details,
+        body_bytes=int(length) if _is_count(length) else -1,
     )
 
 
@@ -196,7 +200,10 @@ _UNTOLD: Final = _Route()
 @lru_cache(maxsize=16_384)  # the same few servers, again and again
 def _route(attributes: bytes) -> _Route:
     """Read an encoded `Struct`; cached, because decoding is slower than a lookup."""
-    fields = struct_pb2.Struct.FromString(attributes).fields
+    try:
+        fields = struct_pb2.Struct.FromString(attributes).fields
+    except DecodeError:
+        return _UNTOLD
     return _Route(
         served=_address(fields[_ADDRESS].string_value) if _ADDRESS in fields else None,
         attempts=_attempts(fields[_ATTEMPTS].number_value) if _ATTEMPTS in fields else 1,

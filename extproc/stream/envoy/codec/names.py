@@ -39,5 +39,5 @@ REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }
-RESPONSE_HEADERS: Final = frozenset({":status", "content-type"})
+RESPONSE_HEADERS: Final = frozenset({":status", "content-type", "content-length"})
 """The headers that Coxswain reads; the printed Envoy configuration sends no others."""

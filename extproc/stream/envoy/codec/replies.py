@@ -85,11 +85,10 @@ def destination(
     headers to remove. With `is_upload`, Envoy reports the progress of the body.
     """
     response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
-    if addresses:
-        fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
-        fields[EXCHANGE].string_value = exchange_id
-        if is_upload:
-            fields[UPLOAD].bool_value = True
+    fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+    fields[EXCHANGE].string_value = exchange_id
+    if is_upload:
+        fields[UPLOAD].bool_value = True
     return response
 
 
@@ -164,16 +163,16 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
 
 
 @lru_cache(maxsize=1024)  # most requests are not queued, and there are few servers
-def routing_headers(served: Address | None, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
+def routing_headers(served: str, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
     """Let the answer through, with headers about its request for the client:
-    the endpoint, the time in the queue, the number of attempts.
+    the name of the endpoint, if it is known, the time in the queue, the number of attempts.
 
     The message is shared and must not be changed.
     """
     response = pb.ProcessingResponse()
     mutation = response.response_headers.response.header_mutation
-    if served is not None:
-        _set(mutation, "x-coxswain-endpoint", str(served))
+    if served:
+        _set(mutation, "x-coxswain-endpoint", served)
     _set(mutation, "x-coxswain-queue-ms", str(waited_ms))
     _set(mutation, "x-coxswain-attempts", str(attempts))
     return response
@@ -184,6 +183,11 @@ def extend_timeout(timeout_s: float) -> pb.ProcessingResponse:
     response = pb.ProcessingResponse()
     response.override_message_timeout.FromMilliseconds(max(1, ceil(timeout_s * 1000)))
     return response
+
+
+def status_of(reason: Reason) -> int:
+    """The HTTP status of a rejection."""
+    return _STATUS[reason]
 
 
 def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
@@ -206,6 +210,15 @@ def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.Proces
     if reason not in _FINAL:
         _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
     return response
+
+
+def name_exchange(response: pb.ProcessingResponse, exchange_id: str) -> pb.ProcessingResponse:
+    """A copy of the reply that lets Envoy report the exchange although no destination did."""
+    named = pb.ProcessingResponse()
+    named.CopyFrom(response)
+    fields = named.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+    fields[EXCHANGE].string_value = exchange_id
+    return named
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,9 +142,16 @@ def test_who_served_by_metadata() -> None:
 def test_an_attribute_goes_before_metadata() -> None:
     """The attribute tells the connection, the note the policy's choice."""
     request = envoy.response_headers(served=str(A), as_metadata=True)
-    fields = request.attributes["envoy.filters.http.ext_proc"].fields
-    fields["upstream.address"].string_value = str(B)
+    attributes = Struct()
+    attributes["upstream.address"] = str(B)
+    request.attributes[envoy.FILTER] = attributes.SerializeToString()
     assert response(request).served == B
+
+
+def test_attributes_that_cannot_be_read_are_left_out() -> None:
+    request = envoy.response_headers(served=str(A))
+    request.attributes[envoy.FILTER] = b"\xff"
+    assert response(request) == response(envoy.response_headers(attempts=None, details=""))
 
 
 def test_nothing_but_a_status() -> None:

@@ -30,13 +30,14 @@ def test_a_destination() -> None:
 
 
 def test_nobody_to_send_to() -> None:
-    """Then the policy below decides: no header, no metadata, but still no control headers."""
+    """Then the policy below decides: no header, no destination, but still no control headers."""
     answer = codec.destination((), "e1")
     assert answer.WhichOneof("response") == "request_headers"
     mutation = answer.request_headers.response.header_mutation
     assert envoy.set_headers(mutation) == {}
     assert list(mutation.remove_headers) == [codec.DESTINATION], "its client chooses neither"
-    assert not answer.HasField("dynamic_metadata")
+    fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
+    assert list(fields) == [codec.EXCHANGE], "Envoy's report must not count it as a bypass"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_unchanged(kind: str) -> None:
 
 def test_added_response_headers() -> None:
     """They overwrite what a server sent under these names."""
-    answer = codec.routing_headers(None, 20, 1)
+    answer = codec.routing_headers("", 20, 1)
     mutation = answer.response_headers.response.header_mutation
     assert envoy.set_headers(mutation) == {
         "x-coxswain-queue-ms": "20",
